@@ -1,0 +1,147 @@
+"""The one tree of errors, free of torch.
+
+Every class says whose fault it is (`fault`) and what to do next (`advice`). The sentence for the
+user is `str(error)`; `reason` is a short stable word for logs and metrics and never holds user
+text. Errors that PyTorch users catch by torch's own classes (`torch.OutOfMemoryError`,
+`IndexError`, ...) are made in `jgpu.device` and inherit from the classes here.
+
+    JgpuError
+    ├── NotebookError                  the notebook's code
+    │   ├── NotSupported               the shared device cannot do this
+    │   ├── QuotaExceeded              more than the user may have
+    │   ├── WorkFailed                 an op failed on the device
+    │   │   └── WorkCancelled          an interrupt took back work that had not started
+    │   └── PoisonedTensor             a tensor whose computation failed earlier is used again
+    ├── HostError                      the installation, the administrator
+    │   ├── BrokerUnreachable          nobody answers at the address
+    │   ├── BrokerRefused              the broker answers, but will not have this client
+    │   ├── VersionMismatch            protocol or torch do not fit
+    │   └── ConfigError                a setting that makes no sense
+    ├── DeviceLost                     the broker or its device ended; tensors are gone
+    └── ProtocolError                  a broken or hostile client or broker
+        ├── FrameError                 bytes that are not a frame, too large, out of order
+        └── ProgramError               a program that may not run
+"""
+
+__all__ = [
+    "BrokerRefused",
+    "BrokerUnreachable",
+    "ConfigError",
+    "DeviceLost",
+    "FrameError",
+    "HostError",
+    "JgpuError",
+    "NotSupported",
+    "NotebookError",
+    "PoisonedTensor",
+    "ProgramError",
+    "ProtocolError",
+    "QuotaExceeded",
+    "VersionMismatch",
+    "WorkCancelled",
+    "WorkFailed",
+]
+
+
+class JgpuError(Exception):
+    """Base of everything that jgpu raises on purpose."""
+
+    fault = "jgpu"
+    advice = ""
+    reason = "error"
+
+
+class NotebookError(JgpuError):
+    """The notebook asked for something that cannot be had."""
+
+    fault = "the notebook"
+    reason = "notebook"
+
+
+class NotSupported(NotebookError, RuntimeError):
+    """The shared device cannot do this; the sentence says what to do instead."""
+
+    reason = "not_supported"
+
+
+class QuotaExceeded(NotebookError, RuntimeError):
+    """More memory, sessions or time than this user may have."""
+
+    reason = "quota"
+
+
+class WorkFailed(NotebookError, RuntimeError):
+    """An op that was already sent failed on the device; names the op and the notebook line."""
+
+    reason = "work_failed"
+
+
+class WorkCancelled(WorkFailed):
+    """Work that still waited for its turn was taken back by an interrupt."""
+
+    reason = "cancelled"
+
+
+class PoisonedTensor(NotebookError, RuntimeError):
+    """A tensor whose computation failed, was cancelled, or whose device is gone is used again."""
+
+    reason = "poisoned"
+
+
+class HostError(JgpuError):
+    """The installation of this host is at fault."""
+
+    fault = "the host's installation"
+    reason = "host"
+
+
+class BrokerUnreachable(HostError, ConnectionError):
+    """Nobody answers at the broker's address and none could be started."""
+
+    advice = "Run `jgpu doctor` in a terminal on this host."
+    reason = "unreachable"
+
+
+class BrokerRefused(HostError, ConnectionError):
+    """The broker answers but will not have this client."""
+
+    reason = "refused"
+
+
+class VersionMismatch(HostError, RuntimeError):
+    """Client and broker, or jgpu and torch, are of versions that do not fit together."""
+
+    reason = "version"
+
+
+class ConfigError(HostError, ValueError):
+    """A setting makes no sense; the sentence names the setting and its value."""
+
+    reason = "config"
+
+
+class DeviceLost(JgpuError, RuntimeError):
+    """The broker or its device ended while this session had tensors there."""
+
+    fault = "the broker or its device"
+    advice = "Make the lost tensors again: rerun the cells that put them on the device."
+    reason = "device_lost"
+
+
+class ProtocolError(JgpuError):
+    """The other end does not keep to the protocol; its session ends, nobody else's does."""
+
+    fault = "the other end of the connection"
+    reason = "protocol"
+
+
+class FrameError(ProtocolError):
+    """Bytes that are no frame: wrong magic, checksum, length, order or type."""
+
+    reason = "frame"
+
+
+class ProgramError(ProtocolError):
+    """A program that may not run: unknown op, broken contract, geometry past a storage's end."""
+
+    reason = "program"

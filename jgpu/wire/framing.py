@@ -1,0 +1,187 @@
+"""Frames on a byte stream: length, sequence number, acknowledgement, checksum, payload.
+
+Sans-I/O: `FrameWriter` turns messages into bytes and keeps each frame until it is acknowledged;
+`FrameReader` turns bytes, cut anywhere, into messages. Neither owns a socket, a clock or a lock.
+
+A stream that a dead executor had half read, or half written, is made whole again by a marker: the
+session's secret token and an epoch. After a `resync` both sides ignore bytes until the marker, the
+writer's unacknowledged frames follow it, and frames seen before are dropped by their number.
+
+The rule that must not be broken: a message is delivered once, in order, or the stream fails loudly.
+"""
+
+import struct
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Final, Generic, TypeVar
+from zlib import crc32
+
+import msgspec
+
+from jgpu.errors import FrameError
+from jgpu.wire import limits
+
+__all__ = ["HEADER", "MAGIC", "FrameReader", "FrameWriter", "marker"]
+
+#: magic, payload length, sequence number, highest sequence number seen from the peer, CRC-32.
+HEADER: Final = struct.Struct("!4sIQQI")
+MAGIC: Final = b"jgp1"
+_MARKER: Final = struct.Struct("!4s16sQ")
+_MARKER_MAGIC: Final = b"jgpR"
+_ENCODER: Final = msgspec.msgpack.Encoder()
+
+M = TypeVar("M")
+
+
+def marker(token: bytes, epoch: int) -> bytes:
+    """The bytes that begin a resynchronised stream; `token` is the session's 16-byte secret."""
+    return _MARKER.pack(_MARKER_MAGIC, token, epoch)
+
+
+class FrameWriter:
+    """Numbers, encodes and keeps frames of one direction of one connection."""
+
+    def __init__(self) -> None:
+        #: number of the last frame written; frames are numbered from 1 without gaps
+        self.sequence = 0
+        #: highest number that the peer has acknowledged; never above `sequence`
+        self.acknowledged = 0
+        #: frames written and not acknowledged, in order: `sequence - acknowledged` of them
+        self._kept: deque[tuple[int, bytes]] = deque()
+
+    @property
+    def unacknowledged(self) -> int:
+        """Number of frames kept for a possible resend."""
+        return len(self._kept)
+
+    def encode(self, message: msgspec.Struct, seen: int) -> bytes:
+        """The next frame, acknowledging the peer's frames up to `seen`."""
+        payload = _ENCODER.encode(message)
+        if len(payload) > limits.MAX_FRAME_BYTES:
+            raise FrameError(
+                f"A {type(message).__name__} of {len(payload)} bytes is larger than a frame may be "
+                f"({limits.MAX_FRAME_BYTES})."
+            )
+        self.sequence += 1
+        frame = HEADER.pack(MAGIC, len(payload), self.sequence, seen, crc32(payload)) + payload
+        self._kept.append((self.sequence, frame))
+        return frame
+
+    def acknowledge(self, sequence: int) -> None:
+        """The peer has everything up to `sequence`; older acknowledgements are no-ops."""
+        if sequence > self.sequence:
+            raise FrameError(f"Frame {sequence} was acknowledged but never sent.")
+        self.acknowledged = max(self.acknowledged, sequence)
+        while self._kept and self._kept[0][0] <= sequence:
+            self._kept.popleft()
+
+    def resync(self, token: bytes, epoch: int) -> bytes:
+        """What to write on a stream begun anew: the marker and every kept frame."""
+        return marker(token, epoch) + b"".join(frame for _, frame in self._kept)
+
+
+class FrameReader(Generic[M]):
+    """Decodes the frames of one direction of one connection into messages of `union`."""
+
+    def __init__(self, union: Any, *, token: bytes = b"") -> None:
+        self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(union)
+        self._buffer = bytearray()
+        self._token = token
+        #: epoch whose marker is awaited, or None while frames are read
+        self._awaiting: int | None = None
+        #: highest epoch whose marker was seen
+        self.epoch = 0
+        #: number of the last message delivered; the next new frame has `seen + 1`
+        self.seen = 0
+        #: highest acknowledgement in the peer's frames, for our writer
+        self.peer_seen = 0
+
+    def set_token(self, token: bytes) -> None:
+        """From here the session's marker is recognised."""
+        self._token = token
+
+    def expect_marker(self, epoch: int) -> None:
+        """Ignore everything until the marker of `epoch`: the stream was another reader's."""
+        self._awaiting = epoch
+
+    def reset_numbers(self) -> None:
+        """The peer is a new one: its frames start at 1 again."""
+        self.seen = 0
+        self.peer_seen = 0
+
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[M]:
+        """Messages completed by `data`; raises `FrameError` at the first byte that is no frame."""
+        self._buffer += data
+        if self._token and _MARKER_MAGIC in self._buffer:
+            self._find_marker()
+        if self._awaiting is not None:
+            # Keep what may be the beginning of the marker.
+            del self._buffer[: max(0, len(self._buffer) - _MARKER.size + 1)]
+            return
+        while True:
+            frame = self._take()
+            if frame is None:
+                return
+            yield frame
+
+    def at_boundary(self) -> bool:
+        """No half frame is held: the stream may end, or be handed over, here."""
+        return not self._buffer and self._awaiting is None
+
+    def _find_marker(self) -> None:
+        """Cut the buffer after the newest marker that is due; frames before it are dropped."""
+        start = 0
+        while (at := self._buffer.find(_MARKER_MAGIC, start)) >= 0:
+            if len(self._buffer) - at < _MARKER.size:
+                return
+            _, token, epoch = _MARKER.unpack_from(self._buffer, at)
+            if token == self._token and epoch >= (self._awaiting or self.epoch + 1):
+                del self._buffer[: at + _MARKER.size]
+                self.epoch, self._awaiting, start = epoch, None, 0
+            else:
+                start = at + 1
+
+    def _take(self) -> M | None:
+        while True:
+            if len(self._buffer) < HEADER.size:
+                self._check_magic()
+                return None
+            magic, length, sequence, seen, checksum = HEADER.unpack_from(self._buffer)
+            if magic == _MARKER_MAGIC and self._token:
+                return None  # a marker still incomplete
+            self._check_header(magic, length)
+            end = HEADER.size + length
+            if len(self._buffer) < end:
+                return None
+            payload = bytes(memoryview(self._buffer)[HEADER.size : end])
+            del self._buffer[:end]
+            if crc32(payload) != checksum:
+                raise FrameError("A frame's checksum does not match its bytes.")
+            if sequence <= self.seen:
+                continue  # sent again after a resync
+            if sequence != self.seen + 1:
+                raise FrameError(f"Frame {sequence} came where {self.seen + 1} was due.")
+            message = self._decode(payload)
+            self.seen = sequence
+            self.peer_seen = max(self.peer_seen, seen)
+            return message
+
+    def _check_magic(self) -> None:
+        head = bytes(self._buffer[:4])
+        if not (MAGIC.startswith(head) or (self._token and _MARKER_MAGIC.startswith(head))):
+            raise FrameError("These bytes are not a jgpu frame.")
+
+    def _check_header(self, magic: bytes, length: int) -> None:
+        if magic != MAGIC:
+            raise FrameError("These bytes are not a jgpu frame.")
+        if length > limits.MAX_FRAME_BYTES:
+            raise FrameError(
+                f"A frame of {length} bytes is larger than a frame may be "
+                f"({limits.MAX_FRAME_BYTES})."
+            )
+
+    def _decode(self, payload: bytes) -> M:
+        try:
+            return self._decoder.decode(payload)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            raise FrameError(f"A frame holds no message that is known here: {error}.") from None

@@ -1,0 +1,36 @@
+"""Hard limits of the protocol. Both ends use the same numbers; a peer that passes one is broken."""
+
+from typing import Final
+
+__all__ = [
+    "ARENA_BYTES",
+    "INLINE_BYTES",
+    "MAX_DIMS",
+    "MAX_FRAME_BYTES",
+    "MAX_GEOMETRIES",
+    "MAX_LIST",
+    "MAX_NAME",
+    "MAX_OPS",
+    "MAX_SLOTS",
+    "MAX_TEXT",
+    "PROTOCOL",
+]
+
+#: Version of the protocol; both ends must have the same.
+PROTOCOL: Final = 1
+#: Longest frame payload, in bytes. Tensor bytes beyond INLINE_BYTES travel in the arena.
+MAX_FRAME_BYTES: Final = 4 << 20
+#: Tensor bytes up to this many travel inside the frame.
+INLINE_BYTES: Final = 32 << 10
+#: Size of a session's shared-memory arena, in bytes, half for uploads, half for downloads.
+ARENA_BYTES: Final = 64 << 20
+#: Most ops, slots and distinct geometries of one program.
+MAX_OPS: Final = 4096
+MAX_SLOTS: Final = 65536
+MAX_GEOMETRIES: Final = 65536
+#: Most dimensions of a tensor (torch's own kernels stop at 64).
+MAX_DIMS: Final = 64
+#: Longest list argument of an op, longest name, longest text (labels, error sentences).
+MAX_LIST: Final = 16384
+MAX_NAME: Final = 256
+MAX_TEXT: Final = 16384

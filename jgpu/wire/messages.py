@@ -1,0 +1,612 @@
+"""The closed set of messages, grouped by direction; each says whether a reply follows.
+
+Four conversations share one framing (`jgpu.wire.framing`):
+
+* client -> control, on the well-known socket, one request and one reply, then either the socket
+  closes or (after `Hello`/`Welcome`) the same descriptor belongs to an executor;
+* client <-> executor, on that descriptor: the data path of a session;
+* control <-> executor, on a private socket pair, descriptors beside the frames;
+* anybody may be told `Refused` instead of a reply, after which the connection ends.
+
+Ids: sessions are numbered by the broker; buffers, requests and works by the client, within its
+session. Byte counts are bytes, times are seconds. There is no pickle and no open-ended dict.
+"""
+
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+from jgpu.wire import limits
+from jgpu.wire.program import Flags, Geometry, Op
+
+__all__ = [
+    "Ack",
+    "Adopt",
+    "AskReport",
+    "AskStatus",
+    "AskStop",
+    "Cancel",
+    "CellEnded",
+    "CellStarted",
+    "ClientMessage",
+    "ControlMessage",
+    "ControlReply",
+    "Define",
+    "DefinitionUnknown",
+    "Detach",
+    "DeviceFacts",
+    "Download",
+    "Downloaded",
+    "ExecutorFailed",
+    "ExecutorMessage",
+    "ExecutorNotice",
+    "ExecutorOrder",
+    "ExecutorReady",
+    "Failed",
+    "Free",
+    "GetRng",
+    "Hello",
+    "LaneReport",
+    "Learnt",
+    "LeaveSeat",
+    "Memory",
+    "MemoryIs",
+    "Probe",
+    "Probed",
+    "Quit",
+    "Ready",
+    "Refused",
+    "ReportIs",
+    "Resync",
+    "Resynced",
+    "RngIs",
+    "Run",
+    "Runtime",
+    "SeatTaken",
+    "Seed",
+    "SessionEnded",
+    "SessionReport",
+    "SetRng",
+    "StatusIs",
+    "Stopping",
+    "Sync",
+    "Synced",
+    "Tag",
+    "TakeSeat",
+    "TensorReport",
+    "Upload",
+    "Waiting",
+    "Welcome",
+]
+
+Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=limits.MAX_TEXT)]
+Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=limits.MAX_NAME)]
+Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62))]
+Hash: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+Number: TypeAlias = bool | int | float | tuple[float, float]
+Ids: TypeAlias = Annotated[tuple[Natural, ...], msgspec.Meta(max_length=limits.MAX_SLOTS)]
+
+#: `Tag.kind`: what a buffer is to its notebook (DESIGN: resident memory or not).
+EPHEMERAL: Final = 0
+RESIDENT: Final = 1
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
+    """Base of all messages: an array whose first element is the type's name."""
+
+
+# -- what several messages are made of -------------------------------------------------------
+
+
+class Runtime(msgspec.Struct, frozen=True, array_like=True):
+    """The interpreter and torch of one end; executors are keyed by (device, trust, runtime)."""
+
+    python: Name
+    torch: Name
+    #: blake2b of the schemas of all aten ops, hex; equal schemas mean equal programs.
+    schema: Name
+
+
+class DeviceFacts(msgspec.Struct, frozen=True, array_like=True):
+    """What a kernel may know of its device. `kind` is "cpu", "cuda" or "null"."""
+
+    kind: Name
+    name: Text
+    capacity: Natural
+    threads: Natural = 1
+    capability: tuple[int, int] = (0, 0)
+    multiprocessors: Natural = 0
+
+
+class TensorReport(msgspec.Struct, frozen=True, array_like=True):
+    """A tensor that an op really produced: output `index` of op `op` of the program."""
+
+    op: Natural
+    index: Natural
+    geometry: Geometry | None
+    nbytes: Natural = 0
+
+
+class LaneReport(msgspec.Struct, frozen=True, array_like=True):
+    """A lane as `jgpu status` shows it."""
+
+    id: Natural
+    capacity: Natural
+    sessions: Ids
+    running: Natural | None
+
+
+class SessionReport(msgspec.Struct, frozen=True, array_like=True):
+    """A session as `jgpu status` shows it; bytes and device seconds are measured, not claimed."""
+
+    session: Natural
+    state: Name
+    lane: Natural | None
+    resident: Natural
+    ephemeral: Natural
+    spilled: Natural
+    device_seconds: float
+    iterations: Natural
+    queue_position: Natural | None
+    cell: Text = ""
+    waits_for: tuple[Name, ...] = ()
+
+
+# -- client -> control: one request, one reply -----------------------------------------------
+
+
+class Hello(_Message, frozen=True):
+    """Opens a session. Carries the arena's descriptor. Reply: Welcome or Refused, then Ready.
+
+    `user` is believed only from the broker's own uid, `pid` only where the socket gives none.
+    `ticket` is the seat that the kernel's provisioner took; `label` the notebook's path.
+    """
+
+    protocol: int
+    runtime: Runtime
+    pid: Natural
+    ticket: Name = ""
+    user: Name = ""
+    label: Text = ""
+    kernel_id: Name = ""
+    priority: Name = ""
+    arena: Natural = limits.ARENA_BYTES
+
+
+class TakeSeat(_Message, frozen=True):
+    """A kernel is about to start. Reply: SeatTaken or Refused."""
+
+    protocol: int
+    kernel_id: Name
+    label: Text = ""
+    user: Name = ""
+
+
+class LeaveSeat(_Message, frozen=True):
+    """The kernel is gone for good (`restart` false), or its tensors are. Reply: SeatTaken."""
+
+    ticket: Name
+    restart: bool = False
+
+
+class AskStatus(_Message, frozen=True):
+    """Reply: StatusIs, with JSON as `jgpu status --json` prints it."""
+
+
+class AskStop(_Message, frozen=True):
+    """Ends the broker; only from its own uid or root. Reply: Stopping."""
+
+
+# -- control -> client -----------------------------------------------------------------------
+
+
+class Welcome(_Message, frozen=True):
+    """The session is admitted; from here the executor speaks on this descriptor.
+
+    `token`: 16 random bytes that mark where a resynchronised stream begins.
+    """
+
+    session: Natural
+    user: Name
+    token: Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+
+
+class Refused(_Message, frozen=True):
+    """No. `reason` is a stable word (an `errors` class's), `text` the sentence for the user."""
+
+    reason: Name
+    text: Text
+
+
+class SeatTaken(_Message, frozen=True):
+    """The seat's ticket, for the kernel's environment."""
+
+    ticket: Name
+
+
+class StatusIs(_Message, frozen=True):
+    """JSON text."""
+
+    json: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_FRAME_BYTES)]
+
+
+class Stopping(_Message, frozen=True):
+    """The broker is about to end."""
+
+
+# -- client -> executor ----------------------------------------------------------------------
+
+
+class Define(_Message, frozen=True):
+    """A program's canonical bytes (`jgpu.wire.program`). No reply; a bad one is Failed."""
+
+    program: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_FRAME_BYTES)]
+
+
+class Run(_Message, frozen=True):
+    """Run a defined program. No reply, unless `report`: then Learnt with every output's geometry.
+
+    `inputs`: a buffer per input slot. `first`: id of the first fresh slot's buffer, the others
+    follow. `live`: one bit a fresh slot, least significant bit first, 0 where nobody needs it
+    after the run. `dead`: one bit an input slot, 1 where the session drops the buffer after its
+    last use here. `free`: buffers dropped before the run. `ends_iteration`: the client's claim of
+    a boundary. `work` numbers the session's works, from 1, without gaps.
+    """
+
+    work: Natural
+    program: Hash
+    inputs: Ids
+    first: Natural
+    live: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_SLOTS // 8)]
+    dead: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_SLOTS // 8)] = b""
+    params: Annotated[tuple[Number, ...], msgspec.Meta(max_length=limits.MAX_SLOTS)] = ()
+    free: Ids = ()
+    ends_iteration: bool = False
+    report: bool = False
+
+
+class Upload(_Message, frozen=True):
+    """Bytes for a buffer, made at `size` bytes with its first piece (offset 0). No reply but Ack.
+
+    The bytes are `data`, or `count` bytes of the arena at `arena`; the arena's are the client's
+    again when `Synced` or an `Ack` with `arena` says so.
+    """
+
+    work: Natural
+    buffer: Natural
+    size: Natural
+    offset: Natural = 0
+    data: Annotated[bytes, msgspec.Meta(max_length=limits.INLINE_BYTES)] | None = None
+    arena: Natural = 0
+    count: Natural = 0
+
+
+class Download(_Message, frozen=True):
+    """`count` bytes of a buffer from `offset`. Reply: Downloaded, after all earlier work.
+
+    With `arena` the bytes go there, else they come in the reply (`count` <= INLINE_BYTES).
+    """
+
+    work: Natural
+    request: Natural
+    buffer: Natural
+    offset: Natural
+    count: Natural
+    arena: Natural | None = None
+    ends_iteration: bool = True
+
+
+class Sync(_Message, frozen=True):
+    """Reply: Synced, when all work sent before is done (`torch.cuda.synchronize`)."""
+
+    work: Natural
+    request: Natural
+    ends_iteration: bool = True
+
+
+class Free(_Message, frozen=True):
+    """Buffers that the session needs no more, after all earlier work. No reply."""
+
+    buffers: Ids
+
+
+class Tag(_Message, frozen=True):
+    """What buffers are: EPHEMERAL or RESIDENT. No reply."""
+
+    buffers: Ids
+    kind: Annotated[int, msgspec.Meta(ge=0, le=1)]
+
+
+class Probe(_Message, frozen=True):
+    """What would this op return? Runs on scratch tensors of these geometries, out of order, at
+    once, without the session's data. `op` has slots 0..n-1 for tensors of `inputs`, views equal to
+    slots. Reply: Probed. Answers are shared by all sessions.
+    """
+
+    request: Natural
+    op: Op
+    inputs: tuple[Geometry, ...]
+    params: tuple[Number, ...] = ()
+    flags: Flags = Flags()
+
+
+class Seed(_Message, frozen=True):
+    """Seeds generator `index` of the session (0: the default one). No reply."""
+
+    work: Natural
+    #: the low 64 bits of the seed, as a signed number
+    value: Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+    index: Natural = 0
+
+
+class GetRng(_Message, frozen=True):
+    """Reply: RngIs with the generator's state after all earlier work."""
+
+    work: Natural
+    request: Natural
+    index: Natural = 0
+
+
+class SetRng(_Message, frozen=True):
+    """Sets a generator's state from bytes that RngIs gave. No reply."""
+
+    work: Natural
+    state: Annotated[bytes, msgspec.Meta(max_length=limits.INLINE_BYTES)]
+    index: Natural = 0
+
+
+class Memory(_Message, frozen=True):
+    """Reply: MemoryIs, at once (not after earlier work)."""
+
+    request: Natural
+
+
+class CellStarted(_Message, frozen=True):
+    """A notebook cell begins. No reply."""
+
+    label: Text = ""
+
+
+class CellEnded(_Message, frozen=True):
+    """A notebook cell ended; what was sent is a whole iteration. No reply."""
+
+
+class Cancel(_Message, frozen=True):
+    """Take back works that have not started, from the next iteration boundary on. Reply: Failed
+    with reason "cancelled" if any was taken back; then Synced for `request`.
+    """
+
+    request: Natural
+
+
+class Resynced(_Message, frozen=True):
+    """The client has seen Resync; frames that were not acknowledged follow. No reply."""
+
+    epoch: Natural
+
+
+class Quit(_Message, frozen=True):
+    """The session ends in good order. No reply."""
+
+
+# -- executor -> client ----------------------------------------------------------------------
+
+
+class Ready(_Message, frozen=True):
+    """The executor has the session; the first message it sends.
+
+    `limit`: bytes that the session's user may use, 0 for no limit but the device's capacity.
+    """
+
+    device: DeviceFacts
+    limit: Natural
+
+
+class Ack(_Message, frozen=True):
+    """Nothing but the acknowledgement in the frame's header, and arena bytes given back.
+
+    `arena`: total upload bytes of the arena that the executor has copied out since the start.
+    """
+
+    arena: Natural = 0
+
+
+class Learnt(_Message, frozen=True):
+    """What a program's ops really returned where that differs from the definition, or, for a run
+    with `report`, of every output. No reply.
+    """
+
+    work: Natural
+    program: Hash
+    tensors: tuple[TensorReport, ...]
+
+
+class DefinitionUnknown(_Message, frozen=True):
+    """The executor dropped this definition: `work` was not run; define and run again. No reply.
+
+    Everything after `work` of this session waits for it.
+    """
+
+    work: Natural
+    program: Hash
+
+
+class Downloaded(_Message, frozen=True):
+    """The bytes of a Download, or None when they are in the arena."""
+
+    request: Natural
+    data: Annotated[bytes, msgspec.Meta(max_length=limits.INLINE_BYTES)] | None = None
+
+
+class Synced(_Message, frozen=True):
+    """All work before the request is done."""
+
+    request: Natural
+
+
+class Probed(_Message, frozen=True):
+    """Geometries of the op's tensor returns in order (None: undefined or an input itself).
+
+    With `error`: the exception's type name and its text, raised on the user's line.
+    """
+
+    request: Natural
+    outputs: tuple[Geometry | None, ...] = ()
+    error: tuple[Name, Text] | None = None
+
+
+class RngIs(_Message, frozen=True):
+    """A generator's state: opaque bytes of the executor's kind of device."""
+
+    request: Natural
+    state: Annotated[bytes, msgspec.Meta(max_length=limits.INLINE_BYTES)]
+
+
+class MemoryIs(_Message, frozen=True):
+    """Bytes: free and total for this session's user, the session's own use and peak."""
+
+    request: Natural
+    free: Natural
+    total: Natural
+    used: Natural
+    peak: Natural
+
+
+class Failed(_Message, frozen=True):
+    """Work failed on the device. Reported once per failure, before the next reply.
+
+    `op` is the index in the program, `error` the exception's type name, `buffers` what is
+    poisoned: outputs of that op and of all that used them.
+    """
+
+    work: Natural
+    op: Natural
+    name: Name
+    error: Name
+    text: Text
+    buffers: Ids
+    request: Natural | None = None
+
+
+class Waiting(_Message, frozen=True):
+    """The session waits (for memory or its turn); for whom, in the users' eyes. No reply."""
+
+    waits_for: tuple[Name, ...]
+
+
+class Resync(_Message, frozen=True):
+    """A (new) executor has the descriptor: send `Resynced`, then again what was not acknowledged.
+
+    `lost`: the session's tensors are gone; `text` says why.
+    """
+
+    epoch: Natural
+    lost: bool = False
+    text: Text = ""
+
+
+# -- control -> executor ---------------------------------------------------------------------
+
+
+class Adopt(_Message, frozen=True):
+    """A session; its socket's and its arena's descriptors come with the frame. No reply.
+
+    `epoch` > 0: the descriptor was another executor's; begin with Resync.
+    """
+
+    session: Natural
+    user: Name
+    label: Text
+    arena: Natural
+    token: bytes
+    weight: float = 1.0
+    limit: Natural = 0
+    epoch: Natural = 0
+
+
+class Detach(_Message, frozen=True):
+    """Drop the session: its process is gone or its seat was given up. Reply: SessionEnded."""
+
+    session: Natural
+    text: Text = ""
+
+
+class AskReport(_Message, frozen=True):
+    """Reply: ReportIs."""
+
+    request: Natural
+
+
+# -- executor -> control ---------------------------------------------------------------------
+
+
+class ExecutorReady(_Message, frozen=True):
+    """The device works: its self-test passed."""
+
+    device: DeviceFacts
+    pid: Natural
+
+
+class ExecutorFailed(_Message, frozen=True):
+    """The device cannot be used; one sentence says why. The executor ends."""
+
+    text: Text
+
+
+class SessionEnded(_Message, frozen=True):
+    """The session's memory is free. `text` is empty for a good end."""
+
+    session: Natural
+    device_seconds: float
+    text: Text = ""
+
+
+class ReportIs(_Message, frozen=True):
+    """The executor's lanes and sessions at this moment; `used` in bytes of the device."""
+
+    request: Natural
+    lanes: tuple[LaneReport, ...]
+    sessions: tuple[SessionReport, ...]
+    used: Natural
+    policy: Name
+    definitions: Natural = 0
+
+
+ControlMessage: TypeAlias = Hello | TakeSeat | LeaveSeat | AskStatus | AskStop
+ControlReply: TypeAlias = Welcome | Refused | SeatTaken | StatusIs | Stopping
+ClientMessage: TypeAlias = (
+    Define
+    | Run
+    | Upload
+    | Download
+    | Sync
+    | Free
+    | Tag
+    | Probe
+    | Seed
+    | GetRng
+    | SetRng
+    | Memory
+    | CellStarted
+    | CellEnded
+    | Cancel
+    | Resynced
+    | Quit
+)
+ExecutorMessage: TypeAlias = (
+    Ready
+    | Ack
+    | Learnt
+    | DefinitionUnknown
+    | Downloaded
+    | Synced
+    | Probed
+    | RngIs
+    | MemoryIs
+    | Failed
+    | Waiting
+    | Resync
+    | Refused
+)
+ExecutorOrder: TypeAlias = Adopt | Detach | AskReport | AskStop
+ExecutorNotice: TypeAlias = ExecutorReady | ExecutorFailed | SessionEnded | ReportIs
