@@ -1,0 +1,28 @@
+"""Frozen settings that the control process hands to an executor process; torch-free.
+
+The administrator's side of these (traitlets, units, help texts) is `jgpu.broker.control`'s.
+"""
+
+import msgspec
+
+__all__ = ["ExecutorSettings"]
+
+
+class ExecutorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One executor: which device, how much of it, how it is shared."""
+
+    #: "cuda", "cpu" or "null"
+    device: str
+    #: index among the host's devices of that kind
+    index: int = 0
+    #: bytes that sessions may use together; 0: what the device has, less a margin
+    capacity: int = 0
+    #: most lanes open at once
+    lanes: int = 2
+    #: cpu threads of a lane; 0: cores / lanes
+    threads: int = 0
+    #: name of the scheduling policy
+    policy: str = "fair"
+    #: directory for files of spilled memory and crash notes; exists, mode 0700
+    spool: str = ""
+    log_level: str = "WARNING"
