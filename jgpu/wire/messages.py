@@ -541,10 +541,11 @@ class AskReport(_Message, frozen=True):
 
 
 class ExecutorReady(_Message, frozen=True):
-    """The device works: its self-test passed."""
+    """The device works: its self-test passed. `runtime` is what clients' runtimes must fit."""
 
     device: DeviceFacts
     pid: Natural
+    runtime: Runtime | None = None
 
 
 class ExecutorFailed(_Message, frozen=True):
