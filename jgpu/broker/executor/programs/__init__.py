@@ -1,0 +1,25 @@
+"""The program side of an executor: checking, compiling and running what clients record.
+
+`define` turns a program's bytes into a `Definition`, `Definition.run` runs it over a session's
+`Buffer`s, `Prober` asks kernels for the geometry of what they return, `DefinitionCache` keeps
+definitions for all sessions. Nothing here knows of sessions, lanes, sockets or scheduling.
+"""
+
+from jgpu.broker.executor.programs.buffers import Buffer, Failure
+from jgpu.broker.executor.programs.cache import DefinitionCache
+from jgpu.broker.executor.programs.definition import Definition, DeviceKind, define
+from jgpu.broker.executor.programs.outcome import Outcome, RunContext, Suspended
+from jgpu.broker.executor.programs.probe import Prober
+
+__all__ = [
+    "Buffer",
+    "Definition",
+    "DefinitionCache",
+    "DeviceKind",
+    "Failure",
+    "Outcome",
+    "Prober",
+    "RunContext",
+    "Suspended",
+    "define",
+]

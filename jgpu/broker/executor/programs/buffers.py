@@ -1,0 +1,113 @@
+"""Buffers: one storage on the device, owned by one session, and the views programs take of it.
+
+A buffer knows its storage, how many bytes it has, and whether what it should hold could not be
+computed. It does not know sessions, lanes or accounting; those are the pump's.
+
+The rule that must not be broken: nothing but the buffer (and a run in progress) refers to its
+storage, so that `release` really gives the memory back. Cached views are therefore few, private
+and dropped with the storage.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from jgpu.broker.executor.programs.geometry import ViewSpec
+
+__all__ = ["Buffer", "Failure"]
+
+#: Most cached views of one buffer; a parameter is seen straight, transposed, and not much else.
+_MAX_VIEWS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An op that failed on the device: where, and the exception's type name and text."""
+
+    work: int
+    #: index of the op in its program
+    op: int
+    #: the op's name, such as "aten::index_select.default"
+    name: str
+    #: the exception's type name, such as "IndexError"
+    error: str
+    text: str
+
+
+class Buffer:
+    """A slot's storage. Exactly one of `base` and (`poison` or "spilled") holds.
+
+    `base` is any tensor over the whole storage (its own geometry means nothing); None where the
+    buffer is spilled, released or poisoned.
+    """
+
+    __slots__ = ("_views", "base", "id", "nbytes", "poison", "resident")
+
+    def __init__(
+        self,
+        id: int,  # noqa: A002 - the session's number for it, as in the messages
+        base: torch.Tensor | None,
+        nbytes: int | None = None,
+        *,
+        poison: Failure | None = None,
+        resident: bool = False,
+    ) -> None:
+        self.id = id
+        self.base = base
+        #: bytes of the storage; kept while the buffer is spilled
+        self.nbytes = (
+            base.untyped_storage().nbytes()
+            if nbytes is None and base is not None
+            else (nbytes or 0)
+        )
+        #: why the content could not be computed
+        self.poison = poison
+        #: part of the model (`Tag`), not of the work in progress
+        self.resident = resident
+        self._views: dict[ViewSpec, torch.Tensor] = {}
+
+    @classmethod
+    def allocate(cls, id: int, nbytes: int, device: torch.device) -> "Buffer":  # noqa: A002
+        """A zero-filled buffer; raises `torch.OutOfMemoryError` or RuntimeError as torch does."""
+        return cls(id, torch.zeros(nbytes, dtype=torch.uint8, device=device))
+
+    def view(self, spec: ViewSpec) -> torch.Tensor:
+        """The storage seen through `spec`, which the caller has checked against `nbytes`."""
+        found = self._views.get(spec)
+        if found is None:
+            found = spec.over(self._present())
+            if len(self._views) >= _MAX_VIEWS:
+                del self._views[next(iter(self._views))]
+            self._views[spec] = found
+        return found
+
+    def private_view(self, spec: ViewSpec) -> torch.Tensor:
+        """The same, uncached: for offsets given at run time and for ops that resize."""
+        return spec.over(self._present())
+
+    def bytes(self) -> torch.Tensor:
+        """The whole storage as a 1-d uint8 tensor, for copies in and out."""
+        storage = self._present().untyped_storage()
+        return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+    def release(self) -> torch.Tensor | None:
+        """Forget the storage and all views of it; returns the base for whoever copies it away."""
+        base, self.base = self.base, None
+        self._views.clear()
+        return base
+
+    def restore(self, base: torch.Tensor) -> None:
+        """Have a storage again, with at least `nbytes` bytes, after `release`."""
+        self.base = base
+
+    def remeasure(self) -> int:
+        """Read `nbytes` from the storage again, after an op that may have resized it."""
+        if self.base is not None:
+            self.nbytes = self.base.untyped_storage().nbytes()
+        return self.nbytes
+
+    def _present(self) -> torch.Tensor:
+        if self.base is None:
+            raise RuntimeError(f"Buffer {self.id} is not on the device.")
+        return self.base

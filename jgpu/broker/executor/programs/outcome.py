@@ -1,0 +1,60 @@
+"""What a run is given besides buffers, and what it gives back.
+
+Nothing here decides anything. The rule that must not be broken: an `Outcome` with `suspended` set
+has run only a part of its program; its other fields say nothing until it is resumed to the end.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from jgpu.broker.executor.programs.buffers import Failure
+from jgpu.wire.messages import TensorReport
+
+__all__ = ["Outcome", "RunContext", "Suspended"]
+
+
+@dataclass(slots=True)
+class RunContext:
+    """The session's side of one run."""
+
+    device: torch.device
+    #: generators of the session by index, 0 the default one; a KeyError is the op's failure
+    generators: Mapping[int, torch.Generator]
+    #: the work's number, for failures
+    work: int = 0
+    #: report every output's true geometry (`Run.report`)
+    report: bool = False
+    #: called before each op that makes storages with (op index, bytes); may raise
+    #: torch.OutOfMemoryError, which suspends the run at that op. Where it is None, nothing is
+    #: counted op by op and the run is several times faster: reserve `transient_bytes` beforehand.
+    allocate: Callable[[int, int], None] | None = None
+
+
+@dataclass(slots=True)
+class Suspended:
+    """A run that met out-of-memory: everything needed to go on at the op that failed."""
+
+    #: index of the op to go on at
+    op: int
+    #: bytes that the op's outputs need by the definition's count (a lower bound)
+    nbytes: int
+    #: the allocator's words
+    text: str
+    state: Any
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a run.
+
+    `outputs[k]` is, for the k-th fresh slot: a tensor over the new storage (`Buffer(id, tensor)`
+    takes it), a `Failure` where the slot is poisoned, or None where the run said nobody needs it.
+    """
+
+    outputs: list[torch.Tensor | Failure | None] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    learnt: tuple[TensorReport, ...] = ()
+    suspended: Suspended | None = None
