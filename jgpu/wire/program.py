@@ -29,6 +29,7 @@ __all__ = [
     "Flags",
     "GeneratorArg",
     "Geometry",
+    "HostScalar",
     "HostTensor",
     "Layout",
     "MemoryFormat",
@@ -131,6 +132,14 @@ class HostTensor(msgspec.Struct, frozen=True, tag="h", tag_field="k", forbid_unk
     data: Annotated[bytes, msgspec.Meta(max_length=limits.INLINE_BYTES)]
 
 
+class HostScalar(msgspec.Struct, frozen=True, tag="n", tag_field="k", forbid_unknown_fields=True):
+    """A tensor of no dimensions in host memory, of `dtype`, whose value is a run parameter."""
+
+    index: Index
+    kind: Annotated[str, msgspec.Meta(pattern="^(int|float|bool|complex)$")]
+    dtype: Name
+
+
 Leaf: TypeAlias = (
     bool
     | int
@@ -145,6 +154,7 @@ Leaf: TypeAlias = (
     | Device
     | GeneratorArg
     | HostTensor
+    | HostScalar
     | None
 )
 #: One argument of an op: a leaf, or one list of leaves (aten has no deeper ones).
@@ -152,7 +162,13 @@ Arg: TypeAlias = Leaf | Annotated[tuple[Leaf, ...], msgspec.Meta(max_length=limi
 
 
 class Out(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A returned tensor: the new slot and the geometry it is expected to have."""
+    """A returned tensor: the new slot and the geometry it is expected to have.
+
+    A slot with geometry -1 is one whose sizes depend on data: the run reports them, and no later
+    op of the same program may use the slot. A returned tensor that aliases a written argument has
+    NO_SLOT, unless the op changed its geometry (`out=` that was resized): then the new slot shares
+    the argument's storage.
+    """
 
     slot: Annotated[int, msgspec.Meta(ge=NO_SLOT, lt=1 << 31)]
     geometry: Annotated[int, msgspec.Meta(ge=-1, lt=1 << 31)] = -1
@@ -240,10 +256,10 @@ def slots_of(op: Op) -> Iterator[Slot]:
                     yield leaf
 
 
-def _params_of(op: Op) -> Iterator[Param]:
+def _params_of(op: Op) -> Iterator[Param | HostScalar]:
     for arg in (*op.args, *op.kwargs.values()):
         for leaf in arg if isinstance(arg, tuple) else (arg,):
-            if isinstance(leaf, Param):
+            if isinstance(leaf, Param | HostScalar):
                 yield leaf
 
 
@@ -261,8 +277,12 @@ def validate_form(program: Program) -> None:
         if view.offset_param >= 0:
             _check_param(program, view.offset_param, "int")
     made = program.inputs
+    unknown: set[int] = set()
     for op in program.ops:
+        if any(slot.slot in unknown for slot in slots_of(op)):
+            raise ProgramError(f"{op.name} uses a slot whose sizes are not known yet.")
         made = _validate_op(program, op, made)
+        unknown.update(out.slot for out in op.outs if out.geometry < 0)
     if made > limits.MAX_SLOTS:
         raise ProgramError(f"A program has at most {limits.MAX_SLOTS} slots, not {made}.")
 
@@ -285,7 +305,7 @@ def _validate_op(program: Program, op: Op, made: int) -> int:
             raise ProgramError(f"{op.name} returns a geometry that is not in the table.")
         if out.slot == NO_SLOT:
             continue
-        if out.slot != made or out.geometry < 0:
-            raise ProgramError(f"{op.name} must make slot {made} next, with a geometry.")
+        if out.slot != made:
+            raise ProgramError(f"{op.name} must make slot {made} next.")
         made += 1
     return made
