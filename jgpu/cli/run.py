@@ -1,0 +1,103 @@
+"""Run any program with `cuda` being the shared device.
+
+    jgpu run [--user U] [--priority P] -- CMD ...
+
+The program's exit status is passed on (128 + N where signal N ended it), signals are passed in.
+Unlike a kernel, a program without a seat is not started at all: nobody reads its first cell.
+"""
+
+import argparse
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from jgpu.errors import JgpuError
+from jgpu.kernelprovider.environment import furnish
+from jgpu.kernelprovider.seat import LABEL_LENGTH, leave, take
+from jgpu.wire import address
+
+__all__ = ["main"]
+
+_FORWARDED: Final = (
+    signal.SIGCONT,
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGWINCH,
+)
+#: `si_code` of a signal that the kernel sent: a terminal's, which the program got, too.
+_FROM_KERNEL: Final = 0x80
+_NOT_FOUND: Final = 127
+_NOT_EXECUTABLE: Final = 126
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run `jgpu run` with these arguments."""
+    options = _parser().parse_args(arguments)
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        _parser().error("which program? `jgpu run -- python train.py`")
+    environ = dict(os.environ)
+    for variable, value in ((address.USER, options.user), (address.PRIORITY, options.priority)):
+        if value is not None:
+            environ[variable] = value
+    label = f"{shlex.join([Path(command[0]).name, *command[1:]])}"[:LABEL_LENGTH]
+    kernel_id = f"run-{os.getpid()}"
+    seat = take(environ, kernel_id=kernel_id, label=label)
+    furnish(environ, where=seat.address, ticket=seat.ticket, label=label, kernel_id=kernel_id)
+    try:
+        return _run(command, environ)
+    finally:
+        with contextlib.suppress(JgpuError):
+            leave(seat)
+
+
+def _run(command: list[str], environ: dict[str, str]) -> int:
+    """Spawn the program, pass signals in until it ends, return its status."""
+    waited = {*_FORWARDED, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
+    try:
+        process = subprocess.Popen(
+            command,
+            env=environ,
+            # No thread runs here, and the program must not inherit what is blocked for us.
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),  # noqa: PLW1509
+        )
+    except FileNotFoundError:
+        print(f"jgpu run: {command[0]}: command not found", file=sys.stderr)
+        return _NOT_FOUND
+    except OSError as error:
+        print(f"jgpu run: {command[0]}: {error.strerror}", file=sys.stderr)
+        return _NOT_EXECUTABLE
+    else:
+        while process.poll() is None:
+            arrived = signal.sigwaitinfo(waited)
+            if arrived.si_signo != signal.SIGCHLD and arrived.si_code != _FROM_KERNEL:
+                process.send_signal(arrived.si_signo)
+        return process.returncode if process.returncode >= 0 else 128 - process.returncode
+    finally:
+        # What came too late for the program must not end us before the seat is given up.
+        while signal.sigtimedwait(waited, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="jgpu run",
+        usage="jgpu run [--user U] [--priority P] -- CMD ...",
+        description=__doc__.partition("\n")[0],
+    )
+    parser.add_argument("--user", metavar="U", help="whom to charge; your own broker believes it")
+    parser.add_argument("--priority", metavar="P", help="for policies that know priorities")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD ...")
+    return parser

@@ -1,0 +1,54 @@
+# Run by IPython as PYTHONSTARTUP inside a kernel that is to share the GPU, by that kernel's own
+# Python, in the user's namespace: no import of jgpu, no syntax newer than Python 3.6, no name left
+# behind. A kernel whose environment lacks the client says so in its first cell, so that nothing is
+# ever computed on the CPU in silence. Then the startup file that this one displaced is run.
+
+
+def _jgpu_startup(shell) -> str:  # noqa: ANN001
+    import importlib.util
+    import os
+    import sys
+
+    purpose = "This kernel is meant to share the GPU, but "
+    remedy = "so nothing it computes will use one. To mend that, "
+
+    def problem() -> str:
+        for name in ("jgpu", "msgspec"):
+            if importlib.util.find_spec(name) is None:
+                return (
+                    f"{purpose}its environment lacks the package {name}, {remedy}run `jgpu "
+                    f"kernelspec install --python {sys.executable}` in a terminal and restart."
+                )
+        try:
+            from importlib.metadata import version
+
+            torch = version("torch").split(".")
+            old = (int(torch[0]), int(torch[1])) < (2, 5)
+        except Exception:  # without torch, `import torch` says what is missing
+            return ""
+        if old:  # newer ones load the client, which knows the limits itself
+            return f"{purpose}PyTorch {torch[0]}.{torch[1]} is too old for it, {remedy}update it."
+        return ""
+
+    def tell(*_: object) -> None:
+        shell.events.unregister("pre_run_cell", tell)
+        print(text, file=sys.stderr)  # noqa: T201
+
+    outer = os.environ.pop("JGPU_OUTER_PYTHONSTARTUP", "")
+    os.environ.pop("PYTHONSTARTUP", None)
+    if outer:
+        os.environ["PYTHONSTARTUP"] = outer
+    text = problem() if shell is not None else ""
+    if text:
+        shell.events.register("pre_run_cell", tell)
+    return outer
+
+
+_jgpu_outer = _jgpu_startup(globals().get("get_ipython", lambda: None)())
+del _jgpu_startup
+if _jgpu_outer:
+    with open(_jgpu_outer, "rb") as _jgpu_file:
+        _jgpu_outer = compile(_jgpu_file.read(), _jgpu_outer, "exec")
+    del _jgpu_file
+    exec(_jgpu_outer)
+del _jgpu_outer
