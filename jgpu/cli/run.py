@@ -47,9 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     if not command:
         _parser().error("which program? `jgpu run -- python train.py`")
     environ = dict(os.environ)
-    for variable, value in ((address.USER, options.user), (address.PRIORITY, options.priority)):
-        if value is not None:
-            environ[variable] = value
+    wishes = {address.USER: options.user, address.PRIORITY: options.priority}
+    environ |= {variable: value for variable, value in wishes.items() if value is not None}
     label = f"{shlex.join([Path(command[0]).name, *command[1:]])}"[:LABEL_LENGTH]
     kernel_id = f"run-{os.getpid()}"
     seat = take(environ, kernel_id=kernel_id, label=label)
@@ -70,7 +69,7 @@ def _run(command: list[str], environ: dict[str, str]) -> int:
             command,
             env=environ,
             # No thread runs here, and the program must not inherit what is blocked for us.
-            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),  # noqa: PLW1509
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
         )
     except FileNotFoundError:
         print(f"jgpu run: {command[0]}: command not found", file=sys.stderr)

@@ -13,7 +13,7 @@ The rule that must not be broken: nothing here waits for the device, and nothing
 import asyncio
 from typing import Any
 
-from jupyter_client.provisioning import LocalProvisioner
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from jgpu.errors import JgpuError
 from jgpu.kernelprovider.environment import furnish, set_startup
@@ -39,7 +39,7 @@ class SharedGpuProvisioner(LocalProvisioner):
             self.seat, problem = await self._take(environ, label)
         furnish(
             environ,
-            where=self.seat and self.seat.address,
+            where=self.seat.address if self.seat else None,
             ticket=self.seat.ticket if self.seat else "",
             problem=problem,
             label=label,

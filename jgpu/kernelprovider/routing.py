@@ -36,7 +36,7 @@ def config_file(place: Place) -> Path:
 
 def is_routed(place: Place) -> bool:
     """Whether kernels without a provisioner of their own go through ours."""
-    return _read(config_file(place)).get(_CLASS, {}).get(_TRAIT) == PROVISIONER
+    return bool(_read(config_file(place)).get(_CLASS, {}).get(_TRAIT) == PROVISIONER)
 
 
 def route(place: Place) -> Path:

@@ -4,7 +4,7 @@
 # ever computed on the CPU in silence. Then the startup file that this one displaced is run.
 
 
-def _jgpu_startup(shell) -> str:  # noqa: ANN001
+def _jgpu_startup(shell) -> str:  # type: ignore[no-untyped-def] # noqa: ANN001
     import importlib.util
     import os
     import sys
@@ -48,7 +48,9 @@ _jgpu_outer = _jgpu_startup(globals().get("get_ipython", lambda: None)())
 del _jgpu_startup
 if _jgpu_outer:
     with open(_jgpu_outer, "rb") as _jgpu_file:
-        _jgpu_outer = compile(_jgpu_file.read(), _jgpu_outer, "exec")
-    del _jgpu_file
-    exec(_jgpu_outer)
-del _jgpu_outer
+        _jgpu_code = compile(_jgpu_file.read(), _jgpu_outer, "exec")
+    del _jgpu_file, _jgpu_outer
+    exec(_jgpu_code)
+    del _jgpu_code
+else:
+    del _jgpu_outer

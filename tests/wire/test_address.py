@@ -1,0 +1,265 @@
+"""The order in which a broker is looked for, a user's directory, and one question."""
+
+import os
+import pwd
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from jgpu.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    ConfigError,
+    QuotaExceeded,
+    VersionMismatch,
+)
+from jgpu.wire.address import (
+    MAX_SOCKET_PATH,
+    Address,
+    ask,
+    check_owner,
+    connect,
+    find,
+    make_directory,
+    parse,
+    user_directory,
+    user_socket,
+)
+from jgpu.wire.framing import FrameWriter
+from jgpu.wire.messages import AskStatus, Refused, StatusIs
+
+
+@pytest.fixture
+def listener(tmp_path):
+    """A listening socket at tmp_path/s."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(str(tmp_path / "s"))
+        server.listen(8)
+        yield server
+
+
+def here(tmp_path, origin="environment"):
+    return Address(tmp_path / "s", origin)
+
+
+# -- where ---------------------------------------------------------------------------------------
+
+
+def test_the_environment_comes_first_then_the_system_then_the_user(tmp_path):
+    system, home = tmp_path / "system.sock", {"HOME": str(tmp_path)}
+    own = Address(user_socket(home), "user")
+    assert find(home, system_socket=system) == own
+    system.touch()
+    assert find(home, system_socket=system) == Address(system, "system")
+    named = {**home, "JGPU_ADDRESS": "unix:/x/y.sock"}
+    assert find(named, system_socket=system) == Address(Path("/x/y.sock"), "environment")
+
+
+def test_only_the_users_own_address_may_be_private(tmp_path):
+    home = {"HOME": str(tmp_path)}
+    own = find(home, system_socket=tmp_path / "none")
+    assert own.may_be_private
+    # A child of a process with a seat finds the same address in its environment.
+    assert find({**home, "JGPU_ADDRESS": str(own)}).may_be_private
+    assert not Address(own.path, "system").may_be_private
+    assert not find({"JGPU_ADDRESS": "unix:/x"}).may_be_private
+
+
+def test_a_system_directory_that_may_not_be_entered_is_a_refusal(tmp_path):
+    class Closed(type(tmp_path)):
+        def lstat(self):
+            raise PermissionError(13, "Permission denied")
+
+    with pytest.raises(BrokerRefused, match="may not enter its directory"):
+        find({}, system_socket=Closed("/run/jgpu/broker.sock"))
+
+
+@pytest.mark.parametrize("text", ["unix:/a/b", "unix:///a/b"])
+def test_an_address_is_a_path(text):
+    assert parse(text) == Path("/a/b")
+
+
+@pytest.mark.parametrize("text", ["/a/b", "unix:a/b", "tcp://host:1", "unix:", "http:/a"])
+def test_anything_else_is_no_address(text):
+    with pytest.raises(ConfigError, match=r"unix:/path"):
+        parse(text)
+
+
+def test_a_path_longer_than_linux_allows_is_refused_before_it_is_bound():
+    assert parse("unix:/" + "a" * (MAX_SOCKET_PATH - 1))
+    with pytest.raises(ConfigError, match="longer than the 107 bytes"):
+        parse("unix:/" + "a" * MAX_SOCKET_PATH)
+    with pytest.raises(ConfigError, match="longer"):
+        parse("unix:/" + "é" * (MAX_SOCKET_PATH // 2 + 1))
+
+
+def test_the_longest_path_can_be_bound(tmp_path):
+    path = tmp_path / ("a" * (MAX_SOCKET_PATH - len(str(tmp_path)) - 1))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(str(parse(f"unix:{path}")))
+
+
+# -- a user's directory --------------------------------------------------------------------------
+
+
+def test_the_directory_is_below_the_state_home_and_of_this_host(tmp_path):
+    host = os.uname().nodename.partition(".")[0][:24]
+    assert user_directory({"HOME": str(tmp_path)}) == tmp_path / ".local/state/jgpu" / host
+    assert user_directory({"XDG_STATE_HOME": str(tmp_path)}) == tmp_path / "jgpu" / host
+    # A relative one is to be ignored, says its specification.
+    assert user_directory({"HOME": str(tmp_path), "XDG_STATE_HOME": "x"}).is_relative_to(tmp_path)
+
+
+def test_a_home_too_long_for_a_socket_is_left_for_one_that_fits(tmp_path):
+    long = tmp_path / ("h" * 100)
+    long.mkdir()
+    fallback = Path(f"/var/tmp/jgpu-{os.getuid()}")
+    assert user_directory({"HOME": str(long)}) == fallback
+    assert len(os.fsencode(user_socket({"HOME": str(long)}))) <= MAX_SOCKET_PATH
+
+
+def test_a_home_that_is_no_directory_is_left_too(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    assert user_directory({"HOME": str(file)}) == Path(f"/var/tmp/jgpu-{os.getuid()}")
+
+
+def test_a_directory_is_made_private_and_made_so_again(tmp_path):
+    path = tmp_path / "a" / "b"
+    make_directory(path)
+    path.chmod(0o777)
+    assert make_directory(path).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_directory_that_is_a_link_or_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(BrokerRefused, match="no broker is run from there"):
+        make_directory(tmp_path / "link")
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be made"):
+        make_directory(tmp_path / "file" / "sub")
+
+
+# -- who -----------------------------------------------------------------------------------------
+
+
+def test_a_socket_may_be_the_users_roots_or_a_system_accounts():
+    address = Address(Path("/s"), "environment")
+    for owner in (0, 999, 4321):
+        check_owner(address, owner, user=4321)
+    with pytest.raises(BrokerRefused, match="belongs to user 4322"):
+        check_owner(address, 4322, user=4321)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_nothing_is_sent_to_a_socket_that_is_somebody_elses(tmp_path, listener):
+    os.chown(tmp_path / "s", 54321, -1)
+    with pytest.raises(BrokerRefused, match="belongs to user 54321, who is neither you"):
+        ask(here(tmp_path), AskStatus())
+    listener.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        listener.accept()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_an_owner_is_named(tmp_path, listener):
+    people = [entry for entry in pwd.getpwall() if entry.pw_uid >= 1000]
+    if not people:
+        pytest.skip("no account of a person here")
+    os.chown(tmp_path / "s", people[0].pw_uid, -1)
+    with pytest.raises(BrokerRefused, match=f"belongs to {people[0].pw_name},"):
+        ask(here(tmp_path), AskStatus())
+
+
+# -- one question --------------------------------------------------------------------------------
+
+
+def answering(listener, data):
+    """Accept one connection in a thread, read the request, say `data`, close."""
+
+    def serve():
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1 << 16)
+            for piece in data:
+                connection.sendall(piece)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return thread
+
+
+def test_the_reply_may_come_in_pieces(tmp_path, listener):
+    frame = FrameWriter().encode(StatusIs(b"{}"), 1)
+    thread = answering(listener, [frame[:3], frame[3:20], frame[20:]])
+    assert ask(here(tmp_path), AskStatus()) == StatusIs(b"{}")
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("reason", "error"),
+    [
+        ("refused", BrokerRefused),
+        ("quota", QuotaExceeded),
+        ("version", VersionMismatch),
+        ("whatever", BrokerRefused),
+    ],
+)
+def test_a_refusal_is_raised_as_the_error_it_names(tmp_path, listener, reason, error):
+    frame = FrameWriter().encode(Refused(reason, "Because."), 1)
+    thread = answering(listener, [frame])
+    with pytest.raises(error, match="Because") as caught:
+        ask(here(tmp_path), AskStatus())
+    assert type(caught.value) is error
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [([], "closed the connection unanswered"), ([b"HTTP/1.1 400"], "does not speak jgpu's")],
+)
+def test_what_is_no_reply_is_no_broker(tmp_path, listener, data, sentence):
+    thread = answering(listener, data)
+    with pytest.raises(BrokerUnreachable, match=sentence):
+        ask(here(tmp_path), AskStatus())
+    thread.join()
+
+
+def test_an_answer_that_does_not_come_ends_at_the_deadline(tmp_path, listener):
+    with pytest.raises(BrokerUnreachable, match=r"no answer within 0\.05 s"):
+        ask(here(tmp_path), AskStatus(), 0.05)
+
+
+def test_a_full_queue_ends_at_the_deadline(tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(str(tmp_path / "s"))
+        server.listen(0)
+        first = connect(here(tmp_path))
+        with first, pytest.raises(BrokerUnreachable, match="takes no connection"):
+            connect(here(tmp_path), 0.05)
+
+
+def test_absent_and_ended_brokers_are_told_apart(tmp_path):
+    with pytest.raises(BrokerUnreachable, match="There is no broker at"):
+        ask(here(tmp_path), AskStatus())
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(str(tmp_path / "s"))
+    with pytest.raises(BrokerUnreachable, match=r"has ended\. JGPU_ADDRESS names it\."):
+        ask(here(tmp_path), AskStatus())
+    with pytest.raises(BrokerUnreachable, match="systemctl start jgpu"):
+        ask(here(tmp_path, "system"), AskStatus())
+
+
+def test_a_path_that_is_no_socket_is_unreachable(tmp_path):
+    (tmp_path / "s").touch()
+    with pytest.raises(BrokerUnreachable, match="has ended"):
+        ask(here(tmp_path), AskStatus())
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may connect anywhere")
+def test_a_socket_without_permission_is_a_refusal(tmp_path, listener):
+    (tmp_path / "s").chmod(0)
+    with pytest.raises(BrokerRefused, match="may not connect"):
+        ask(here(tmp_path), AskStatus())
