@@ -5,26 +5,31 @@
 
 
 def _jgpu_startup(shell) -> str:  # type: ignore[no-untyped-def] # noqa: ANN001
-    import importlib.util
     import os
     import sys
 
     purpose = "This kernel is meant to share the GPU, but "
     remedy = "so nothing it computes will use one. To mend that, "
 
+    def version(name: str) -> str:
+        try:  # not whether it can be imported: torch finds the client by its entry point
+            from importlib.metadata import version as version_of
+
+            return version_of(name)
+        except Exception:
+            return ""
+
     def problem() -> str:
         for name in ("jgpu", "msgspec"):
-            if importlib.util.find_spec(name) is None:
+            if not version(name):
                 return (
                     f"{purpose}its environment lacks the package {name}, {remedy}run `jgpu "
                     f"kernelspec install --python {sys.executable}` in a terminal and restart."
                 )
+        torch = version("torch").split(".")
         try:
-            from importlib.metadata import version
-
-            torch = version("torch").split(".")
             old = (int(torch[0]), int(torch[1])) < (2, 5)
-        except Exception:  # without torch, `import torch` says what is missing
+        except (ValueError, IndexError):  # without torch, `import torch` says what is missing
             return ""
         if old:  # newer ones load the client, which knows the limits itself
             return f"{purpose}PyTorch {torch[0]}.{torch[1]} is too old for it, {remedy}update it."
