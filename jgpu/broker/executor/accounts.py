@@ -1,0 +1,57 @@
+"""Who may use how many bytes: the device's capacity and the users' limits.
+
+What does not fit now, because others use the device, waits; that is the scheduler's affair. What
+could not fit if everybody else were gone, or lies past the user's own limit, fails here.
+
+The rule that must not be broken: another user's memory is never an error.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jgpu.broker.executor.session import Session
+
+__all__ = ["Account"]
+
+
+class Account:
+    """A user on this device."""
+
+    def __init__(self, user: str, capacity: int) -> None:
+        self.user = user
+        self.capacity = capacity
+        #: bytes that the user may have, 0 for the whole capacity; the latest session's
+        self.limit = 0
+        self.sessions: list[Session] = []
+
+    @property
+    def used(self) -> int:
+        """Bytes of all buffers of the user's sessions."""
+        return sum(session.table.used for session in self.sessions)
+
+    @property
+    def total(self) -> int:
+        """Bytes that the user can have at most."""
+        return min(self.limit, self.capacity) if self.limit else self.capacity
+
+    def fits(self, session: "Session", nbytes: int) -> bool:
+        """Whether a session of the user can ever have so many bytes more."""
+        if session.table.used + nbytes > self.capacity:
+            return False
+        return not self.limit or self.used + nbytes <= self.limit
+
+    def sentence(self, session: "Session", nbytes: int) -> str:
+        """Why not, in torch's manner."""
+        return (
+            f"CUDA out of memory. Tried to allocate {_size(nbytes)}. The shared device has a "
+            f"total capacity of {_size(self.total)} for {self.user}, of which this notebook uses "
+            f"{_size(session.table.used)} and all of {self.user}'s {_size(self.used)}."
+        )
+
+
+def _size(nbytes: int) -> str:
+    """Bytes as torch prints them."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if nbytes >= size:
+            return f"{nbytes / size:.2f} {unit}"
+    return f"{nbytes} bytes"

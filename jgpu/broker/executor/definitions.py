@@ -1,0 +1,78 @@
+"""Definitions on their way: received, checked aside, and waited for by works.
+
+All sessions share what was checked, by content hash. A definition that is bad stays bad for
+everybody; a few of the last bad ones are remembered, so that runs of them fail as they should.
+
+The rule that must not be broken: a work is never given a definition whose hash is not the one
+that it names.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final
+
+from jgpu.broker.executor.aside import Aside
+from jgpu.broker.executor.programs import Definition, DefinitionCache, DeviceKind, define
+from jgpu.errors import ProgramError
+from jgpu.wire.program import program_hash
+
+__all__ = ["Definitions", "Verdict"]
+
+_log = logging.getLogger(__name__)
+
+Verdict = Definition | ProgramError
+
+#: bad definitions remembered
+_BAD: Final = 256
+
+
+class Definitions:
+    """What is known of each hash: a definition, an error, or that it is being checked."""
+
+    def __init__(self, device: DeviceKind, aside: Aside) -> None:
+        self._device: DeviceKind = device
+        self._aside = aside
+        self._cache = DefinitionCache(device)
+        self._bad: OrderedDict[bytes, ProgramError] = OrderedDict()
+        #: hashes that are being checked, and who wants to know
+        self._pending: dict[bytes, list[Callable[[Verdict], None]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._cache)
+
+    def get(self, key: bytes) -> Verdict | None:
+        """What came of this hash; None if it is being checked or is not known."""
+        return self._cache.get(key) or self._bad.get(key)
+
+    def pending(self, key: bytes) -> bool:
+        """Whether this hash is being checked."""
+        return key in self._pending
+
+    def learn(self, data: bytes, then: Callable[[Verdict], None]) -> None:
+        """Check a program aside; `then` is told the verdict on the pump, at once if known."""
+        key = program_hash(data)
+        known = self.get(key)
+        if known is not None:
+            then(known)
+        elif key in self._pending:
+            self._pending[key].append(then)
+        else:
+            self._pending[key] = [then]
+            self._aside.put(
+                lambda: define(data, self._device), lambda result: self._settle(key, data, result)
+            )
+
+    def _settle(self, key: bytes, data: bytes, result: Any) -> None:
+        verdict: Verdict
+        if isinstance(result, Definition):
+            verdict = self._cache.add(result, len(data))
+        else:
+            if not isinstance(result, ProgramError):
+                _log.error("checking a program broke down", exc_info=result)
+                result = ProgramError(f"Checking this program broke down: {result!r}.")
+            verdict = self._bad[key] = result
+            if len(self._bad) > _BAD:
+                self._bad.popitem(last=False)
+        for then in self._pending.pop(key):
+            then(verdict)

@@ -1,0 +1,91 @@
+"""What the pump needs of a device: lanes that take jobs, and jobs that are over.
+
+Launching is asynchronous by interface: `submit` returns at once, `completions` tells what is
+over. On `cuda` the stream does the waiting and the pump launches; on `cpu` a worker thread per lane
+does both. Either way a job's `launch` and `finish` run once each, in this order, and the jobs of a
+lane one after another.
+
+The rule that must not be broken: nothing here blocks the thread that calls it.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import torch
+
+from jgpu.broker.executor.programs.buffers import Buffer
+from jgpu.wire.messages import DeviceFacts
+
+__all__ = ["Device", "Job", "Port"]
+
+
+class Port(Protocol):
+    """A lane as a running job sees it: where bytes come from, and whose buffers it uses."""
+
+    def write(self, target: torch.Tensor, source: memoryview | bytes) -> None:
+        """Copy host bytes to `target` (uint8, on the device) before the job is over."""
+
+    def read(self, source: torch.Tensor, target: memoryview) -> None:
+        """Copy `source` (uint8, on the device) to host memory before the job is over."""
+
+    def use(self, buffers: Iterable[Buffer]) -> None:
+        """The ops that follow read or write these buffers."""
+
+    def made(self, buffers: Iterable[Buffer]) -> None:
+        """The ops before made these buffers."""
+
+    def retire(self, buffers: Iterable[Buffer]) -> None:
+        """Nobody needs these buffers; give their memory back when this lane is through."""
+
+
+class Job(Protocol):
+    """One piece of work for one lane."""
+
+    #: seconds that the lane was held; set by the device when the job is over
+    measured_s: float
+
+    def launch(self, port: Port) -> None:
+        """Do the ops, or enqueue them."""
+
+    def finish(self) -> None:
+        """The device is through with the job: reply."""
+
+    def broke(self, error: BaseException) -> None:
+        """`launch` or `finish` raised, which they must not."""
+
+
+class Device(Protocol):
+    """A device of one kind, with lanes."""
+
+    #: where tensors live: "cpu", "cuda:0" or "meta"
+    torch_device: torch.device
+    facts: DeviceFacts
+    #: readable when `completions` has something; an eventfd
+    wake_fd: int
+
+    def open_lane(self, lane: int) -> None:
+        """Make lane number `lane` ready for jobs."""
+
+    def close_lane(self, lane: int) -> None:
+        """No job will be submitted to the lane any more; all are over."""
+
+    def submit(self, lane: int, jobs: list[Job]) -> None:
+        """Put jobs at the end of a lane."""
+
+    def completions(self) -> list[tuple[int, Job]]:
+        """(lane, job) of what is over since the last call, in order within a lane."""
+
+    def wake(self) -> None:
+        """Make `wake_fd` readable. Any thread."""
+
+    def poll_interval_s(self) -> float | None:
+        """Ask for completions again after this time; None: `wake_fd` will tell."""
+
+    def discard(self, buffers: Iterable[Buffer]) -> None:
+        """Give back the memory of buffers whose session has nothing in flight."""
+
+    def generator(self, seed: int) -> torch.Generator:
+        """A new random number generator of the device."""
+
+    def close(self) -> None:
+        """End all lanes; a job that runs is waited for, those behind it are not run."""

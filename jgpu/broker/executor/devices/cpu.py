@@ -1,0 +1,154 @@
+"""The `cpu` device: real torch CPU kernels, one worker thread per lane.
+
+A lane's thread takes jobs in order, runs their ops and sends their replies itself, so that a wait
+costs one hand-over between threads, not two. A job is charged the wall time that it held its lane:
+the ops of a lane use several threads of torch's pool, whose time no clock of ours sees, and what a
+neighbour's lane costs is the scheduler's affair, which shares out overlapping time.
+
+The rule that must not be broken: the number of threads of a lane never changes, or sums change.
+"""
+
+import os
+from collections import deque
+from collections.abc import Iterable
+from queue import SimpleQueue
+from threading import Thread
+from time import perf_counter
+from typing import Final
+
+import psutil
+import torch
+
+from jgpu.broker.executor.devices.base import Job
+from jgpu.broker.executor.devices.wake import Wake
+from jgpu.broker.executor.programs.buffers import Buffer
+from jgpu.broker.settings import ExecutorSettings
+from jgpu.wire.messages import DeviceFacts
+
+__all__ = ["CpuDevice"]
+
+#: part of the host's memory that sessions may use together where the settings do not say
+_MEMORY_PART: Final = 0.5
+#: predicted seconds of finished and unreported work after which the pump is woken early
+_REPORT_S: Final = 0.0005
+
+
+class CpuDevice:
+    """Lanes as threads over the host's memory, under an accounted capacity."""
+
+    def __init__(self, settings: ExecutorSettings) -> None:
+        cores = len(os.sched_getaffinity(0))
+        threads = settings.threads or max(1, cores // max(1, settings.lanes))
+        capacity = settings.capacity or int(psutil.virtual_memory().total * _MEMORY_PART)
+        self.torch_device = torch.device("cpu")
+        self.facts = DeviceFacts("cpu", f"CPU, {threads} threads (shared)", capacity, threads)
+        self._wake = Wake()
+        self.wake_fd = self._wake.fd
+        self._done: deque[tuple[int, Job]] = deque()
+        self._lanes: dict[int, _Lane] = {}
+
+    def open_lane(self, lane: int) -> None:
+        """Start the lane's thread."""
+        self._lanes[lane] = _Lane(lane, self.facts.threads, self._done, self._wake)
+
+    def close_lane(self, lane: int) -> None:
+        """Let the lane's thread end."""
+        self._lanes.pop(lane).close()
+
+    def submit(self, lane: int, jobs: list[Job]) -> None:
+        """Hand jobs to the lane's thread, in one piece: one hand-over for all of them."""
+        self._lanes[lane].jobs.put(jobs)
+
+    def completions(self) -> list[tuple[int, Job]]:
+        """What the lanes' threads have finished."""
+        self._wake.clear()
+        return [self._done.popleft() for _ in range(len(self._done))]
+
+    def wake(self) -> None:
+        """Wake the pump."""
+        self._wake.signal()
+
+    def poll_interval_s(self) -> float | None:
+        """Never: the lanes' threads wake the pump."""
+        return None
+
+    def discard(self, buffers: Iterable[Buffer]) -> None:
+        """Nothing is in flight, so the memory can go at once."""
+        for buffer in buffers:
+            buffer.release()
+
+    def generator(self, seed: int) -> torch.Generator:
+        """A generator of the CPU kind."""
+        return torch.Generator().manual_seed(seed)
+
+    def close(self) -> None:
+        """End the threads."""
+        for lane in list(self._lanes):
+            self._lanes.pop(lane).close(wait=True)
+        self._wake.close()
+
+
+class _Lane:
+    """A lane's thread, which is also the port of its jobs."""
+
+    def __init__(self, number: int, threads: int, done: deque[tuple[int, Job]], wake: Wake) -> None:
+        self.jobs: SimpleQueue[list[Job] | None] = SimpleQueue()
+        self._number = number
+        self._threads = threads
+        self._done = done
+        self._wake = wake
+        self._closing = False
+        self._thread = Thread(target=self._serve, name=f"lane {number}", daemon=True)
+        self._thread.start()
+
+    def close(self, *, wait: bool = False) -> None:
+        """End the thread after the job that runs; with `wait` return only then."""
+        self._closing = True
+        self.jobs.put(None)
+        if wait:
+            self._thread.join(timeout=5)
+
+    def _serve(self) -> None:
+        torch.set_num_threads(self._threads)
+        torch.set_grad_enabled(False)
+        while (jobs := self.jobs.get()) is not None and not self._closing:
+            unreported = 0.0
+            for job in jobs:
+                unreported += self._do(job)
+                self._done.append((self._number, job))
+                if unreported > _REPORT_S:
+                    self._wake.signal()
+                    unreported = 0.0
+            self._wake.signal()
+
+    def _do(self, job: Job) -> float:
+        begin = perf_counter()
+        try:
+            job.launch(self)
+            job.finish()
+        except BaseException as error:
+            job.broke(error)
+        job.measured_s = perf_counter() - begin
+        return job.measured_s
+
+    # -- the port: everything is done when the call returns, by the one thread ----------------
+
+    def write(self, target: torch.Tensor, source: memoryview | bytes) -> None:
+        """Copy with torch, which leaves the interpreter's lock to others meanwhile."""
+        writable = source if isinstance(source, memoryview) else bytearray(source)
+        target.copy_(torch.frombuffer(writable, dtype=torch.uint8))
+
+    def read(self, source: torch.Tensor, target: memoryview) -> None:
+        """Copy with torch, which leaves the interpreter's lock to others meanwhile."""
+        torch.frombuffer(target, dtype=torch.uint8).copy_(source)
+
+    def use(self, buffers: Iterable[Buffer]) -> None:
+        """Nothing to wait for: a session is in one lane at a time, and lanes work at once."""
+
+    def made(self, buffers: Iterable[Buffer]) -> None:
+        """Nothing to note."""
+
+    def retire(self, buffers: Iterable[Buffer]) -> None:
+        """The ops are done: the memory can go."""
+        for buffer in buffers:
+            buffer.release()

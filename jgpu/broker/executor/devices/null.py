@@ -1,0 +1,96 @@
+"""The `null` device: shapes only. Programs run on meta tensors, downloads give zeros.
+
+For fast tests of everything above a device, and for measuring what the rest costs. Jobs are over
+when `submit` returns.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from time import perf_counter
+from typing import Final
+
+import torch
+
+from jgpu.broker.executor.devices.base import Job
+from jgpu.broker.executor.devices.wake import Wake
+from jgpu.broker.executor.programs.buffers import Buffer
+from jgpu.broker.settings import ExecutorSettings
+from jgpu.wire.messages import DeviceFacts
+
+__all__ = ["NullDevice"]
+
+_CAPACITY: Final = 16 << 30
+
+
+class NullDevice:
+    """Lanes that compute nothing, at once, on the thread that submits."""
+
+    def __init__(self, settings: ExecutorSettings) -> None:
+        self.torch_device = torch.device("meta")
+        self.facts = DeviceFacts("null", "null (shared)", settings.capacity or _CAPACITY, 1)
+        self._wake = Wake()
+        self.wake_fd = self._wake.fd
+        self._done: deque[tuple[int, Job]] = deque()
+
+    def open_lane(self, lane: int) -> None:
+        """Lanes need nothing."""
+
+    def close_lane(self, lane: int) -> None:
+        """Lanes leave nothing."""
+
+    def submit(self, lane: int, jobs: list[Job]) -> None:
+        """Run the jobs."""
+        for job in jobs:
+            begin = perf_counter()
+            try:
+                job.launch(self)
+                job.finish()
+            except BaseException as error:
+                job.broke(error)
+            job.measured_s = perf_counter() - begin
+            self._done.append((lane, job))
+        self._wake.signal()
+
+    def completions(self) -> list[tuple[int, Job]]:
+        """What was submitted."""
+        self._wake.clear()
+        return [self._done.popleft() for _ in range(len(self._done))]
+
+    def wake(self) -> None:
+        """Wake the pump."""
+        self._wake.signal()
+
+    def poll_interval_s(self) -> float | None:
+        """Never."""
+        return None
+
+    def discard(self, buffers: Iterable[Buffer]) -> None:
+        """Forget them."""
+        for buffer in buffers:
+            buffer.release()
+
+    def generator(self, seed: int) -> torch.Generator:
+        """Meta ops draw nothing; the state of a CPU generator stands in."""
+        return torch.Generator().manual_seed(seed)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        self._wake.close()
+
+    def write(self, target: torch.Tensor, source: memoryview | bytes) -> None:
+        """There is nowhere to write to."""
+
+    def read(self, source: torch.Tensor, target: memoryview) -> None:
+        """Zeros."""
+        target[:] = bytes(len(target))
+
+    def use(self, buffers: Iterable[Buffer]) -> None:
+        """Nothing to wait for."""
+
+    def made(self, buffers: Iterable[Buffer]) -> None:
+        """Nothing to note."""
+
+    def retire(self, buffers: Iterable[Buffer]) -> None:
+        """Forget them."""
+        for buffer in buffers:
+            buffer.release()

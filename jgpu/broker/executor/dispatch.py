@@ -1,0 +1,176 @@
+"""What each message of a client does; on the pump.
+
+Works are put in the session's order; everything else is dealt with at once. A message that breaks
+the protocol raises `ProtocolError`, for which the pump ends that session and no other.
+
+The rule that must not be broken: nothing here takes longer than decoding the message did.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from jgpu.broker.executor.aside import Aside
+from jgpu.broker.executor.cancel import begin_cancel
+from jgpu.broker.executor.definitions import Definitions, Verdict
+from jgpu.broker.executor.devices.base import Device
+from jgpu.broker.executor.programs import Definition, Failure, Prober
+from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.turns import Turns
+from jgpu.broker.executor.works import (
+    DownloadWork,
+    RngWork,
+    RunWork,
+    SyncWork,
+    UploadWork,
+    report_failure,
+)
+from jgpu.errors import ProgramError, ProtocolError
+from jgpu.wire import limits, messages
+from jgpu.wire.program import program_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Dispatch"]
+
+#: probes and definitions of one session that may be with the helper threads
+HELPING: Final = 64
+
+
+class Dispatch:
+    """Deals with clients' messages."""
+
+    def __init__(
+        self,
+        device: Device,
+        turns: Turns,
+        definitions: Definitions,
+        prober: Prober,
+        probing: Aside,
+    ) -> None:
+        self._device = device
+        self._turns = turns
+        self._definitions = definitions
+        self._prober = prober
+        self._probing = probing
+        #: works by the hash of the definition that the client must send again
+        self._missing: dict[bytes, list[RunWork]] = {}
+        self._handlers: dict[type, Callable[[Session, Any], None]] = {
+            messages.Define: self._define,
+            messages.Run: self._run,
+            messages.Upload: lambda s, m: self._accept(s, UploadWork(s, m)),
+            messages.Download: lambda s, m: self._accept(s, DownloadWork(s, m)),
+            messages.Sync: lambda s, m: self._accept(s, SyncWork(s, m)),
+            messages.Seed: lambda s, m: self._accept(s, RngWork(s, m)),
+            messages.GetRng: lambda s, m: self._accept(s, RngWork(s, m)),
+            messages.SetRng: lambda s, m: self._accept(s, RngWork(s, m)),
+            messages.Free: self._note,
+            messages.Tag: self._note,
+            messages.Probe: self._probe,
+            messages.Memory: self._memory,
+            messages.CellStarted: self._cell_started,
+            messages.CellEnded: self._cell_ended,
+            messages.Cancel: self._cancel,
+            messages.Resynced: self._resynced,
+            messages.Quit: self._quit,
+        }
+
+    def handle(self, session: Session, message: messages.ClientMessage) -> None:
+        """Deal with one message; `ProtocolError` if it may not be."""
+        self._handlers[type(message)](session, message)
+
+    # -- works -------------------------------------------------------------------------------
+
+    def _accept(self, session: Session, work: Any) -> None:
+        session.accept(work)
+        self._turns.offer(session)
+
+    def _run(self, session: Session, message: messages.Run) -> None:
+        if message.work in session.asked:
+            # It comes again with its definition; the first one is still here.
+            session.asked.remove(message.work)
+            return
+        work = RunWork(session, message)
+        session.accept(work)
+        work.definition = self._definitions.get(message.program)
+        if work.definition is None:
+            self._missing.setdefault(message.program, []).append(work)
+            if not self._definitions.pending(message.program):
+                session.asked.add(message.work)
+                session.send(messages.DefinitionUnknown(message.work, message.program))
+        self._turns.offer(session)
+
+    def _define(self, session: Session, message: messages.Define) -> None:
+        session.helping += 1
+        self._definitions.learn(
+            message.program, lambda verdict: self._defined(session, message.program, verdict)
+        )
+
+    def _defined(self, session: Session, data: bytes, verdict: Verdict) -> None:
+        session.helping -= 1
+        if isinstance(verdict, ProgramError):
+            report_failure(session, Failure(0, 0, "", "ProgramError", str(verdict)), ())
+        key = verdict.hash if isinstance(verdict, Definition) else program_hash(data)
+        for work in self._missing.pop(key, ()):
+            work.definition = verdict
+            self._turns.offer(work.session)
+
+    def forget(self, session: Session) -> None:
+        """The session ends: nothing of it waits for definitions any more."""
+        for key in list(self._missing):
+            kept = [work for work in self._missing[key] if work.session is not session]
+            if kept:
+                self._missing[key] = kept
+            else:
+                del self._missing[key]
+
+    def _note(self, session: Session, message: messages.Free | messages.Tag) -> None:
+        session.after.append(message)
+        self._turns.settle(session)
+
+    # -- at once -----------------------------------------------------------------------------
+
+    def _probe(self, session: Session, message: messages.Probe) -> None:
+        session.helping += 1
+        self._probing.put(
+            lambda: self._prober.probe(message.op, message.inputs, message.params, message.flags),
+            lambda result: self._probed(session, message.request, result),
+        )
+
+    def _probed(self, session: Session, request: int, result: Any) -> None:
+        session.helping -= 1
+        if isinstance(result, Exception):
+            session.send(messages.Probed(request, error=(type(result).__name__, _text(result))))
+            return
+        outputs, error = result
+        session.send(messages.Probed(request, outputs, error))
+
+    def _memory(self, session: Session, message: messages.Memory) -> None:
+        account, table = session.account, session.table
+        free = max(0, min(account.total - account.used, self._turns.free_bytes()))
+        session.send(
+            messages.MemoryIs(message.request, free, account.total, table.used, table.peak)
+        )
+
+    def _cell_started(self, session: Session, message: messages.CellStarted) -> None:
+        session.cell = message.label
+        self._turns.cell_started(session)
+
+    def _cell_ended(self, session: Session, message: messages.CellEnded) -> None:
+        session.cell = ""
+        self._turns.cell_ended(session)
+
+    def _cancel(self, session: Session, message: messages.Cancel) -> None:
+        taken = begin_cancel(session, message.request)
+        self._turns.taken_back(session, taken)
+        self._turns.settle(session)
+
+    def _resynced(self, session: Session, message: messages.Resynced) -> None:
+        if not session.lost:
+            raise ProtocolError("Nobody asked this client to begin its stream anew.")
+
+    def _quit(self, session: Session, message: messages.Quit) -> None:
+        session.ending = ""
+
+
+def _text(error: Exception) -> str:
+    return str(error)[: limits.MAX_TEXT]

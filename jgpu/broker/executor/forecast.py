@@ -1,0 +1,76 @@
+"""What a session's works will need, and what its iterations did need, in bytes.
+
+The core is told, with each work, the ephemeral bytes known beforehand to be alive while it runs:
+what the works since the last boundary leave behind, and the program's own peak. At a boundary what
+is still there counts as kept, and the count begins anew.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from jgpu.broker.executor.programs import Definition
+from jgpu.broker.executor.table import BufferTable
+from jgpu.broker.executor.works import RunWork, UploadWork, Work, bits
+
+__all__ = ["Forecast"]
+
+#: iterations whose highest transient peak counts
+_ITERATIONS: Final = 8
+
+
+class Forecast:
+    """One session's bytes, ahead of what has run."""
+
+    def __init__(self) -> None:
+        #: bytes of buffers that works offered since the last boundary make and nobody dropped
+        self._made: dict[int, int] = {}
+        self._made_bytes = 0
+        self._peak = 0
+        self._peaks: deque[int] = deque(maxlen=_ITERATIONS)
+        self._told: tuple[int, int, int] | None = None
+
+    def live_bytes(self, work: Work) -> int:
+        """Bytes for the work that is offered next; also notes what it leaves behind."""
+        if isinstance(work, RunWork) and isinstance(work.definition, Definition):
+            message, definition = work.message, work.definition
+            self._forget(message.free)
+            work.transient = definition.transient_bytes(message.live, message.dead)
+            live = self._made_bytes + work.transient
+            sizes = definition.slot_bytes()
+            for k in bits(message.live, len(sizes)):
+                self._note(message.first + k, sizes[k])
+            self._forget(message.inputs[k] for k in bits(message.dead, len(message.inputs)))
+        else:
+            live = self._made_bytes + work.transient
+            if isinstance(work, UploadWork) and work.transient:
+                self._note(work.message.buffer, work.transient)
+        self._peak = max(self._peak, live)
+        if work.ends_iteration:
+            self._end_iteration()
+        # What is larger than the whole device waits for nothing: it fails when it is started.
+        return live if live <= work.session.account.capacity else 0
+
+    def measured(self, table: BufferTable, *, at_rest: bool) -> tuple[int, int, int] | None:
+        """(resident, kept, transient) if the core should be told of them, at a boundary."""
+        if at_rest and self._peak:
+            self._end_iteration()
+        now = (table.resident, table.kept, max(self._peaks, default=0))
+        if now == self._told:
+            return None
+        self._told = now
+        return now
+
+    def _end_iteration(self) -> None:
+        self._made.clear()
+        self._made_bytes = 0
+        self._peaks.append(self._peak)
+        self._peak = 0
+
+    def _note(self, number: int, nbytes: int) -> None:
+        self._made_bytes += nbytes - self._made.get(number, 0)
+        self._made[number] = nbytes
+
+    def _forget(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._made_bytes -= self._made.pop(number, 0)

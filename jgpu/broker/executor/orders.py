@@ -1,0 +1,147 @@
+"""The control process's side of an executor: orders in, notices out.
+
+Adopts sessions with the descriptors that come beside the order, detaches them, reports. When the
+control process closes its end, the executor ends.
+
+The rule that must not be broken: a session that cannot be adopted costs nobody else anything.
+"""
+
+import logging
+import os
+import socket
+
+from jgpu.broker.executor.accounts import Account
+from jgpu.broker.executor.connection import Connection
+from jgpu.broker.executor.pump import Pump
+from jgpu.broker.executor.session import Session
+from jgpu.errors import FrameError, ProtocolError
+from jgpu.wire import messages
+from jgpu.wire.arena import Arena
+
+__all__ = ["Orders"]
+
+_log = logging.getLogger(__name__)
+
+
+class Orders:
+    """Carries out what the control process orders."""
+
+    def __init__(self, pump: Pump, connection: Connection[messages.ExecutorOrder]) -> None:
+        self._pump = pump
+        self._connection = connection
+        self._accounts: dict[str, Account] = {}
+        pump.on_ended = self._ended
+        pump.watch(connection.fileno(), self._ready)
+
+    def _ready(self, mask: int) -> None:
+        try:
+            for order in self._connection.receive_with_descriptors():
+                self._carry_out(order)
+        except FrameError:
+            _log.exception("the control process sent what is no order")
+            self._pump.stopping = True
+        if self._connection.ended:
+            self._pump.stopping = True
+
+    def _carry_out(self, order: messages.ExecutorOrder) -> None:
+        if isinstance(order, messages.Adopt):
+            self._adopt(order)
+        elif isinstance(order, messages.Detach):
+            session = self._pump.sessions.get(order.session)
+            if session is not None:
+                self._pump.end(session, order.text)
+        elif isinstance(order, messages.AskReport):
+            self._connection.send(self._report(order.request))
+        else:
+            self._pump.stopping = True
+
+    # -- sessions ----------------------------------------------------------------------------
+
+    def _adopt(self, order: messages.Adopt) -> None:
+        descriptors = self._connection.descriptors
+        if len(descriptors) < 2:
+            raise FrameError("An Adopt came without its two descriptors.")
+        stream, memory = descriptors.popleft(), descriptors.popleft()
+        try:
+            sock = socket.socket(fileno=stream)
+        except OSError as error:
+            os.close(stream)
+            os.close(memory)
+            self._ended(messages.SessionEnded(order.session, 0.0, f"No stream: {error}."))
+            return
+        connection: Connection[messages.ClientMessage] = Connection(
+            sock,
+            messages.ClientMessage,
+            token=order.token,
+            epoch=order.epoch,
+            on_blocked=lambda: self._pump.blocked(order.session),
+        )
+        try:
+            arena = Arena.adopt(memory, order.arena)
+        except (ProtocolError, OSError, ValueError) as error:
+            os.close(memory)
+            connection.send(messages.Refused("protocol", str(error)))
+            connection.close()
+            self._ended(messages.SessionEnded(order.session, 0.0, str(error)))
+            return
+        self._pump.adopt(self._session(order, connection, arena), order.epoch, order.limit)
+
+    def _session(
+        self,
+        order: messages.Adopt,
+        connection: Connection[messages.ClientMessage],
+        arena: Arena,
+    ) -> Session:
+        account = self._accounts.get(order.user)
+        if account is None:
+            account = Account(order.user, self._pump.device.facts.capacity)
+            self._accounts[order.user] = account
+        account.limit = order.limit
+        return Session(
+            number=order.session,
+            user=order.user,
+            label=order.label,
+            weight=order.weight,
+            connection=connection,
+            arena=arena,
+            account=account,
+            device=self._pump.device,
+            token=order.token,
+            lost=order.epoch > 0,
+            next_work=0 if order.epoch else 1,
+        )
+
+    def _ended(self, notice: messages.SessionEnded) -> None:
+        for user in [user for user, account in self._accounts.items() if not account.sessions]:
+            del self._accounts[user]
+        self._connection.send(notice)
+
+    # -- the report --------------------------------------------------------------------------
+
+    def _report(self, request: int) -> messages.ReportIs:
+        snapshot = self._pump.turns.snapshot()
+        lanes = tuple(
+            messages.LaneReport(lane.id, lane.capacity, lane.sessions, lane.running)
+            for lane in snapshot.lanes
+        )
+        sessions = tuple(
+            messages.SessionReport(
+                session=status.id,
+                state=status.state,
+                lane=status.lane,
+                resident=found.table.resident,
+                ephemeral=found.table.kept,
+                spilled=0,
+                device_seconds=status.device_seconds,
+                iterations=found.iterations,
+                queue_position=status.queue_position or None,
+                cell=found.cell,
+                waits_for=status.waits_for,
+            )
+            for status in snapshot.sessions
+            if (found := self._pump.sessions.get(status.id)) is not None
+        )
+        used = sum(session.table.used for session in self._pump.sessions.values())
+        return messages.ReportIs(
+            request, lanes, sessions, used, snapshot.policy, len(self._pump.definitions)
+        )

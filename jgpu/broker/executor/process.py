@@ -1,0 +1,71 @@
+"""An executor process from its first to its last moment.
+
+`python -m jgpu.broker.executor SETTINGS_JSON FD`: settings as `ExecutorSettings` in JSON, FD the
+end of a socket pair whose other end the control process has.
+
+The rule that must not be broken: it says `ExecutorReady` only when the device has just worked,
+and it never outlives the control process.
+"""
+
+import ctypes
+import logging
+import os
+import signal
+import socket
+import sys
+
+import msgspec
+import torch
+
+from jgpu.broker.executor.connection import Connection
+from jgpu.broker.executor.devices import make_device
+from jgpu.broker.executor.devices.base import Device
+from jgpu.broker.executor.orders import Orders
+from jgpu.broker.executor.pump import Pump
+from jgpu.broker.executor.selftest import self_test
+from jgpu.broker.settings import ExecutorSettings
+from jgpu.errors import JgpuError
+from jgpu.wire import messages
+
+__all__ = ["main"]
+
+_log = logging.getLogger(__name__)
+_PR_SET_PDEATHSIG = 1
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until the control process has had enough; returns the exit status."""
+    settings = msgspec.json.decode(arguments[0], type=ExecutorSettings)
+    sock = socket.socket(fileno=int(arguments[1]))
+    _die_with_parent()
+    logging.basicConfig(level=settings.log_level, format="%(name)s: %(message)s")
+    torch.set_grad_enabled(False)
+    connection: Connection[messages.ExecutorOrder] = Connection(sock, messages.ExecutorOrder)
+    try:
+        device = _tested_device(settings)
+        pump = Pump(device, settings)
+    except (JgpuError, RuntimeError, MemoryError, OSError) as error:
+        _log.exception("the device cannot be used")
+        sock.setblocking(True)
+        connection.send(messages.ExecutorFailed(str(error)[:4096] or type(error).__name__))
+        return 1
+    Orders(pump, connection)
+    connection.send(messages.ExecutorReady(device.facts, os.getpid()))
+    pump.run()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Lanes may be in the midst of long ops, whose results nobody will ask for.
+    os._exit(0)
+
+
+def _tested_device(settings: ExecutorSettings) -> Device:
+    device = make_device(settings)
+    self_test(device)
+    return device
+
+
+def _die_with_parent() -> None:
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)

@@ -1,0 +1,252 @@
+"""The pump: one thread that is event loop and launcher of an executor.
+
+Covers the loop itself: reading streams a little at a time and in turn, back-pressure, writing
+where a socket was full, the ends of sessions. What messages do is `dispatch`'s, who runs when
+`turns`'s, what the control process orders `orders`'s.
+
+The rule that must not be broken: nothing on this thread waits but `epoll`, and no session's
+behaviour ends the loop or another session.
+"""
+
+import logging
+import select
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+from jgpu.broker.executor.aside import Aside
+from jgpu.broker.executor.definitions import Definitions
+from jgpu.broker.executor.devices.base import Device
+from jgpu.broker.executor.dispatch import HELPING, Dispatch
+from jgpu.broker.executor.programs import Prober
+from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.turns import Turns
+from jgpu.broker.settings import ExecutorSettings
+from jgpu.errors import ConfigError, ProtocolError
+from jgpu.sched import Core, LanesConfigured
+from jgpu.wire.messages import Ready, Refused, Resync, SessionEnded
+
+__all__ = ["Pump"]
+
+_log = logging.getLogger(__name__)
+
+#: messages of one session dealt with before the next session's
+_BATCH: Final = 32
+#: works, and bytes of works, past which a session's stream is not read
+_QUEUED_WORKS: Final = 2048
+_QUEUED_BYTES: Final = 16 << 20
+
+
+class Pump:
+    """Owns all sessions of an executor."""
+
+    def __init__(
+        self,
+        device: Device,
+        settings: ExecutorSettings,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        core = Core(settings.policy)
+        self.device = device
+        self.sessions: dict[int, Session] = {}
+        self.stopping = False
+        self.on_ended: Callable[[SessionEnded], None] = lambda notice: None
+        self._epoll = select.epoll()
+        self._asides = [Aside("definitions", device.wake), Aside("probes", device.wake)]
+        kind = settings.device
+        if kind not in ("cpu", "cuda", "null"):
+            raise ConfigError(f"There is no device of the kind {kind!r}.")
+        self.definitions = Definitions(kind, self._asides[0])
+        self.turns = Turns(device, core, clock)
+        self.turns.on_released = self._released
+        self.turns.on_violation = self.refuse
+        core_actions = core.handle(LanesConfigured(settings.lanes, device.facts.capacity), clock())
+        assert not core_actions, "lanes are opened for work"
+        self._dispatch = Dispatch(
+            device, self.turns, self.definitions, Prober(kind), self._asides[1]
+        )
+        #: what to call when a descriptor is ready
+        self._handlers: dict[int, Callable[[int], None]] = {device.wake_fd: lambda mask: None}
+        self._epoll.register(device.wake_fd, select.EPOLLIN)
+        #: sessions with messages that were read and not dealt with
+        self._backlog: dict[int, Session] = {}
+        #: sessions that are not read until they have less to do
+        self._stalled: dict[int, Session] = {}
+        #: sessions whose socket was full when something was sent
+        self._blocked: set[int] = set()
+        self._next_look: float | None = None
+        self._clock = clock
+
+    # -- the loop ----------------------------------------------------------------------------
+
+    def watch(self, descriptor: int, handler: Callable[[int], None]) -> None:
+        """Call `handler(mask)` whenever the descriptor can be read."""
+        self._handlers[descriptor] = handler
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    def run(self) -> None:
+        """Until `stopping`."""
+        while not self.stopping:
+            self.turn()
+        for aside in self._asides:
+            aside.close()
+
+    def turn(self, timeout_s: float = -1.0) -> None:
+        """One round: wait for something to happen, deal with it."""
+        for descriptor, mask in self._epoll.poll(self._timeout(timeout_s)):
+            handler = self._handlers.get(descriptor)
+            if handler is not None:
+                handler(mask)
+        self.turns.collect()
+        for aside in self._asides:
+            aside.collect()
+        self._unstall()
+        for session in list(self._backlog.values()):
+            self._deal(session)
+        self.turns.flush()
+        self._write_blocked()
+        if self._next_look is None or self._clock() >= self._next_look:
+            wait_s = self.turns.look_for_idle()
+            self._next_look = None if wait_s is None else self._clock() + wait_s
+            self.turns.flush()
+
+    def _timeout(self, timeout_s: float) -> float:
+        if self._backlog:
+            return 0.0
+        waits = [timeout_s] if timeout_s >= 0 else []
+        interval = self.device.poll_interval_s()
+        if interval is not None:
+            waits.append(interval)
+        if self._next_look is not None:
+            waits.append(max(0.0, self._next_look - self._clock()))
+        return min(waits, default=-1.0)
+
+    # -- sessions ----------------------------------------------------------------------------
+
+    def adopt(self, session: Session, epoch: int, limit: int) -> None:
+        """A session begins; its stream is read from here on."""
+        self.sessions[session.number] = session
+        self._handlers[session.connection.fileno()] = lambda mask: self._ready(session, mask)
+        self._epoll.register(session.connection.fileno(), select.EPOLLIN)
+        session.mask = select.EPOLLIN
+        self.turns.open(session)
+        if epoch:
+            text = "The executor that held this session's tensors ended; they are lost."
+            session.connection.begin_anew(session.token, epoch)
+            session.send(Resync(epoch, lost=True, text=text))
+        session.send(Ready(self.device.facts, limit))
+
+    def blocked(self, number: int) -> None:
+        """A socket was full; called from any thread that sends."""
+        self._blocked.add(number)
+        self.device.wake()
+
+    def end(self, session: Session, text: str) -> None:
+        """A session ends now; its memory is given back when no lane uses it any more."""
+        if session.number not in self.sessions or session.closed:
+            return
+        session.ending = text
+        session.closed = True
+        self._backlog.pop(session.number, None)
+        self._handlers.pop(session.connection.fileno(), None)
+        self._epoll.unregister(session.connection.fileno())
+        session.connection.close()
+        self._dispatch.forget(session)
+        self.turns.close(session)
+
+    def refuse(self, session: Session, text: str) -> None:
+        """The client breaks the protocol: a sentence, and the end of its session."""
+        if session.closed:
+            return
+        _log.warning("session %d of %s is refused: %s", session.number, session.user, text)
+        session.connection.send(Refused("protocol", text))
+        session.connection.flush()
+        self.end(session, text)
+
+    def _released(self, session: Session) -> None:
+        del self.sessions[session.number]
+        self._blocked.discard(session.number)
+        self.on_ended(SessionEnded(session.number, session.device_seconds, session.ending or ""))
+
+    # -- streams -----------------------------------------------------------------------------
+
+    def _ready(self, session: Session, mask: int) -> None:
+        if mask & select.EPOLLOUT:
+            self._blocked.add(session.number)
+        if mask & ~select.EPOLLOUT and session.inbox is None:
+            session.inbox = session.connection.receive()
+            self._deal(session)
+        elif mask & (select.EPOLLHUP | select.EPOLLERR):
+            self.end(session, "")
+
+    def _deal(self, session: Session) -> None:
+        """Deal with a few of the messages that were read; the rest comes in the next round."""
+        if session.closed or session.inbox is None:
+            return
+        try:
+            for _ in range(_BATCH):
+                if not self._has_room(session):
+                    break
+                message = next(session.inbox, None)
+                if message is None:
+                    session.inbox = None
+                    break
+                self._dispatch.handle(session, message)
+                if session.ending is not None:
+                    self.end(session, session.ending)
+                    return
+            session.connection.check_acknowledgement()
+        except ProtocolError as error:
+            self.refuse(session, str(error))
+            return
+        self._after_batch(session)
+
+    def _after_batch(self, session: Session) -> None:
+        self._backlog.pop(session.number, None)
+        if session.inbox is None:
+            session.connection.acknowledge()
+            if session.connection.ended:
+                self.end(session, "")
+                return
+        elif self._has_room(session):
+            self._backlog[session.number] = session
+        else:
+            self._stalled[session.number] = session
+        self.turns.flush()
+        self._update_mask(session)
+
+    def _has_room(self, session: Session) -> bool:
+        return (
+            session.outstanding < _QUEUED_WORKS
+            and session.queued_bytes < _QUEUED_BYTES
+            and session.helping < HELPING
+        )
+
+    def _unstall(self) -> None:
+        for session in list(self._stalled.values()):
+            if session.closed:
+                del self._stalled[session.number]
+            elif self._has_room(session):
+                del self._stalled[session.number]
+                self._backlog[session.number] = session
+                self._update_mask(session)
+
+    def _write_blocked(self) -> None:
+        while self._blocked:
+            session = self.sessions.get(self._blocked.pop())
+            if session is None or session.closed:
+                continue
+            if session.connection.broken is not None:
+                self.end(session, session.connection.broken)
+            else:
+                session.connection.flush()
+                self._update_mask(session)
+
+    def _update_mask(self, session: Session) -> None:
+        """Read while there is room, write while something waits to be written."""
+        mask = 0 if session.number in self._stalled else select.EPOLLIN
+        if session.connection.unsent_bytes:
+            mask |= select.EPOLLOUT
+        if mask != session.mask:
+            session.mask = mask
+            self._epoll.modify(session.connection.fileno(), mask)

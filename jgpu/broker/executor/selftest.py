@@ -1,0 +1,69 @@
+"""A small program that a device must get right before it may have sessions.
+
+It goes the way that sessions' works go: bytes in, a product and a sum, bytes out, in a lane.
+"""
+
+from struct import pack, unpack
+from time import monotonic, sleep
+from typing import Final
+
+import torch
+
+from jgpu.broker.executor.devices.base import Device, Port
+from jgpu.broker.executor.programs import Buffer
+from jgpu.errors import ConfigError
+
+__all__ = ["self_test"]
+
+_LANE: Final = 0
+_TIMEOUT_S: Final = 60.0
+_VALUES: Final = (1.0, 2.0, 3.0, 4.0)
+#: the matrix (1 2; 3 4) times itself, plus itself
+_EXPECTED: Final = (8.0, 12.0, 18.0, 26.0)
+
+
+class _Job:
+    """The test as a job."""
+
+    measured_s = 0.0
+
+    def __init__(self, device: torch.device) -> None:
+        self.error: BaseException | None = None
+        self.result = bytearray(16)
+        self._device = device
+
+    def launch(self, port: Port) -> None:
+        """Bytes in, ops, bytes out."""
+        buffer = Buffer.allocate(0, 16, self._device)
+        port.made([buffer])
+        port.write(buffer.bytes(), pack("4f", *_VALUES))
+        matrix = buffer.bytes().view(torch.float32).view(2, 2)
+        result = Buffer(1, torch.addmm(matrix, matrix, matrix))
+        port.made([result])
+        port.read(result.bytes(), memoryview(self.result))
+        port.retire([buffer, result])
+
+    def finish(self) -> None:
+        """Nobody waits for a reply."""
+
+    def broke(self, error: BaseException) -> None:
+        """Keep what went wrong."""
+        self.error = error
+
+
+def self_test(device: Device) -> None:
+    """Raises `ConfigError`, or what the device raised, unless the device computes."""
+    job = _Job(device.torch_device)
+    device.open_lane(_LANE)
+    device.submit(_LANE, [job])
+    deadline = monotonic() + _TIMEOUT_S
+    while not device.completions():
+        if monotonic() > deadline:
+            raise ConfigError(f"{device.facts.name} did not finish a 2 by 2 product in a minute.")
+        sleep(0.0005)
+    device.close_lane(_LANE)
+    if job.error is not None:
+        raise job.error
+    found = unpack("4f", job.result)
+    if found != _EXPECTED and device.facts.kind != "null":
+        raise ConfigError(f"{device.facts.name} computes {found} where {_EXPECTED} is right.")

@@ -1,0 +1,259 @@
+"""Between the sessions and the scheduler: offers works, carries out decisions, reports ends.
+
+Works are offered to `jgpu.sched` in each session's order with what is predicted of them; what it
+starts goes to the device; what the device is through with goes back, measured. Starts are handed
+to a lane in batches (`flush`), so that a burst of works costs one hand-over.
+
+The rule that must not be broken: nobody but the core decides who runs when.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any, Final
+
+from jgpu.broker.executor.cancel import finish_cancel
+from jgpu.broker.executor.devices.base import Device, Job
+from jgpu.broker.executor.forecast import Forecast
+from jgpu.broker.executor.programs import Buffer, Definition, Failure
+from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.works import RunWork, Work, WorkState, report_failure
+from jgpu.sched import Core, Snapshot, actions, events
+from jgpu.wire import messages
+
+__all__ = ["Turns"]
+
+_log = logging.getLogger(__name__)
+
+#: seconds without work after which a session's place in its lane may go to others
+IDLE_S: Final = 0.5
+
+
+class Turns:
+    """Carries out what the core decides."""
+
+    def __init__(self, device: Device, core: Core, clock: Callable[[], float]) -> None:
+        self._device = device
+        self._core = core
+        self._clock = clock
+        self._keys = count(1)
+        self._sessions: dict[int, Session] = {}
+        self._forecasts: dict[int, Forecast] = {}
+        self._works: dict[int, Work] = {}
+        #: lease of each launched work
+        self._leases: dict[int, int] = {}
+        self._starts: dict[int, list[Job]] = {}
+        #: resting sessions of which the core was told
+        self._idle_told: set[int] = set()
+        self._port = _Discarding(device)
+        #: called when a session has ended and nothing of it runs any more
+        self.on_released: Callable[[Session], None] = lambda session: None
+        #: called when a work showed that the client breaks the protocol
+        self.on_violation: Callable[[Session, str], None] = lambda session, text: None
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            actions.Start: self._start,
+            actions.OpenLane: lambda a: device.open_lane(a.lane),
+            actions.CloseLane: lambda a: device.close_lane(a.lane),
+            actions.ResizeLane: lambda a: None,
+            actions.MoveLane: lambda a: None,
+            actions.Wait: self._wait,
+        }
+
+    # -- sessions ----------------------------------------------------------------------------
+
+    def open(self, session: Session) -> None:
+        """A session was adopted."""
+        self._sessions[session.number] = session
+        self._forecasts[session.number] = Forecast()
+        self._tell(events.SessionOpened(session.number, session.user, session.weight))
+
+    def close(self, session: Session) -> None:
+        """A session ends: what has not started is dropped; the rest runs out."""
+        for work in session.offered:
+            if work.state is not WorkState.LAUNCHED:
+                self._works.pop(work.key, None)
+        while len(session.offered) > session.launched:
+            session.offered.pop()
+        session.received.clear()
+        session.held.clear()
+        self._tell(events.SessionClosed(session.number))
+        self.settle(session)
+
+    def cell_started(self, session: Session) -> None:
+        """A cell's completion time counts from here."""
+        self._tell(events.CellStarted(session.number))
+
+    def cell_ended(self, session: Session) -> None:
+        """What was sent so far is a whole iteration."""
+        if session.offered or session.received or session.held:
+            last = (session.held or session.received or session.offered)[-1]
+            last.ends_iteration = True
+        session.at_boundary = session.at_boundary or session.launched == session.outstanding
+        self._tell(events.CellEnded(session.number))
+
+    def look_for_idle(self) -> float | None:
+        """Tell of sessions that rest for long; seconds until the next look, None for never."""
+        now, again = self._clock(), None
+        for session in self._sessions.values():
+            if session.outstanding:
+                self._check_fits(session)
+                again = IDLE_S
+            elif session.number not in self._idle_told:
+                if now - session.rests_since >= IDLE_S:
+                    self._idle_told.add(session.number)
+                    self._tell(events.SessionIdle(session.number))
+                else:
+                    again = IDLE_S
+        return again
+
+    # -- works -------------------------------------------------------------------------------
+
+    def offer(self, session: Session) -> None:
+        """Tell the core of all works of a session that are ready."""
+        if session.ending is not None:
+            return
+        self._idle_told.discard(session.number)
+        forecast = self._forecasts[session.number]
+        while (work := session.next_ready()) is not None:
+            work.key = next(self._keys)
+            self._works[work.key] = work
+            segment = events.Segment(work.predicted_s(), forecast.live_bytes(work))
+            self._tell(
+                events.WorkArrived(session.number, work.key, (segment,), work.ends_iteration)
+            )
+
+    def taken_back(self, session: Session, works: Iterable[Work]) -> None:
+        """Offered works were cancelled."""
+        keys = tuple(work.key for work in works)
+        for key in keys:
+            del self._works[key]
+        if keys:
+            self._tell(events.WorkCancelled(session.number, keys))
+
+    def flush(self) -> None:
+        """Hand what was started to the lanes."""
+        while self._starts:
+            lane, jobs = self._starts.popitem()
+            self._device.submit(lane, jobs)
+
+    def collect(self) -> None:
+        """Deal with what the device is through with."""
+        for lane, job in self._device.completions():
+            assert isinstance(job, Work)
+            self._finished(lane, job)
+
+    def settle(self, session: Session) -> None:
+        """Do what waited for the session's works to be over, if they are."""
+        if not session.quiet:
+            return
+        if session.ending is not None:
+            if self._sessions.pop(session.number, None) is not None:
+                del self._forecasts[session.number]
+                self._idle_told.discard(session.number)
+                session.release()
+                self.on_released(session)
+            return
+        if session.offered or session.received:
+            return
+        if session.cancel_requests:
+            finish_cancel(session, self._port)
+            self._measure(session)
+            self.offer(session)
+        if not session.outstanding and session.after:
+            session.settle(session.after, self._port)
+            self._measure(session)
+
+    def snapshot(self) -> Snapshot:
+        """What the core shows of itself."""
+        return self._core.snapshot()
+
+    def free_bytes(self) -> int:
+        """Bytes of the capacity that no session holds."""
+        held = sum(session.table.used for session in self._sessions.values())
+        return max(0, self._device.facts.capacity - held)
+
+    # -- between core and device -------------------------------------------------------------
+
+    def _tell(self, event: events.Event) -> None:
+        for action in self._core.handle(event, self._clock()):
+            self._handlers[type(action)](action)
+
+    def _start(self, action: actions.Start) -> None:
+        work = self._works[action.work]
+        session = work.session
+        work.state = WorkState.LAUNCHED
+        session.launched += 1
+        session.at_boundary = work.ends_iteration
+        session.waits_for = ()
+        self._leases[work.key] = action.epoch
+        self._starts.setdefault(action.lane, []).append(work)
+
+    def _finished(self, lane: int, work: Work) -> None:
+        session = work.session
+        session.complete(work)
+        del self._works[work.key]
+        if work.violation is not None and session.ending is None:
+            self.on_violation(session, work.violation)
+        if isinstance(work, RunWork) and isinstance(work.definition, Definition):
+            work.definition.observe(work.measured_s)
+        if not session.outstanding:
+            session.rests_since = self._clock()
+        if session.ending is None and (work.ends_iteration or not session.outstanding):
+            self._measure(session)
+        self._tell(
+            events.SegmentsFinished(lane, self._leases.pop(work.key), work.key, 1, work.measured_s)
+        )
+        self.settle(session)
+
+    def _measure(self, session: Session) -> None:
+        measured = self._forecasts[session.number].measured(
+            session.table, at_rest=not session.outstanding
+        )
+        if measured is not None:
+            self._tell(events.MemoryMeasured(session.number, *measured))
+
+    def _wait(self, action: actions.Wait) -> None:
+        session = self._sessions.get(action.session)
+        if session is None:
+            return
+        session.waits_for = action.waits_for
+        session.send(messages.Waiting(action.waits_for))
+
+    def _check_fits(self, session: Session) -> None:
+        """A work that waits and could not fit if all others were gone fails instead."""
+        if not session.quiet or not session.offered:
+            return
+        work = session.offered[0]
+        if session.may_use(work.transient):
+            return
+        session.offered.popleft()
+        session.queued_bytes -= work.nbytes
+        work.state = WorkState.CANCELLED
+        failure = Failure(
+            work.number, 0, "", "OutOfMemoryError", session.out_of_memory(work.transient)
+        )
+        report_failure(session, failure, work.cancel(self._port, failure), work.request)
+        self.taken_back(session, [work])
+        self.settle(session)
+
+
+class _Discarding:
+    """The port of what the pump does itself, while no lane has anything of the session."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def write(self, target: Any, source: Any) -> None:
+        """Never: bytes move in lanes."""
+        raise NotImplementedError
+
+    read = write
+
+    def use(self, buffers: Iterable[Buffer]) -> None:
+        """Nothing is used."""
+
+    made = use
+
+    def retire(self, buffers: Iterable[Buffer]) -> None:
+        """Nothing is in flight."""
+        self._device.discard(buffers)
