@@ -53,7 +53,7 @@ def _route(place: Place) -> int:
     file = routing.route(place)
     print(f"Every kernel whose spec names no provisioner now shares the GPU ({file}).")
     print("Running Jupyter servers read it when they start.")
-    print("nbval, papermill and nbclient read no such file; in their environment set")
+    print("nbval, papermill, nbclient and nbconvert read no such file; in their environment set")
     print(f"  {routing.ENVIRONMENT}")
     _note_other_environment(place)
     return 0

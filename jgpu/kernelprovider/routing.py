@@ -1,8 +1,8 @@
 """Routing every kernel of a user, an environment or a host through our provisioner, and back.
 
-Written into `jupyter_config.json`, which every Jupyter application reads before its own file: the
-server, console, nbconvert, `jupyter execute`. Programs that start kernels without being such an
-application (nbval, papermill, nbclient as a library) read the variable `ENVIRONMENT` alone.
+Written into `jupyter_config.json`, which Jupyter's servers (Lab, Notebook, a hub's single-user
+ones) read. Programs that start kernels by themselves (nbval, papermill, nbclient, and nbconvert
+with it) read no such setting, only the variable `ENVIRONMENT`.
 
 The rule that must not be broken: what others wrote in that file stays as it is.
 """
@@ -20,7 +20,7 @@ from jgpu.kernelprovider.kernelspec import PROVISIONER, Place
 
 __all__ = ["ENVIRONMENT", "config_file", "is_routed", "route", "unroute"]
 
-#: What nbval, papermill and nbclient need in their environment.
+#: What nbval, papermill, nbclient and nbconvert need in their environment.
 ENVIRONMENT: Final = f"JUPYTER_DEFAULT_PROVISIONER_NAME={PROVISIONER}"
 _CLASS: Final = "KernelProvisionerFactory"
 _TRAIT: Final = "default_provisioner_name"
