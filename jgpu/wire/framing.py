@@ -81,12 +81,16 @@ class FrameWriter:
 
 
 class FrameReader(Generic[M]):
-    """Decodes the frames of one direction of one connection into messages of `union`."""
+    """Decodes the frames of one direction of one connection into messages of `union`.
 
-    def __init__(self, union: Any, *, token: bytes = b"") -> None:
+    With `renumber` a marker means a new peer (a client's executor), whose frames start at 1.
+    """
+
+    def __init__(self, union: Any, *, token: bytes = b"", renumber: bool = False) -> None:
         self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(union)
         self._buffer = bytearray()
         self._token = token
+        self._renumber = renumber
         #: epoch whose marker is awaited, or None while frames are read
         self._awaiting: int | None = None
         #: highest epoch whose marker was seen
@@ -138,6 +142,8 @@ class FrameReader(Generic[M]):
             if token == self._token and epoch >= (self._awaiting or self.epoch + 1):
                 del self._buffer[: at + _MARKER.size]
                 self.epoch, self._awaiting, start = epoch, None, 0
+                if self._renumber:
+                    self.reset_numbers()
             else:
                 start = at + 1
 

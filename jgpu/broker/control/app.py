@@ -1,0 +1,339 @@
+"""`jgpu broker`: the administrator's side, traitlets in, `BrokerSettings` out.
+
+Settings come from the command line, then from `jgpu_config.py`: the system's (/etc/jgpu), and for
+a broker that is not root's the user's (~/.config/jgpu, or $XDG_CONFIG_HOME/jgpu), which goes first.
+The working directory is not looked into: a configuration is code, and anybody may have left one
+there.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from traitlets import Bool, Dict, Enum, Int, List, TraitError, Unicode, default
+from traitlets.config import Application, catch_config_error
+
+from jgpu import __version__
+from jgpu.broker.control.server import Broker
+from jgpu.broker.control.settings import DEVICES, BrokerSettings
+from jgpu.broker.control.units import Bytes, Seconds
+from jgpu.broker.settings import ExecutorSettings
+from jgpu.broker.systemd import unit_text
+from jgpu.errors import ConfigError
+from jgpu.wire.address import SYSTEM_SOCKET, make_directory, user_directory, user_socket
+
+__all__ = ["JgpuBroker", "launch"]
+
+_SYSTEM_CONFIG: Final = Path("/etc/jgpu")
+_SYSTEM_SPOOL: Final = Path("/var/lib/jgpu")
+_PRIVATE_IDLE_S: Final = 600.0
+
+
+class JgpuBroker(Application):
+    """Settings of one broker, and the three things that `jgpu broker` can do with them."""
+
+    name = "jgpu broker"
+    version = __version__
+    description = Unicode(
+        """Share this host's GPU between the notebooks of its users.
+
+        One broker serves all users of a host (started by systemd, see --systemd-unit), or one user
+        alone (--private; kernels start such a one by themselves where no other answers).
+        """
+    )
+    # What follows a user's command line is read by people, at the level they ask for.
+    log_format = Unicode("[%(levelname)1.1s %(asctime)s.%(msecs).03d %(name)s] %(message)s").tag(
+        config=True
+    )
+
+    # -- what is shared ----------------------------------------------------------------------
+
+    device = Enum(
+        DEVICES,
+        "auto",
+        help="""What the notebooks' "cuda" runs on. "auto" tries the GPU and, should its self-test
+        fail, says so and serves from the CPU; "cuda" insists on the GPU; "cpu" runs the same
+        programs with torch's CPU kernels; "null" computes nothing and is for tests.""",
+    ).tag(config=True)
+    gpu = Int(
+        0,
+        min=0,
+        help="Which GPU, counted as nvidia-smi counts (or within CUDA_VISIBLE_DEVICES).",
+    ).tag(config=True)
+    memory = Bytes(
+        0,
+        help="""How much memory all notebooks together may use on the device, in bytes or with a
+        unit: "6G", "512M". 0 takes what the device has, less a margin. On the CPU this is counted,
+        not walled: what torch's kernels need inside one op comes on top.""",
+    ).tag(config=True)
+    lanes = Int(
+        2,
+        min=1,
+        max=64,
+        help="""Most lanes open at once. Sessions in one lane take turns; lanes run side by side.
+        More lanes fill a GPU better with small models and make each cell less predictable.""",
+    ).tag(config=True)
+    threads = Int(
+        0, min=0, help="CPU threads of one lane (device cpu). 0: this host's cores / lanes."
+    ).tag(config=True)
+    policy = Unicode(
+        "fair",
+        help="""Whose turn it is. "fair" gives users with work equal shares of device time, however
+        many notebooks each of them has.""",
+    ).tag(config=True)
+
+    # -- who may use it ----------------------------------------------------------------------
+
+    socket_path = Unicode(
+        help=f"""Path of the Unix socket that notebooks connect to, at most 107 bytes. Default:
+        {SYSTEM_SOCKET} for root, else the user's own, where that user's kernels look for it.
+        Its directory must belong to the broker's user or root, and not be writable by others.""",
+    ).tag(config=True)
+    group = Unicode(
+        "",
+        help="""Unix group whose members may connect; the socket then has mode 0660, else 0600.
+        The broker's user must be a member or root.""",
+    ).tag(config=True)
+    administrators = List(
+        Unicode(),
+        help="""Login names that see all users' names and notebooks in `jgpu status`, besides root
+        and the broker's own user. They may change nothing.""",
+    ).tag(config=True)
+    private = Bool(
+        False,
+        help="""A broker for one user alone, started by a kernel or `jgpu run`. It outlives the
+        terminal and ends by itself when unused (see idle_exit).""",
+    ).tag(config=True)
+    idle_exit = Seconds(
+        help="""End after so long without kernels and sessions, in seconds or as "15m", "2h"; 0
+        means never. Default: 10 minutes for a private broker, else never.""",
+    ).tag(config=True)
+    max_sessions = Int(
+        256,
+        min=1,
+        help="""Most processes that may use the device at once. Each costs the broker three file
+        descriptors and the device nothing until it has tensors there.""",
+    ).tag(config=True)
+    max_user_sessions = Int(
+        0, min=0, help="The same for one user; 0: no limit but max_sessions."
+    ).tag(config=True)
+
+    # -- how it runs -------------------------------------------------------------------------
+
+    spool = Unicode(
+        help=f"""Directory for spilled memory and crash notes; made with mode 0700. Default:
+        {_SYSTEM_SPOOL} for root, else beside the user's socket.""",
+    ).tag(config=True)
+    handshake_timeout = Seconds(
+        5.0, help="Seconds in which a connection must have said what it wants."
+    ).tag(config=True)
+    start_timeout = Seconds(
+        180.0,
+        help="Seconds that importing torch and the device's self-test may take at a start.",
+    ).tag(config=True)
+    crash_limit = Int(
+        5,
+        min=1,
+        help="""Executor processes that end by themselves are started again, up to so often within
+        a minute; then the device counts as out of order for a minute.""",
+    ).tag(config=True)
+    executor_command = List(
+        Unicode(),
+        help="""Command of the executor process, to run it in another interpreter; the settings and
+        a descriptor are appended. Empty: this interpreter.""",
+    ).tag(config=True)
+    executor_environment = Dict(
+        help="Environment variables set for executors, on top of those that jgpu sets itself.",
+    ).tag(config=True)
+
+    config_file = Unicode(
+        "", help="Configuration file to read instead of the default ones, or to generate."
+    ).tag(config=True)
+    generate_config = Bool(False, help="Write a configuration file that explains every setting.")
+    systemd_unit = Bool(False, help="Print a systemd unit for a broker of the whole host.")
+
+    aliases: ClassVar[Any] = {
+        "config": "JgpuBroker.config_file",
+        "device": "JgpuBroker.device",
+        "gpu": "JgpuBroker.gpu",
+        "group": "JgpuBroker.group",
+        "idle": "JgpuBroker.idle_exit",
+        "lanes": "JgpuBroker.lanes",
+        "log-level": "JgpuBroker.log_level",
+        "max-sessions": "JgpuBroker.max_sessions",
+        "memory": "JgpuBroker.memory",
+        "policy": "JgpuBroker.policy",
+        "socket": "JgpuBroker.socket_path",
+        "spool": "JgpuBroker.spool",
+        "threads": "JgpuBroker.threads",
+    }
+    flags: ClassVar[Any] = {
+        "private": ({"JgpuBroker": {"private": True}}, private.help),
+        "debug": ({"JgpuBroker": {"log_level": 10}}, "Log everything."),
+        "generate-config": ({"JgpuBroker": {"generate_config": True}}, generate_config.help),
+        "systemd-unit": ({"JgpuBroker": {"systemd_unit": True}}, systemd_unit.help),
+    }
+    generate_config.tag(config=True)
+    systemd_unit.tag(config=True)
+
+    @default("socket_path")
+    def _socket_path_default(self) -> str:
+        return str(SYSTEM_SOCKET if os.getuid() == 0 and not self.private else user_socket())
+
+    @default("spool")
+    def _spool_default(self) -> str:
+        if os.getuid() == 0 and not self.private:
+            return str(_SYSTEM_SPOOL)
+        # systemd's StateDirectory=, for a system account without a home.
+        state = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+        return state or str(user_directory() / "spool")
+
+    @default("idle_exit")
+    def _idle_exit_default(self) -> float:
+        return _PRIVATE_IDLE_S if self.private else 0.0
+
+    @default("log_level")
+    def _log_level_default(self) -> int:
+        return logging.INFO
+
+    # -- configuration -----------------------------------------------------------------------
+
+    @catch_config_error
+    def initialize(self, argv: Sequence[str] | None = None) -> None:
+        """Command line, then files, then the command line again: it has the last word."""
+        self.parse_command_line(list(argv) if argv is not None else None)
+        command_line = self.cli_config
+        if not (self.generate_config or self.systemd_unit):
+            if self.config_file and not Path(self.config_file).is_file():
+                raise ConfigError(f"There is no configuration file {self.config_file}.")
+            self._read_files()
+            self.update_config(command_line)
+
+    def _read_files(self) -> None:
+        if self.config_file:
+            file = Path(self.config_file).absolute()
+            self.load_config_file(file.name, path=[str(file.parent)])
+        else:
+            path = [str(directory) for directory in self.config_directories()]
+            self.load_config_file("jgpu_config", path=path)
+
+    @staticmethod
+    def config_directories() -> list[Path]:
+        """Where jgpu_config.py is looked for, the strongest first."""
+        if os.getuid() == 0:
+            return [_SYSTEM_CONFIG]
+        base = os.environ.get("XDG_CONFIG_HOME", "")
+        user = Path(base) if base.startswith("/") else Path.home() / ".config"
+        return [user / "jgpu", _SYSTEM_CONFIG]
+
+    def write_config(self) -> Path:
+        """Write a configuration file that explains every setting; refuse to overwrite one."""
+        file = Path(self.config_file or self.config_directories()[0] / "jgpu_config.py")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("x", encoding="utf-8") as stream:
+                stream.write(self.generate_config_file())
+        except FileExistsError:
+            raise ConfigError(
+                f"{file} exists already and is left as it is; name another file with --config."
+            ) from None
+        except OSError as error:
+            raise ConfigError(f"{file} cannot be written: {error.strerror}.") from None
+        return file
+
+    def settings(self) -> BrokerSettings:
+        """Everything above, frozen; makes the spool directory."""
+        options: dict[str, Any] = {}
+        if self.executor_command:
+            options["executor_command"] = tuple(self.executor_command)
+        return BrokerSettings(
+            socket=Path(self.socket_path).absolute(),
+            device=self.device,
+            executor=ExecutorSettings(
+                device="cpu",
+                index=self.gpu,
+                capacity=int(self.memory),
+                lanes=self.lanes,
+                threads=self.threads,
+                policy=self.policy,
+                spool=str(make_directory(Path(self.spool).absolute())),
+                log_level=logging.getLevelName(self.log_level)
+                if isinstance(self.log_level, int)
+                else str(self.log_level),
+            ),
+            group=self.group,
+            private=self.private,
+            idle_exit_s=self.idle_exit,
+            administrators=frozenset(self.administrators),
+            max_sessions=self.max_sessions,
+            max_user_sessions=self.max_user_sessions,
+            handshake_timeout_s=self.handshake_timeout,
+            start_timeout_s=self.start_timeout,
+            crash_limit=self.crash_limit,
+            executor_environment=dict(self.executor_environment),
+            **options,
+        )
+
+    # -- running -----------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """What the command line asks for; the exit status."""
+        if self.systemd_unit:
+            sys.stdout.write(unit_text(sys.executable))
+            return 0
+        if self.generate_config:
+            sys.stdout.write(f"Wrote {self.write_config()}.\n")
+            return 0
+        _prepare_process(self.log, private=self.private)
+        settings = self.settings()
+        if settings.socket == user_socket():
+            make_directory(settings.socket.parent)
+        return asyncio.run(_serve(settings))
+
+
+def _prepare_process(log: Any, *, private: bool) -> None:
+    """Our loggers speak through the application's handler; room for descriptors."""
+    logger = logging.getLogger("jgpu.broker")
+    logger.handlers, logger.propagate = list(log.handlers), False
+    logger.setLevel(log.level)
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if private:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+async def _serve(settings: BrokerSettings) -> int:
+    broker = Broker(settings)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, broker.stop)
+    _tell_systemd("READY=1")
+    return await broker.run()
+
+
+def _tell_systemd(state: str) -> None:
+    """sd_notify(3), for Type=notify."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address.startswith(("/", "@")):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as unix:
+            unix.connect(address.replace("@", "\0", 1) if address[0] == "@" else address)
+            unix.send(state.encode())
+
+
+def launch(arguments: Sequence[str]) -> int:
+    """Configure and run; errors of the configuration are one sentence and status 1."""
+    application = JgpuBroker()
+    try:
+        application.initialize(arguments)
+    except TraitError as error:
+        raise ConfigError(str(error)) from None
+    return application.run()

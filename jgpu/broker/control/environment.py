@@ -1,0 +1,46 @@
+"""The environment of executor processes: what must be there, or gone, before torch is imported.
+
+An executor computes what native torch computes, so nothing that a shell set for other programs
+(thread counts, our own entry point, other backends) may reach it unseen.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+__all__ = ["executor_environment"]
+
+#: Thread counts are settings of the broker; a ticket would turn the executor into a client.
+_REMOVED: Final = (
+    "JGPU_ADDRESS",
+    "JGPU_TICKET",
+    "KMP_AFFINITY",
+    "MKL_NUM_THREADS",
+    "NOTIFY_SOCKET",
+    "OMP_NUM_THREADS",
+    "OMP_PROC_BIND",
+    "OPENBLAS_NUM_THREADS",
+    "PYTHONSTARTUP",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_JIT",
+)
+_SET: Final = {
+    # Other backends' entry points have no place in an executor, and ours would be a mistake.
+    "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+}
+_SET_CUDA: Final = {
+    # One context, several lanes: freed segments can serve another lane, lanes do not share a queue.
+    "PYTORCH_ALLOC_CONF": "expandable_segments:True",
+    "CUDA_DEVICE_MAX_CONNECTIONS": "32",
+    # The driver's order, so that an index means the same GPU to CUDA and to NVML.
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+}
+_HIDE_GPUS: Final = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def executor_environment(
+    inherited: Mapping[str, str], device: str, extra: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment for an executor of `device`; `extra` is the administrator's, and wins."""
+    environment = {name: value for name, value in inherited.items() if name not in _REMOVED}
+    environment |= _SET | (_SET_CUDA if device == "cuda" else _HIDE_GPUS)
+    return environment | dict(extra)

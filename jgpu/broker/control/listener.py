@@ -1,0 +1,159 @@
+"""The well-known socket: made so that nobody else's file is touched and nobody slips in.
+
+A lock beside the socket decides between two brokers that start together; who holds it may replace
+a socket that nobody answers any more. The socket has its mode and group before it listens, and
+lies in a directory where only its owner and root can put another in its place.
+"""
+
+import contextlib
+import errno
+import fcntl
+import grp
+import os
+import socket
+import stat
+from pathlib import Path
+from typing import Final
+
+from jgpu.broker.control.identity import peer_of
+from jgpu.errors import ConfigError
+from jgpu.wire.address import MAX_SOCKET_PATH
+
+__all__ = ["Listener"]
+
+_BACKLOG: Final = 512
+
+
+class Listener:
+    """The listening socket at `path`, from construction until `close`.
+
+    Raises `ConfigError` if a broker answers there already, or the place is unsafe or unfit.
+    """
+
+    def __init__(self, path: Path, group: str = "") -> None:
+        self.path = path
+        if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+            raise ConfigError(
+                f"The socket's path {path} is longer than the {MAX_SOCKET_PATH} bytes that Linux "
+                "allows; choose a shorter one."
+            )
+        group_id = _group_id(group)
+        _check_directory(path.parent)
+        self._lock = _take_lock(path.with_name(path.name + ".lock"), path)
+        try:
+            self._clear()
+            self.socket = self._bind(group_id)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def close(self) -> None:
+        """Take the name away, then the socket; connections that were accepted stay. Repeatable."""
+        if self.socket.fileno() < 0:
+            return
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+        self.socket.close()
+        os.close(self._lock)
+
+    def _clear(self) -> None:
+        """Remove a dead broker's socket; refuse to touch anything else."""
+        try:
+            found = self.path.lstat()
+        except FileNotFoundError:
+            return
+        if not stat.S_ISSOCK(found.st_mode):
+            raise ConfigError(
+                f"{self.path} exists and is no socket. Remove it, or choose another --socket."
+            )
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(1.0)
+            try:
+                probe.connect(os.fspath(self.path))
+            except (ConnectionRefusedError, FileNotFoundError):
+                pass
+            except OSError as error:
+                raise ConfigError(
+                    f"Cannot tell whether a broker serves at {self.path}: {error.strerror}."
+                ) from None
+            else:
+                raise ConfigError(_occupied(self.path, peer_of(probe).pid))
+        self.path.unlink(missing_ok=True)
+
+    def _bind(self, group_id: int | None) -> socket.socket:
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)
+        try:
+            listening.bind(os.fspath(self.path))
+            # Nobody can connect before listen(), so the group is right in time.
+            if group_id is not None:
+                os.chown(self.path, -1, group_id)
+                self.path.chmod(0o660)
+            listening.listen(_BACKLOG)
+            listening.setblocking(False)
+        except OSError as error:
+            listening.close()
+            raise ConfigError(
+                f"The socket {self.path} cannot be made: {error.strerror or error}."
+            ) from None
+        finally:
+            os.umask(before)
+        return listening
+
+
+def _group_id(group: str) -> int | None:
+    if not group:
+        return None
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise ConfigError(
+            f"There is no group {group!r} on this host. Make it with groupadd, or do without "
+            "--group."
+        ) from None
+
+
+def _check_directory(directory: Path) -> None:
+    """The directory must be ours or root's, and writable by others only if it is sticky."""
+    try:
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        found = directory.stat()
+    except OSError as error:
+        raise ConfigError(
+            f"The socket's directory {directory} cannot be used: {error.strerror}."
+        ) from None
+    if found.st_uid not in (0, os.getuid()):
+        raise ConfigError(
+            f"The socket's directory {directory} belongs to uid {found.st_uid}, who could replace "
+            "the socket. Choose a directory of your own."
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
+        raise ConfigError(
+            f"The socket's directory {directory} can be written by others, who could replace the "
+            "socket. Take that right away (chmod go-w), or choose another directory."
+        )
+
+
+def _take_lock(path: Path, socket_path: Path) -> int:
+    """An exclusive lock for as long as this process lives; its pid is in the file."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise ConfigError(f"The lock {path} cannot be made: {error.strerror}.") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+        os.close(descriptor)
+        if error.errno not in (errno.EAGAIN, errno.EACCES):
+            raise
+        raise ConfigError(_occupied(socket_path, int(owner) if owner.isdecimal() else 0)) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+def _occupied(path: Path, pid: int) -> str:
+    who = f"A broker (pid {pid})" if pid else "A broker"
+    return f"{who} serves at {path} already. Use it, stop it, or choose another --socket."

@@ -1,0 +1,243 @@
+"""Seats and sessions: who holds what, who may have one more. Pure: no socket, clock or randomness.
+
+A seat is a kernel's place at the broker, known by its ticket; it survives restarts of the kernel
+and lasts until its holder gives it up or is gone. A session is one connected process. A kernel and
+the processes it starts share a ticket; each has a session of its own. A session whose ticket is
+not known (the broker was restarted meanwhile) is served like any other: the ticket names the seat,
+it is no key to the door.
+
+The rule that must not be broken: a ticket means something only to the uid that took it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from jgpu.broker.control.identity import Peer
+from jgpu.errors import BrokerRefused, QuotaExceeded
+
+__all__ = ["Registry", "Seat", "Session", "SessionState", "UserUsage"]
+
+
+class SessionState(Enum):
+    """Where a session is, as the control process knows it."""
+
+    #: admitted; no executor has it yet, or the one that had it ended
+    WAITING = "waiting"
+    #: an executor has it
+    ADOPTED = "adopted"
+    #: the executor was told to drop it and has not answered yet
+    ENDING = "ending"
+    #: its memory is free
+    ENDED = "ended"
+
+
+_NEXT = {
+    SessionState.WAITING: {SessionState.ADOPTED, SessionState.ENDED},
+    SessionState.ADOPTED: {SessionState.WAITING, SessionState.ENDING, SessionState.ENDED},
+    SessionState.ENDING: {SessionState.ENDED},
+    SessionState.ENDED: set[SessionState](),
+}
+
+
+@dataclass(slots=True)
+class Seat:
+    """A kernel's place. `holder` is the process that took it, normally the Jupyter server."""
+
+    ticket: str
+    user: str
+    holder: Peer
+    kernel_id: str
+    label: str
+    #: the holder's process is gone; the seat goes with its last session
+    abandoned: bool = False
+
+
+@dataclass(slots=True)
+class Session:
+    """One connected process."""
+
+    number: int
+    user: str
+    peer: Peer
+    ticket: str
+    kernel_id: str
+    label: str
+    since: float
+    state: SessionState = SessionState.WAITING
+    #: how many executors have had it; `Adopt.epoch` of the next one
+    adoptions: int = 0
+
+    def become(self, state: SessionState) -> None:
+        """Change the state; a pair that is not in the table is our own mistake."""
+        if state not in _NEXT[self.state]:
+            raise AssertionError(f"Session {self.number} cannot go from {self.state} to {state}.")
+        self.state = state
+
+    @property
+    def live(self) -> bool:
+        """Counts against limits: neither ending nor ended."""
+        return self.state in (SessionState.WAITING, SessionState.ADOPTED)
+
+
+@dataclass(slots=True)
+class UserUsage:
+    """What a user's ended sessions used, since the broker started."""
+
+    sessions: int = 0
+    device_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Registry:
+    """All seats and sessions of one broker."""
+
+    max_sessions: int
+    #: 0: no limit but `max_sessions`
+    max_user_sessions: int = 0
+    #: (uid of the holder, ticket) -> seat
+    seats: dict[tuple[int, str], Seat] = field(default_factory=dict)
+    #: number -> session, none of them ENDED
+    sessions: dict[int, Session] = field(default_factory=dict)
+    #: user -> what is settled
+    usage: dict[str, UserUsage] = field(default_factory=dict)
+    #: number of the last session; never used again
+    last_number: int = 0
+
+    # -- seats -------------------------------------------------------------------------------
+
+    def take_seat(self, ticket: str, user: str, holder: Peer, kernel_id: str, label: str) -> Seat:
+        """A new seat under a fresh ticket; a seat costs nothing, so only their number is limited.
+
+        Raises `QuotaExceeded`.
+        """
+        if len(self.seats) >= 4 * self.max_sessions:
+            raise QuotaExceeded(
+                f"All {len(self.seats)} seats of the shared device are taken. Shut down kernels "
+                "that are not needed, or ask the administrator to raise max_sessions."
+            )
+        seat = Seat(ticket, user, holder, kernel_id, label)
+        self.seats[holder.uid, ticket] = seat
+        return seat
+
+    def leave_seat(self, ticket: str, uid: int, *, restart: bool) -> list[Session]:
+        """The sessions to end; the seat itself is kept for a restart. Unknown tickets end none."""
+        if not restart:
+            self.seats.pop((uid, ticket), None)
+        return [s for s in self.of_ticket(uid, ticket) if s.live] if ticket else []
+
+    def holder_gone(self, uid: int, ticket: str) -> None:
+        """The process that took the seat ended without giving it up."""
+        seat = self.seats.get((uid, ticket))
+        if seat is not None:
+            seat.abandoned = True
+            self._drop_abandoned(uid, ticket)
+
+    def of_ticket(self, uid: int, ticket: str) -> Iterator[Session]:
+        """The sessions that came with this ticket."""
+        return (s for s in self.sessions.values() if s.ticket == ticket and s.peer.uid == uid)
+
+    def _drop_abandoned(self, uid: int, ticket: str) -> None:
+        seat = self.seats.get((uid, ticket))
+        if seat is not None and seat.abandoned and not any(self.of_ticket(uid, ticket)):
+            del self.seats[uid, ticket]
+
+    # -- sessions ----------------------------------------------------------------------------
+
+    def check_room(self, user: str) -> None:
+        """Raises `BrokerRefused` or `QuotaExceeded` if `user` cannot have one more session."""
+        live = [session for session in self.sessions.values() if session.live]
+        if len(live) >= self.max_sessions:
+            raise BrokerRefused(
+                f"The shared device serves {len(live)} sessions already, the most it is set up "
+                "for. Try again when some have ended, or ask the administrator to raise "
+                "max_sessions."
+            )
+        own = sum(session.user == user for session in live)
+        if self.max_user_sessions and own >= self.max_user_sessions:
+            raise QuotaExceeded(
+                f"{user} has {own} sessions on the shared device, the most one user may have. "
+                "Shut down notebooks that are not needed."
+            )
+
+    def admit(
+        self, peer: Peer, user: str, *, ticket: str, kernel_id: str, label: str, now: float
+    ) -> Session:
+        """A new session, seated if its ticket is known; raises as `check_room` does.
+
+        What the request leaves empty comes from the seat.
+        """
+        seat = self.seats.get((peer.uid, ticket))
+        if seat is not None:
+            kernel_id, label = kernel_id or seat.kernel_id, label or seat.label
+        self.check_room(user)
+        self.last_number += 1
+        session = Session(self.last_number, user, peer, ticket, kernel_id, label, now)
+        self.sessions[session.number] = session
+        return session
+
+    def adopted(self, number: int) -> None:
+        """An executor got the session."""
+        session = self.sessions[number]
+        session.become(SessionState.ADOPTED)
+        session.adoptions += 1
+
+    def book(self, number: int, device_seconds: float) -> None:
+        """Time that an executor which is gone had measured for a session that goes on."""
+        user = self.sessions[number].user
+        self.usage.setdefault(user, UserUsage()).device_seconds += max(0.0, device_seconds)
+
+    def end(self, number: int) -> bool:
+        """Begin the end of a session; False if no executor has to be told."""
+        session = self.sessions.get(number)
+        if session is None or session.state is SessionState.ENDING:
+            return False
+        if session.state is SessionState.ADOPTED:
+            session.become(SessionState.ENDING)
+            return True
+        self.ended(number, 0.0)
+        return False
+
+    def ended(self, number: int, device_seconds: float) -> Session | None:
+        """The session's memory is free; its time is booked. None if it was not known."""
+        session = self.sessions.pop(number, None)
+        if session is None:
+            return None
+        session.become(SessionState.ENDED)
+        usage = self.usage.setdefault(session.user, UserUsage())
+        usage.sessions += 1
+        usage.device_seconds += max(0.0, device_seconds)
+        self._drop_abandoned(session.peer.uid, session.ticket)
+        return session
+
+    def executor_gone(self) -> list[Session]:
+        """All sessions lost their executor: live ones wait again; the others, returned, ended."""
+        over = []
+        for session in list(self.sessions.values()):
+            if session.state is SessionState.ENDING:
+                self.ended(session.number, 0.0)
+                over.append(session)
+            elif session.state is SessionState.ADOPTED:
+                session.become(SessionState.WAITING)
+        return over
+
+    def waiting(self) -> list[Session]:
+        """Sessions that no executor has, in the order they came."""
+        return [s for s in self.sessions.values() if s.state is SessionState.WAITING]
+
+    @property
+    def unused(self) -> bool:
+        """Nobody has a seat or a session."""
+        return not self.seats and not self.sessions
+
+    def validate(self) -> None:
+        """Assert every invariant above."""
+        for (uid, ticket), seat in self.seats.items():
+            assert seat.ticket == ticket
+            assert seat.holder.uid == uid
+            assert not seat.abandoned or any(self.of_ticket(uid, ticket))
+        for number, session in self.sessions.items():
+            assert session.number == number <= self.last_number
+            assert session.state is not SessionState.ENDED
+            assert session.adoptions > 0 or session.state is SessionState.WAITING
+        assert sum(s.live for s in self.sessions.values()) <= self.max_sessions

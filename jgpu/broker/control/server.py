@@ -1,0 +1,273 @@
+"""The broker: accepts connections, asks `registry`, hands sessions to the executor, answers.
+
+One event loop, and a task for each connection until its one request is answered. All failures of
+a connection end in its own task.
+
+The rule that must not be broken: whoever is admitted is watched until he is gone.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import secrets
+import socket
+import time
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any, Final
+
+import msgspec
+
+from jgpu import __version__
+from jgpu.broker.control.handshake import Visit, read_request, reply
+from jgpu.broker.control.identity import Identities, Peer, clean_text, peer_of
+from jgpu.broker.control.listener import Listener
+from jgpu.broker.control.registry import Registry
+from jgpu.broker.control.report import DeviceView, Viewer, build_report
+from jgpu.broker.control.runtimes import check_protocol
+from jgpu.broker.control.sessions import Sessions
+from jgpu.broker.control.settings import BrokerSettings
+from jgpu.broker.control.watch import ProcessWatch
+from jgpu.errors import BrokerRefused, FrameError, JgpuError
+from jgpu.wire import limits
+from jgpu.wire.messages import (
+    AskStatus,
+    AskStop,
+    ControlMessage,
+    Hello,
+    LeaveSeat,
+    Refused,
+    SeatTaken,
+    StatusIs,
+    Stopping,
+    TakeSeat,
+)
+
+__all__ = ["Broker"]
+
+_LOG = logging.getLogger("jgpu.broker")
+#: Connections of one uid that have not said what they want; more are closed at once.
+_MAX_SILENT: Final = 64
+_ACCEPT_PAUSE_S: Final = 0.1
+_REFUSAL_TIMEOUT_S: Final = 1.0
+#: A notebook's path is cut to this many characters.
+_LABEL_LENGTH: Final = 1024
+_IDLE_LOOKS: Final = 10
+
+
+class Broker:
+    """One control process. `await run()` serves until `stop()`; it returns the exit status."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._settings = settings
+        self._identities = Identities(administrators=settings.administrators)
+        self.registry = Registry(settings.max_sessions, settings.max_user_sessions)
+        self._listener = Listener(settings.socket, settings.group)
+        self._started = time.time()
+        self._last_used = time.monotonic()
+        self._stopping = asyncio.Event()
+        self._silent: Counter[int] = Counter()
+        self._holders: dict[tuple[int, str], ProcessWatch] = {}
+        self.sessions = Sessions(settings, self.registry, self._unusable)
+        self._status = 0
+        #: everything that runs; cancelled at the end
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- life --------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """End in good order."""
+        self._stopping.set()
+
+    async def run(self) -> int:
+        """Serve; 0 after a good end, 1 where the device could never be used."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._start(tasks, self.sessions.supervisor.run())
+                self._start(tasks, self._accept(tasks))
+                if self._settings.idle_exit_s:
+                    self._start(tasks, self._end_when_unused())
+                _LOG.info("Listening at %s.", self._settings.socket)
+                await self._stopping.wait()
+                self._listener.close()
+                for task in self._tasks:
+                    task.cancel()
+        finally:
+            self._listener.close()
+            for watch in self._holders.values():
+                watch.stop()
+            self.sessions.close()
+        return self._status
+
+    def _start(self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+        task = tasks.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _unusable(self, sentence: str) -> None:
+        """The device never worked. A private broker stays, to tell its user the sentence."""
+        if not self._settings.private:
+            _LOG.critical("%s", sentence)
+            self._status = 1
+            self.stop()
+
+    async def _end_when_unused(self) -> None:
+        idle_s = self._settings.idle_exit_s
+        while True:
+            await asyncio.sleep(idle_s / _IDLE_LOOKS)
+            if not self.registry.unused:
+                self._last_used = time.monotonic()
+            elif not self._silent and time.monotonic() - self._last_used >= idle_s:
+                _LOG.info("Unused for %g s; ending.", idle_s)
+                self.stop()
+
+    # -- connections -------------------------------------------------------------------------
+
+    async def _accept(self, tasks: asyncio.TaskGroup) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(self._listener.socket)
+            except OSError as error:
+                # Out of descriptors, or a connection that was gone before it was taken.
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
+                    _LOG.warning("No connection can be taken: %s.", error.strerror)
+                await asyncio.sleep(_ACCEPT_PAUSE_S)
+                continue
+            self._start(tasks, self._serve(connection))
+
+    async def _serve(self, connection: socket.socket) -> None:
+        """One connection, to its end or to the executor's hands; never raises."""
+        try:
+            visit = Visit(connection, peer_of(connection))
+        except OSError:
+            connection.close()
+            return
+        uid = visit.peer.uid
+        self._silent[uid] += 1
+        try:
+            if self._silent[uid] <= _MAX_SILENT:
+                await self._converse(visit)
+        except OSError as error:
+            _LOG.info("pid %d (uid %d) is gone: %s.", visit.peer.pid, uid, error)
+        except Exception:
+            _LOG.exception("A connection was dropped for a mistake of the broker's own.")
+        finally:
+            visit.close()
+            self._silent[uid] -= 1
+            self._silent += Counter()  # forgets zeros
+
+    async def _converse(self, visit: Visit) -> None:
+        peer = visit.peer
+        try:
+            async with asyncio.timeout(self._settings.handshake_timeout_s):
+                request = await read_request(visit.connection)
+                visit.descriptors = request.descriptors
+                if not self._identities.known(peer.uid):
+                    await asyncio.to_thread(self._identities.name, peer.uid)
+                await self._answer(visit, request.message)
+        except TimeoutError:
+            _LOG.info("pid %d (uid %d) was too slow; dropped.", peer.pid, peer.uid)
+        except JgpuError as error:
+            level = logging.INFO if isinstance(error, FrameError) else logging.WARNING
+            _LOG.log(level, "pid %d (uid %d) refused: %s", peer.pid, peer.uid, error)
+            text = clean_text(str(error), limits.MAX_TEXT)
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(_REFUSAL_TIMEOUT_S):
+                    await reply(visit.connection, Refused(error.reason, text))
+
+    async def _answer(self, visit: Visit, message: ControlMessage) -> None:
+        if isinstance(message, Hello):
+            await self._open(visit, message)
+        elif isinstance(message, TakeSeat):
+            await reply(visit.connection, self._take_seat(visit, message))
+        elif isinstance(message, LeaveSeat):
+            await reply(visit.connection, self._leave_seat(visit.peer, message))
+        elif isinstance(message, AskStatus):
+            await reply(visit.connection, StatusIs(await self._report(visit.peer)))
+        elif isinstance(message, AskStop):
+            if not self._identities.may_stop(visit.peer):
+                raise BrokerRefused("Only the user who runs the broker, or root, may stop it.")
+            await reply(visit.connection, Stopping())
+            self.stop()
+
+    # -- requests ----------------------------------------------------------------------------
+
+    async def _open(self, visit: Visit, hello: Hello) -> None:
+        seat = self.registry.seats.get((visit.peer.uid, hello.ticket))
+        claimed = hello.user or (seat.user if seat else "")
+        self._last_used = time.monotonic()
+        number = self.sessions.admit(visit, self._identities.user_of(visit.peer, claimed), hello)
+        await self.sessions.welcome(number)
+
+    def _take_seat(self, visit: Visit, message: TakeSeat) -> SeatTaken:
+        check_protocol(message.protocol)
+        self._last_used = time.monotonic()
+        peer = visit.peer
+        ticket = secrets.token_urlsafe(24)
+        user = self._identities.user_of(peer, message.user)
+        self.registry.take_seat(
+            ticket,
+            user,
+            peer,
+            clean_text(message.kernel_id, limits.MAX_NAME),
+            clean_text(message.label, _LABEL_LENGTH),
+        )
+        key = (peer.uid, ticket)
+        self._holders[key] = ProcessWatch.of_peer(
+            visit.connection, peer.pid, lambda: self._holder_gone(key)
+        )
+        return SeatTaken(ticket)
+
+    def _leave_seat(self, peer: Peer, message: LeaveSeat) -> SeatTaken:
+        """Giving up what one has not is no error: the broker may have been restarted meanwhile."""
+        text = "The kernel is restarting." if message.restart else "The kernel has ended."
+        ending = self.registry.leave_seat(message.ticket, peer.uid, restart=message.restart)
+        for session in ending:
+            self.sessions.end(session.number, text)
+        if not message.restart and (watch := self._holders.pop((peer.uid, message.ticket), None)):
+            watch.stop()
+        return SeatTaken(message.ticket)
+
+    def _holder_gone(self, key: tuple[int, str]) -> None:
+        self._holders.pop(key, None)
+        self.registry.holder_gone(*key)
+
+    async def _report(self, peer: Peer) -> bytes:
+        report = await self.sessions.latest_report()
+        supervisor, settings = self.sessions.supervisor, self._settings
+        device = DeviceView(
+            kind=supervisor.device,
+            state=supervisor.state.value,
+            note=supervisor.note,
+            facts=supervisor.facts,
+            report=report,
+            policy=settings.executor.policy,
+            capacity=settings.executor.capacity,
+            restarts=supervisor.restarts,
+            pid=supervisor.pid,
+        )
+        broker = {
+            "version": __version__,
+            "protocol": limits.PROTOCOL,
+            "pid": os.getpid(),
+            "socket": str(settings.socket),
+            "private": settings.private,
+            "started": self._started,
+            "torch": supervisor.runtime.torch,
+            "seats": len(self.registry.seats),
+            "max_sessions": settings.max_sessions,
+        }
+        viewer = Viewer(self._identities.name(peer.uid), self._identities.is_administrator(peer))
+        return msgspec.json.encode(
+            build_report(
+                broker,
+                [device],
+                self.registry.sessions.values(),
+                self.registry.usage,
+                viewer,
+                time.monotonic(),
+            )
+        )

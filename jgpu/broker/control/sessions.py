@@ -1,0 +1,234 @@
+"""The sessions' descriptors: kept as long as a session lives, handed to each executor in turn.
+
+The duplicate of a client's descriptor is what lets a session outlive its executor; it is never
+read here. Since it also keeps the connection open, it is shut down when the session ends.
+
+The rule that must not be broken: every descriptor of a session is closed when the session ends.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from jgpu.broker.control.handshake import Visit, check_arena, close_all, reply
+from jgpu.broker.control.identity import clean_text
+from jgpu.broker.control.registry import Registry, Session
+from jgpu.broker.control.runtimes import check_protocol, check_runtime
+from jgpu.broker.control.settings import BrokerSettings
+from jgpu.broker.control.supervisor import ExecutorState, Supervisor
+from jgpu.broker.control.watch import ProcessWatch
+from jgpu.errors import BrokerRefused, JgpuError, VersionMismatch
+from jgpu.wire import limits
+from jgpu.wire.framing import FrameWriter
+from jgpu.wire.messages import (
+    Adopt,
+    AskReport,
+    Detach,
+    ExecutorNotice,
+    Hello,
+    Refused,
+    ReportIs,
+    Runtime,
+    SessionEnded,
+    Welcome,
+)
+
+__all__ = ["Sessions"]
+
+_LOG = logging.getLogger("jgpu.broker")
+#: A report this old is still told; the executor is asked at most this often.
+_REPORT_AGE_S: Final = 1.0
+_REPORT_TIMEOUT_S: Final = 1.0
+#: A notebook's path is cut to this many characters.
+_LABEL_LENGTH: Final = 1024
+
+
+@dataclass(slots=True)
+class _Line:
+    """What one session holds in this process."""
+
+    connection: socket.socket
+    arena: int
+    arena_bytes: int
+    token: bytes
+    runtime: Runtime
+    watch: ProcessWatch | None = None
+
+    def close(self) -> None:
+        if self.watch is not None:
+            self.watch.stop()
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+        self.connection.close()
+        close_all((self.arena,))
+
+
+class Sessions:
+    """Opens, adopts, ends; the supervisor's events come here."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        registry: Registry,
+        unusable: Callable[[str], None],
+    ) -> None:
+        self._registry = registry
+        self._unusable = unusable
+        self.supervisor = Supervisor(settings, self)
+        #: session number -> its descriptors; the same keys as `registry.sessions`
+        self._lines: dict[int, _Line] = {}
+        self._requests = itertools.count(1)
+        self._report: ReportIs | None = None
+        self._report_time = float("-inf")
+        self._asked: asyncio.Future[None] | None = None
+
+    def close(self) -> None:
+        """End all sessions, for good."""
+        for number in list(self._lines):
+            self._drop(number, 0.0)
+
+    # -- a session's life --------------------------------------------------------------------
+
+    def admit(self, visit: Visit, user: str, hello: Hello) -> int:
+        """The new session's number; it owns connection and descriptors of `visit` from here on.
+
+        Raises a `JgpuError` before it owns anything.
+        """
+        check_protocol(hello.protocol)
+        check_runtime(hello.runtime, self.supervisor.runtime)
+        if self.supervisor.state is ExecutorState.FAILED:
+            raise BrokerRefused(f"The shared device is out of order. {self.supervisor.note}")
+        arena = check_arena(visit.descriptors, hello.arena)
+        session = self._registry.admit(
+            visit.peer,
+            user,
+            ticket=hello.ticket,
+            kernel_id=clean_text(hello.kernel_id, limits.MAX_NAME),
+            label=clean_text(hello.label, _LABEL_LENGTH),
+            now=time.monotonic(),
+        )
+        visit.handed_over = True
+        number, token = session.number, secrets.token_bytes(16)
+        line = _Line(visit.connection, arena, hello.arena, token, hello.runtime)
+        self._lines[number] = line
+        line.watch = ProcessWatch.of_peer(
+            visit.connection, visit.peer.pid, lambda: self.end(number, "The process ended.")
+        )
+        _LOG.info("Session %d: %s, pid %d, %s.", number, user, visit.peer.pid, session.label or "-")
+        return number
+
+    async def welcome(self, number: int) -> None:
+        """Tell the client that it is admitted, then hand it over to the executor."""
+        session, line = self._registry.sessions[number], self._lines[number]
+        try:
+            await reply(line.connection, Welcome(number, session.user, line.token))
+        except BaseException as error:
+            self._drop(number, 0.0)
+            if isinstance(error, OSError):
+                return  # gone already
+            raise
+        if number in self._lines and self.supervisor.state is ExecutorState.READY:
+            self._adopt(session)
+
+    def end(self, number: int, text: str) -> None:
+        """Free the session's memory as soon as can be."""
+        if self._registry.end(number):
+            self.supervisor.send(Detach(number, text))
+        elif number not in self._registry.sessions:
+            self._forget(number)
+
+    def _adopt(self, session: Session) -> None:
+        line = self._lines[session.number]
+        order = Adopt(
+            session=session.number,
+            user=session.user,
+            label=session.label,
+            arena=line.arena_bytes,
+            token=line.token,
+            epoch=session.adoptions,
+        )
+        try:
+            check_runtime(line.runtime, self.supervisor.runtime)
+            self.supervisor.send(order, (line.connection.fileno(), line.arena))
+        except VersionMismatch as error:
+            self._dismiss(session, error)
+        except OSError as error:
+            self._dismiss(session, BrokerRefused(f"The broker is out of descriptors ({error})."))
+        else:
+            self._registry.adopted(session.number)
+
+    def _dismiss(self, session: Session, error: JgpuError) -> None:
+        """End a session that no executor has, with a sentence if the stream can still carry it."""
+        line = self._lines[session.number]
+        if session.adoptions == 0:
+            refused = Refused(error.reason, clean_text(str(error), limits.MAX_TEXT))
+            with contextlib.suppress(OSError):
+                line.connection.send(FrameWriter().encode(refused, 0), socket.MSG_NOSIGNAL)
+        self._drop(session.number, 0.0)
+
+    def _drop(self, number: int, device_seconds: float) -> None:
+        self._registry.ended(number, device_seconds)
+        self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        line = self._lines.pop(number, None)
+        if line is not None:
+            line.close()
+
+    # -- what the supervisor tells -----------------------------------------------------------
+
+    def executor_ready(self) -> None:
+        """Everybody who waited gets the new executor, in order of arrival."""
+        for session in self._registry.waiting():
+            self._adopt(session)
+
+    def executor_lost(self, sentence: str) -> None:
+        """Sessions stay, without their tensors, and wait for the next executor."""
+        for measured in self._report.sessions if self._report else ():
+            if measured.session in self._registry.sessions:
+                self._registry.book(measured.session, measured.device_seconds)
+        self._report, self._report_time, self._asked = None, float("-inf"), None
+        for session in self._registry.executor_gone():
+            self._forget(session.number)
+
+    def executor_failed(self, sentence: str) -> None:
+        """No executor for a while: whoever waits is told so."""
+        self.executor_lost(sentence)
+        error = BrokerRefused(f"The shared device is out of order. {sentence}")
+        for session in self._registry.waiting():
+            self._dismiss(session, error)
+        if self.supervisor.facts is None:
+            self._unusable(sentence)
+
+    def executor_said(self, notice: ExecutorNotice) -> None:
+        """A session ended, or a report came."""
+        if isinstance(notice, SessionEnded):
+            _LOG.info("Session %d ended. %s", notice.session, notice.text)
+            self._drop(notice.session, notice.device_seconds)
+        elif isinstance(notice, ReportIs):
+            self._report, self._report_time = notice, time.monotonic()
+            if self._asked is not None and not self._asked.done():
+                self._asked.set_result(None)
+
+    # -- reports -----------------------------------------------------------------------------
+
+    async def latest_report(self) -> ReportIs | None:
+        """The executor's report, at most a second old; the last one if it does not answer."""
+        if self.supervisor.state is not ExecutorState.READY:
+            return self._report
+        if time.monotonic() - self._report_time < _REPORT_AGE_S:
+            return self._report
+        if self._asked is None or self._asked.done():
+            self._asked = asyncio.get_running_loop().create_future()
+            self.supervisor.send(AskReport(next(self._requests)))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_REPORT_TIMEOUT_S):
+                await asyncio.shield(self._asked)
+        return self._report

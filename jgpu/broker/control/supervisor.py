@@ -1,0 +1,192 @@
+"""Keeps one executor alive: chooses its device, starts it, starts it again when it ended.
+
+`auto` tries the GPU first, where one seems to be there, and serves from the CPU with a sentence
+when that fails. What happens to sessions meanwhile is `server`'s affair, told by `Listener`.
+
+The rule that must not be broken: at most one executor process per supervisor at any time.
+"""
+
+import asyncio
+import enum
+import logging
+import time
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import msgspec
+
+from jgpu.broker.control.gpus import GpuClaim, claim_gpu, gpu_seems_present
+from jgpu.broker.control.process import ExecutorProcess
+from jgpu.broker.control.restarts import Restarts
+from jgpu.broker.control.runtimes import own_torch
+from jgpu.broker.control.settings import BrokerSettings
+from jgpu.errors import ConfigError
+from jgpu.wire.messages import DeviceFacts, ExecutorNotice, ExecutorReady, Runtime
+
+__all__ = ["ExecutorKey", "ExecutorState", "Supervisor", "SupervisorEvents"]
+
+_LOG = logging.getLogger("jgpu.broker")
+#: For a process that has ended, or must.
+_DEAD_PATIENCE_S: Final = 1.0
+
+
+class ExecutorState(enum.Enum):
+    """Where an executor is."""
+
+    STARTING = "starting"
+    READY = "ready"
+    #: its process ended; the next one is about to be started
+    RESTARTING = "restarting"
+    #: starting again did not help; tried again after a pause
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorKey:
+    """What an executor is for: sessions of another trust group or runtime need another one."""
+
+    device: str
+    index: int
+    trust_group: str
+    runtime: Runtime
+
+
+class SupervisorEvents(Protocol):
+    """Whom a supervisor tells; called on the event loop."""
+
+    def executor_ready(self) -> None:
+        """The device works; sessions may be adopted."""
+
+    def executor_lost(self, sentence: str) -> None:
+        """The process ended; all it held is gone. A new one follows."""
+
+    def executor_failed(self, sentence: str) -> None:
+        """No executor for a while; sessions cannot be served."""
+
+    def executor_said(self, notice: ExecutorNotice) -> None:
+        """SessionEnded or ReportIs."""
+
+
+class Supervisor:
+    """One executor and its restarts. `run` is the task; `send` reaches the process of the day."""
+
+    def __init__(self, settings: BrokerSettings, events: SupervisorEvents) -> None:
+        self._settings = settings
+        self._events = events
+        self._restarts = Restarts(settings.crash_limit, settings.crash_window_s)
+        self._process: ExecutorProcess | None = None
+        self._claim: GpuClaim | None = None
+        self.state = ExecutorState.STARTING
+        #: why this device and not another, or why there is none; for the status
+        self.note = ""
+        #: "cuda", "cpu" or "null"; for `auto` what is being tried
+        self.device = settings.device
+        self.facts: DeviceFacts | None = None
+        #: what clients' runtimes must fit; the schema is known once an executor was ready
+        self.runtime = Runtime(python="", torch=own_torch(), schema="")
+        if settings.device == "auto":
+            self.device = "cuda" if gpu_seems_present() else "cpu"
+        elif settings.device == "null":
+            self.runtime = Runtime(python="", torch="", schema="")
+
+    @property
+    def key(self) -> ExecutorKey:
+        """What this executor is for."""
+        return ExecutorKey(self.device, self._settings.executor.index, "", self.runtime)
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the executor, if one runs."""
+        return self._process.pid if self._process else None
+
+    @property
+    def restarts(self) -> int:
+        """How often an executor ended without being told to."""
+        return self._restarts.count
+
+    def send(self, message: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> None:
+        """To the executor, if one is there; raises `OSError` out of descriptors."""
+        if self._process is not None:
+            self._process.channel.send(message, descriptors)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                sentence = await self._serve_once()
+                if self._falls_back(sentence):
+                    continue
+                await self._pause(sentence)
+        finally:
+            self.state = ExecutorState.STOPPED
+            if self._process is not None:
+                process, self._process = self._process, None
+                await asyncio.shield(process.stop(self._settings.stop_timeout_s))
+            self._release_claim()
+
+    async def _serve_once(self) -> str:
+        """From start to end of one process; the sentence says how it ended."""
+        try:
+            if self.device == "cuda" and self._claim is None:
+                self._claim = claim_gpu(self._settings.executor.index)
+            executor = msgspec.structs.replace(self._settings.executor, device=self.device)
+            self._process = ExecutorProcess(self._settings, executor, self._events.executor_said)
+        except (OSError, ConfigError) as error:
+            return f"No executor could be started: {error}"
+        # Cancelled while it serves, `run` stops the process with the patience it deserves.
+        sentence = await self._until_over(self._process)
+        process, self._process = self._process, None
+        await process.stop(_DEAD_PATIENCE_S)
+        return sentence
+
+    async def _until_over(self, process: ExecutorProcess) -> str:
+        try:
+            async with asyncio.timeout(self._settings.start_timeout_s):
+                first = await asyncio.shield(process.first)
+        except TimeoutError:
+            return f"The executor was not ready after {self._settings.start_timeout_s:g} seconds."
+        if isinstance(first, str):
+            return first
+        self._ready(first)
+        return await asyncio.shield(process.over)
+
+    def _ready(self, ready: ExecutorReady) -> None:
+        self.facts = ready.device
+        if ready.runtime is not None and self.device != "null":
+            self.runtime = ready.runtime
+        self.state = ExecutorState.READY
+        _LOG.info("Serving %s (%s).", ready.device.name, ready.device.kind)
+        self._events.executor_ready()
+
+    def _falls_back(self, sentence: str) -> bool:
+        """`auto` whose GPU never worked goes on with the CPU."""
+        never_ready = self.facts is None
+        if not (self._settings.device == "auto" and self.device == "cuda" and never_ready):
+            return False
+        self.note = f"The GPU cannot be used, so the CPU serves instead: {sentence}"
+        _LOG.warning("%s", self.note)
+        self.device = "cpu"
+        self._release_claim()
+        return True
+
+    async def _pause(self, sentence: str) -> None:
+        """Tell of the end and wait until the next start is due."""
+        never_ready = self.facts is None
+        delay_s = self._restarts.ended(time.monotonic())
+        if delay_s is not None and not never_ready:
+            self.state, self.note = ExecutorState.RESTARTING, sentence
+            _LOG.error("%s It is started again in %.3g s.", sentence, delay_s)
+            self._events.executor_lost(sentence)
+            await asyncio.sleep(delay_s)
+            return
+        pause_s = self._settings.cool_down_s
+        self.state, self.note = ExecutorState.FAILED, sentence
+        _LOG.error("%s The next attempt is in %.3g s.", sentence, pause_s)
+        self._events.executor_failed(sentence)
+        await asyncio.sleep(pause_s)
+
+    def _release_claim(self) -> None:
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None

@@ -1,0 +1,61 @@
+"""A real broker process around the scripted executor."""
+
+import contextlib
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from control_client import RunningBroker, until
+
+from jgpu.wire.address import Address
+
+SCRIPTED = Path(__file__).with_name("scripted_executor.py")
+
+
+@pytest.fixture
+def start_broker(tmp_path):
+    """Start `jgpu broker` with these words and configuration lines; stopped at the end."""
+    started = []
+
+    def start(*words, script="", config=(), device="null", wait=True):
+        path = tmp_path / "broker.sock"
+        lines = [
+            f"c.JgpuBroker.executor_command = [{sys.executable!r}, {str(SCRIPTED)!r}]",
+            f"c.JgpuBroker.executor_environment = {{'SCRIPT': {script!r}}}",
+            f"c.JgpuBroker.spool = {str(tmp_path / 'spool')!r}",
+            *config,
+        ]
+        file = tmp_path / f"config{len(started)}.py"
+        file.write_text("\n".join(lines))
+        log = tmp_path / f"log{len(started)}"
+        command = [sys.executable, "-m", "jgpu", "broker", "--config", str(file)]
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                [*command, "--socket", str(path), "--device", device, *words],
+                stdout=stream,
+                stderr=stream,
+            )
+        broker = RunningBroker(Address(path, "environment"), process, log)
+        started.append(broker)
+        if wait:
+            until(lambda: process.poll() is not None or _answers(path), log.read_text())
+        return broker
+
+    yield start
+    for broker in started:
+        broker.stop()
+
+
+def _answers(path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, contextlib.suppress(OSError):
+        probe.connect(str(path))
+        return True
+    return False
+
+
+@pytest.fixture
+def broker(start_broker):
+    """A broker whose executor is ready."""
+    return start_broker().ready()

@@ -1,0 +1,163 @@
+"""An executor that computes nothing: it takes sessions over, answers Sync, reports, and misbehaves
+when told to, by SCRIPT in its environment or by a cell's label from a client.
+
+Run as the control process runs the real one: settings as JSON, then the descriptor.
+"""
+
+import array
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+
+from jgpu.wire.framing import FrameReader, FrameWriter
+from jgpu.wire.messages import (
+    Adopt,
+    AskReport,
+    AskStop,
+    CellStarted,
+    ClientMessage,
+    Detach,
+    DeviceFacts,
+    ExecutorFailed,
+    ExecutorOrder,
+    ExecutorReady,
+    LaneReport,
+    Quit,
+    Ready,
+    ReportIs,
+    Resync,
+    Runtime,
+    SessionEnded,
+    SessionReport,
+    Sync,
+    Synced,
+)
+
+
+class Stream:
+    def __init__(self, connection, union):
+        self.socket = connection
+        self.reader = FrameReader(union)
+        self.writer = FrameWriter()
+        self.descriptors = []
+
+    def send(self, message):
+        self.socket.sendall(self.writer.encode(message, self.reader.seen))
+
+    def receive(self):
+        data, ancillary, _, _ = self.socket.recvmsg(65536, socket.CMSG_SPACE(64))
+        for _, _, raw in ancillary:
+            numbers = array.array("i")
+            numbers.frombytes(raw)
+            self.descriptors.extend(numbers)
+        return list(self.reader.feed(data)) if data else None
+
+
+class Executor:
+    def __init__(self, settings, descriptor):
+        self.settings = settings
+        self.control = Stream(socket.socket(fileno=descriptor), ExecutorOrder)
+        self.facts = DeviceFacts(settings["device"], "scripted device", settings["capacity"] or 1)
+        self.sessions = {}
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(self.control.socket, selectors.EVENT_READ, None)
+
+    def run(self):
+        script = os.environ.get("SCRIPT", "")
+        if script == "garbage":
+            self.control.socket.sendall(b"this is no frame, however long it may be, is it? no.")
+            time.sleep(60)
+        if script == "fail" or (script == "fail-cuda" and self.facts.kind == "cuda"):
+            self.control.send(ExecutorFailed("The self-test gave a wrong number."))
+            sys.exit(1)
+        if script == "die":
+            sys.exit(7)
+        if script.startswith("slow:"):
+            wait_for(script.removeprefix("slow:"))
+        schema = os.environ.get("SCRIPT_SCHEMA", "")
+        runtime = Runtime("3", os.environ.get("SCRIPT_TORCH", ""), schema)
+        self.control.send(ExecutorReady(self.facts, os.getpid(), runtime))
+        while True:
+            for key, _ in self.selector.select():
+                if key.data is None:
+                    self.control_says()
+                elif key.data in self.sessions:
+                    self.client_says(key.data)
+
+    def control_says(self):
+        messages = self.control.receive()
+        if messages is None:
+            sys.exit(0)
+        for message in messages:
+            match message:
+                case Adopt():
+                    self.adopt(message)
+                case Detach():
+                    self.end(message.session, message.text)
+                case AskReport():
+                    self.control.send(self.report(message.request))
+                case AskStop():
+                    if os.environ.get("SCRIPT") != "stubborn":
+                        sys.exit(0)
+
+    def adopt(self, order):
+        connection, arena = self.control.descriptors[:2]
+        del self.control.descriptors[:2]
+        assert os.fstat(arena).st_size == order.arena
+        os.close(arena)
+        stream = Stream(socket.socket(fileno=connection), ClientMessage)
+        stream.socket.setblocking(True)
+        self.sessions[order.session] = stream
+        self.selector.register(stream.socket, selectors.EVENT_READ, order.session)
+        if order.epoch:
+            stream.socket.sendall(stream.writer.resync(order.token, order.epoch))
+            stream.send(Resync(order.epoch, lost=True, text="The executor ended."))
+        else:
+            stream.send(Ready(self.facts, 0))
+
+    def client_says(self, number):
+        stream = self.sessions[number]
+        try:
+            messages = stream.receive()
+        except OSError:
+            messages = None
+        if messages is None:
+            self.end(number, "end of stream")
+            return
+        for message in messages:
+            match message:
+                case Sync():
+                    stream.send(Synced(message.request))
+                case CellStarted(label="crash"):
+                    os.kill(os.getpid(), signal.SIGKILL)
+                case Quit():
+                    self.end(number, "")
+                    return
+
+    def end(self, number, text):
+        stream = self.sessions.pop(number, None)
+        if stream is not None:
+            self.selector.unregister(stream.socket)
+            stream.socket.close()
+            self.control.send(SessionEnded(number, 1.5, text))
+
+    def report(self, request):
+        rows = tuple(
+            SessionReport(number, "running", 0, 100, 20, 3, 0.5, 7, None, "cell", ("user1",))
+            for number in self.sessions
+        )
+        lane = LaneReport(0, 1000, tuple(self.sessions), min(self.sessions, default=None))
+        return ReportIs(request, (lane,), rows, 123, "fair", 2)
+
+
+def wait_for(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    Executor(json.loads(sys.argv[1]), int(sys.argv[2])).run()
