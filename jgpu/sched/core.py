@@ -1,0 +1,366 @@
+"""The scheduler of one device: events in, actions out.
+
+`Core.handle(event, now)` is all there is to it: synchronous, without clock, chance, threads or
+input and output, so that the same core runs live and in a simulator. It is composed of the
+accounts (`ledger`), the lanes and their memory (`lane_table`) and the turns (`turns`); a policy
+proposes who comes next. What is not covered: cutting, predicting, measuring, placing sessions on
+devices, quotas.
+
+The rule: after every event all invariants hold (`Core.validate`), and what was decided can be
+explained (`Core.story`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from jgpu.sched import events
+from jgpu.sched.actions import Wait
+from jgpu.sched.journal import Journal
+from jgpu.sched.lane_table import LaneTable
+from jgpu.sched.ledger import Ledger
+from jgpu.sched.limits import Limits
+from jgpu.sched.policies import load_policy
+from jgpu.sched.sessions import Session, Work
+from jgpu.sched.snapshot import LaneStatus, SessionStatus, Snapshot, UserStatus
+from jgpu.sched.states import IllegalEvent, SessionState, WorkState
+from jgpu.sched.turns import Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from jgpu.sched.actions import Action
+    from jgpu.sched.journal import Entry
+
+__all__ = ["Core"]
+
+
+class Core:
+    """Decides about the lanes, turns and memory of one device.
+
+    Nothing runs before `LanesConfigured` says what the device has.
+    """
+
+    def __init__(self, policy: str = "fair", limits: Limits | None = None) -> None:
+        """Make a core; raises `ConfigError` for a policy that does not exist."""
+        self._limits = limits or Limits()
+        self._journal = Journal()
+        self._ledger = Ledger(self._limits)
+        self._table = LaneTable(self._limits, self._journal, self._ledger)
+        self._turns = Turns(
+            self._limits, self._journal, self._ledger, self._table, load_policy(policy)
+        )
+        #: jobs that have arrived
+        self._arrivals = 0
+        #: the youngest work
+        self._last_work = -1
+        self._handlers: dict[type[events.Event], Callable[..., None]] = {
+            events.SessionOpened: self._session_opened,
+            events.SessionClosed: self._session_closed,
+            events.CellStarted: self._cell_started,
+            events.CellEnded: self._cell_ended,
+            events.SessionIdle: self._session_idle,
+            events.WorkArrived: self._work_arrived,
+            events.SegmentsFinished: self._segments_finished,
+            events.WorkCancelled: self._work_cancelled,
+            events.MemoryMeasured: self._memory_measured,
+            events.LanesConfigured: self._lanes_configured,
+            events.PolicyChanged: self._policy_changed,
+        }
+
+    # --- the one entrance
+
+    def handle(self, event: events.Event, now: float) -> list[Action]:
+        """Take note of an event that happened at `now` (seconds), and return what to do.
+
+        Raises `IllegalEvent` for an event that cannot have happened and `ConfigError` for a
+        policy that does not exist; neither changes anything.
+        """
+        journal, table = self._journal, self._table
+        journal.begin(type(event).__name__, now)
+        self._ledger.charge(journal.now, table.lanes.values())
+        self._handlers[type(event)](event)
+        if table.needs_sweep:
+            table.sweep()
+        if table.unplaced or table.starving is not None:
+            table.place_waiting()
+        self._turns.fill_all()
+        for session in journal.waiting:
+            self._tell_wait(session)
+        return journal.actions
+
+    def _tell_wait(self, session: Session) -> None:
+        if session.state is SessionState.WAITING:
+            journal, waits_for = self._journal, self._table.waits_for(session)
+            journal.note(session.story, "waits", f"for {', '.join(waits_for) or 'nobody'}")
+            journal.act(Wait(session.id, waits_for, cause=journal.cause))
+
+    # --- sessions and cells
+
+    def _live(self, session_id: int) -> Session | None:
+        """Return a session whose client is still there."""
+        session = self._table.sessions.get(session_id)
+        return None if session is None or session.state is SessionState.CLOSED else session
+
+    def _session_opened(self, event: events.SessionOpened) -> None:
+        if event.session in self._table.sessions:
+            raise IllegalEvent(f"Session {event.session} was opened twice.")
+        if not event.user or not 0 < event.weight < float("inf"):
+            raise IllegalEvent(f"No user can be {event.user!r} with a weight of {event.weight}.")
+        user = self._ledger.user(event.user, event.weight)
+        story: deque[Entry] = deque(maxlen=self._limits.story_entries)
+        self._table.sessions[event.session] = Session(event.session, user, story)
+        self._journal.note(story, "opens", f"for {event.user}")
+
+    def _session_closed(self, event: events.SessionClosed) -> None:
+        session = self._live(event.session)
+        if session is None:
+            return
+        self._drop(session, [work for work in session.queue if not work.started])
+        session.become(SessionState.CLOSED)
+        self._journal.note(session.story, "closes", "the client is gone")
+        self._settle(session)
+
+    def _cell_started(self, event: events.CellStarted) -> None:
+        session = self._live(event.session)
+        if session is not None:
+            self._journal.note(session.story, "begins a cell", "told by the client")
+            self._arrive(session)
+
+    def _cell_ended(self, event: events.CellEnded) -> None:
+        session = self._live(event.session)
+        if session is not None:
+            self._journal.note(session.story, "ends a cell", "told by the client")
+            self._end_iteration(session)
+
+    def _session_idle(self, event: events.SessionIdle) -> None:
+        session = self._live(event.session)
+        if session is None:
+            return
+        self._end_iteration(session)
+        if session.state is SessionState.IDLE:
+            session.arrival = 0
+            if session.lane is not None:
+                self._table.leave(session, "idle")
+
+    def _arrive(self, session: Session) -> None:
+        self._arrivals += 1
+        session.arrival = self._arrivals
+
+    # --- work
+
+    def _work_arrived(self, event: events.WorkArrived) -> None:
+        session = self._live(event.session)
+        if session is None:
+            return
+        if event.work <= self._last_work:
+            raise IllegalEvent(f"Work {event.work} arrived after work {self._last_work}.")
+        seconds, claim = self._weigh(event)
+        self._last_work = event.work
+        if not seconds:
+            if event.ends_iteration:
+                self._end_iteration(session)
+            return
+        if not session.arrival:
+            self._arrive(session)
+        if claim > session.claim:
+            session.claim = claim
+            if claim > session.need:
+                self._table.refit(session)
+        session.queue.append(Work(event.work, seconds, event.ends_iteration))
+        if len(session.queue) == 1:
+            self._begin_to_wait(session)
+
+    def _weigh(self, event: events.WorkArrived) -> tuple[tuple[float, ...], int]:
+        """Return the predicted times of the segments, and what they are known to need."""
+        nominal_s, least_s = self._limits.nominal_segment_s, self._limits.least_segment_s
+        seconds, claim = [], 0
+        for segment in event.segments:
+            predicted_s = segment.predicted_s
+            if not (0 <= predicted_s < float("inf") and segment.live_bytes >= 0):
+                raise IllegalEvent(f"Work {event.work} arrived with {segment}.")
+            seconds.append(max(predicted_s, least_s) if predicted_s else nominal_s)
+            claim = max(claim, segment.live_bytes)
+        return tuple(seconds), claim
+
+    def _begin_to_wait(self, session: Session) -> None:
+        """Queue a session, that had nothing queued, for its turn or for a lane."""
+        lane = session.lane
+        if lane is None:
+            self._table.wait_for_lane(session)
+        else:
+            if lane.holder is not session:
+                lane.waiting[session.id] = session
+                lane.look_at_s = 0.0
+            if not session.in_flight:
+                self._ledger.enter(session)
+        self._settle(session)
+
+    def _segments_finished(self, event: events.SegmentsFinished) -> None:
+        session = self._turns.finish(event)
+        if session is not None:
+            self._settle(session)
+
+    def _work_cancelled(self, event: events.WorkCancelled) -> None:
+        session = self._live(event.session)
+        if session is None:
+            return
+        named = set(event.works)
+        taken = [work for work in session.queue if work.id in named and not work.started]
+        if taken:
+            self._drop(session, taken)
+            self._journal.note(session.story, f"loses {len(taken)} works", "cancelled")
+            self._settle(session)
+
+    def _drop(self, session: Session, works: Iterable[Work]) -> None:
+        """Take works, none of them started, out of a session's queue."""
+        for work in works:
+            work.become(WorkState.CANCELLED)
+            session.queue.remove(work)
+        if session.queue:
+            return
+        if session.lane is not None:
+            session.lane.waiting.pop(session.id, None)
+        else:
+            self._table.unplaced.pop(session.id, None)
+            session.unplaced_since = None
+
+    def _end_iteration(self, session: Session) -> None:
+        """Let an iteration end with the youngest work there is, or now where none is left."""
+        work = session.last_work
+        if work is not None:
+            if work.ends_iteration:
+                return
+            work.ends_iteration = True
+            if work.started < len(work.seconds):
+                return
+        elif session.iteration_open:
+            self._turns.end_iteration(session)
+        if session.iteration_open:
+            session.iteration_open = False
+            if session.suspended:
+                self._table.resume(session)
+            self._release_claim(session)
+
+    def _settle(self, session: Session) -> None:
+        """Bring a session's state in line with what is queued and in flight."""
+        if session.state is SessionState.CLOSED:
+            if not session.has_work:
+                self._table.forget(session)
+            return
+        if session.in_flight:
+            return
+        state = SessionState.WAITING if session.queue else SessionState.IDLE
+        if state is session.state:
+            return
+        session.become(state)
+        if state is SessionState.WAITING:
+            self._journal.waiting.append(session)
+            return
+        self._ledger.leave(session)
+        self._table.changed = True
+        if not session.iteration_open:
+            self._release_claim(session)
+
+    def _release_claim(self, session: Session) -> None:
+        """Forget what past work needed, now that a boundary has been reached and none is left."""
+        if session.claim and not session.has_work:
+            session.claim = 0
+            self._table.refit(session)
+
+    # --- memory, lanes, policy
+
+    def _memory_measured(self, event: events.MemoryMeasured) -> None:
+        session = self._table.sessions.get(event.session)
+        if session is None:
+            return
+        if min(event.resident, event.kept, event.transient) < 0:
+            raise IllegalEvent(f"Session {event.session} measured less than nothing: {event}.")
+        self._table.measure(session, event.resident, event.kept, event.transient)
+
+    def _lanes_configured(self, event: events.LanesConfigured) -> None:
+        if event.maximum < 1 or event.capacity < 0:
+            raise IllegalEvent(f"No device has {event.maximum} lanes and {event.capacity} bytes.")
+        self._table.configure(event.maximum, event.capacity)
+
+    def _policy_changed(self, event: events.PolicyChanged) -> None:
+        self._turns.policy = load_policy(event.policy)
+
+    # --- what is shown
+
+    def story(self, session_id: int) -> tuple[Entry, ...]:
+        """Return the last lines of what happened to a session, and why; () if it is unknown."""
+        session = self._table.sessions.get(session_id)
+        return () if session is None else tuple(session.story)
+
+    def snapshot(self) -> Snapshot:
+        """Return a copy of what is worth showing."""
+        table, ledger = self._table, self._ledger
+        places = self._queue_positions()
+        return Snapshot(
+            policy=self._turns.policy.name,
+            capacity=table.capacity,
+            committed=table.committed,
+            busy_seconds=ledger.busy_s,
+            lanes=tuple(
+                LaneStatus(
+                    id=lane.id,
+                    state=str(lane.state),
+                    capacity=lane.capacity,
+                    suspended=lane.suspended,
+                    sessions=tuple(sorted(lane.members)),
+                    running=None if lane.running is None else lane.running.id,
+                )
+                for _, lane in sorted(table.lanes.items())
+            ),
+            sessions=tuple(
+                self._status(session, places.get(session.id, 0))
+                for _, session in sorted(table.sessions.items())
+                if session.state is not SessionState.CLOSED
+            ),
+            users=tuple(
+                UserStatus(name, user.weight, user.device_seconds)
+                for name, user in sorted(ledger.users.items())
+            ),
+        )
+
+    def _status(self, session: Session, position: int) -> SessionStatus:
+        return SessionStatus(
+            id=session.id,
+            user=session.user.name,
+            state=str(session.state),
+            waits_for=self._table.waits_for(session) if position else (),
+            lane=None if session.lane is None else session.lane.id,
+            resident=session.resident,
+            kept=session.kept,
+            transient=session.transient,
+            device_seconds=session.device_seconds,
+            iterations=session.iterations,
+            iteration_s=session.iteration_s,
+            queue_position=position,
+        )
+
+    def _queue_positions(self) -> dict[int, int]:
+        """Return the place of each waiting session among those who wait for the same."""
+        table, rank = self._table, self._turns.policy.rank
+        queues = [list(table.unplaced.values())]
+        queues += [
+            sorted(
+                [each for each in lane.members.values() if each.state is SessionState.WAITING],
+                key=rank,
+            )
+            for lane in table.lanes.values()
+        ]
+        return {
+            session.id: place for queue in queues for place, session in enumerate(queue, start=1)
+        }
+
+    def validate(self) -> None:
+        """Check every invariant; raises `AssertionError` where one does not hold."""
+        self._table.validate()
+        self._ledger.validate()
+        for session_id, session in self._table.sessions.items():
+            assert session.id == session_id
+            session.validate()
+        self._turns.validate()

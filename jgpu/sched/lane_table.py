@@ -1,0 +1,342 @@
+"""Which session belongs to which lane, and how large the lanes are.
+
+Sessions come in through FindLane, stay while idle (a notebook that reads its loss is idle for a
+moment in each iteration), and give their place up when others need the memory. Lanes open, grow,
+shrink and close here. What is not covered: whose turn it is (`jgpu.sched.turns`).
+
+The rule: nobody *begins* an iteration unless the safety condition holds. An iteration that is
+under way goes on, for its memory is counted already and only its end gives it back; where what
+was measured broke the condition, everybody at a boundary loses his place until it holds again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jgpu.sched.actions import CloseLane, MoveLane, OpenLane, ResizeLane
+from jgpu.sched.lanes import Lane
+from jgpu.sched.memory import committed_bytes, find_lane
+from jgpu.sched.states import LaneState
+
+if TYPE_CHECKING:
+    from jgpu.sched.journal import Journal
+    from jgpu.sched.ledger import Ledger
+    from jgpu.sched.limits import Limits
+    from jgpu.sched.memory import Placement
+    from jgpu.sched.sessions import Session
+
+__all__ = ["LaneTable"]
+
+
+class LaneTable:
+    """All lanes, and the sessions in them and before them."""
+
+    def __init__(self, limits: Limits, journal: Journal, ledger: Ledger) -> None:
+        self._limits = limits
+        self._journal = journal
+        self._ledger = ledger
+        #: every session that is not forgotten, by id; the core adds and removes
+        self.sessions: dict[int, Session] = {}
+        #: every open or closing lane, by id
+        self.lanes: dict[int, Lane] = {}
+        #: sessions with queued work and no lane, longest waiting first
+        self.unplaced: dict[int, Session] = {}
+        #: lanes there may be; those above it are closing
+        self.maximum = 0
+        #: how many lanes are closing
+        self.closing = 0
+        #: bytes that all share
+        self.capacity = 0
+        #: sum of P + K over the sessions
+        self.held = 0
+        #: left side of the safety condition
+        self.committed = 0
+        #: the unplaced session for whom all others wait at their boundaries
+        self.starving: Session | None = None
+        #: whether something that may let an unplaced session in has happened since the last try
+        self.changed = False
+
+    # --- what is asked
+
+    @property
+    def overcommitted(self) -> bool:
+        """Whether the safety condition is broken, by what was measured or configured."""
+        return self.committed > self.capacity
+
+    @property
+    def blocked(self) -> bool:
+        """Whether nobody may begin an iteration."""
+        return self.starving is not None or self.overcommitted
+
+    @property
+    def needs_sweep(self) -> bool:
+        """Whether sessions must give up their places."""
+        return self.closing > 0 or self.overcommitted
+
+    def may_begin(self, lane: Lane) -> bool:
+        """Whether members of a lane may begin an iteration."""
+        return lane.state is LaneState.OPEN and not self.blocked
+
+    def can_suspend(self, session: Session, successor: Session) -> bool:
+        """Whether a holder in mid-iteration may be put aside for another member of its lane."""
+        more = session.need - (successor.need if successor.suspended else 0)
+        return more <= 0 or self.committed + more <= self.capacity
+
+    def can_move(self, session: Session, lane: Lane) -> bool:
+        """Whether a session may change to this lane now, the lane growing if need be."""
+        if session.pinned or lane.state is not LaneState.OPEN:
+            return False
+        more = session.need - lane.capacity
+        return more <= 0 or self.committed + more <= self.capacity
+
+    def waits_for(self, session: Session) -> tuple[str, ...]:
+        """Return the users whom a waiting session waits for, sorted."""
+        lane = session.lane
+        if self.starving is not None and self.starving is not session:
+            return (self.starving.user.name,)
+        if lane is not None:
+            holder = lane.running if lane.holder is session else lane.holder
+            return (holder.user.name,) if holder is not None else ()
+        names = {
+            other.user.name
+            for other in self.sessions.values()
+            if other is not session and (other.lane or other.resident or other.kept)
+        }
+        return tuple(sorted(names))
+
+    # --- memory
+
+    def measure(self, session: Session, resident: int, kept: int, transient: int) -> None:
+        """Take over what was measured."""
+        self.held += resident + kept - session.resident - session.kept
+        session.resident, session.kept, session.transient = resident, kept, transient
+        self.refit(session)
+
+    def refit(self, session: Session) -> None:
+        """Adapt to a session whose memory changed: grow its lane, or have it look for another."""
+        beside = max(0, self.capacity - session.resident - session.kept)
+        need = min(max(session.transient, session.claim), beside)
+        lane = session.lane
+        if lane is not None and session.suspended:
+            lane.suspended += need - session.need
+        session.need = need
+        self._count()
+        if lane is not None and need > lane.capacity:
+            more = need - lane.capacity
+            if session.pinned or self.committed + more <= self.capacity:
+                self._resize(lane, need)
+            else:
+                self.leave(session, "needs more than its lane can give")
+        self.changed = True
+
+    def suspend(self, session: Session) -> None:
+        """Keep the memory of an iteration under way while others have the turn."""
+        assert session.lane is not None
+        session.suspended = True
+        session.lane.suspended += session.need
+        self._count()
+
+    def resume(self, session: Session) -> None:
+        """End a suspension: the session has the turn again, or its iteration has ended."""
+        assert session.lane is not None
+        session.suspended = False
+        session.lane.suspended -= session.need
+        self._count()
+        self.changed = True
+
+    def _count(self) -> None:
+        self.committed = committed_bytes(self.held, self.lanes.values())
+
+    # --- lanes
+
+    def configure(self, maximum: int, capacity: int) -> None:
+        """Set how many lanes there may be and what they share."""
+        self.maximum, self.capacity = maximum, capacity
+        for lane in sorted(self.lanes.values(), key=lambda lane: lane.id)[maximum:]:
+            if lane.state is LaneState.OPEN:
+                lane.become(LaneState.CLOSING)
+                self.closing += 1
+        for session in self.sessions.values():
+            self.refit(session)
+
+    def _open(self, capacity: int) -> Lane:
+        lane_id = next(number for number in range(len(self.lanes) + 1) if number not in self.lanes)
+        lane = self.lanes[lane_id] = Lane(lane_id, capacity)
+        self._journal.act(OpenLane(lane_id, capacity, cause=self._journal.cause))
+        self._count()
+        return lane
+
+    def _resize(self, lane: Lane, capacity: int) -> None:
+        if lane.capacity != capacity:
+            lane.capacity = capacity
+            self._journal.act(ResizeLane(lane.id, capacity, cause=self._journal.cause))
+            self._count()
+
+    def _close_if_empty(self, lane: Lane) -> None:
+        if not lane.members:
+            self.closing -= lane.state is LaneState.CLOSING
+            lane.become(LaneState.CLOSED)
+            del self.lanes[lane.id]
+            self._journal.act(CloseLane(lane.id, cause=self._journal.cause))
+            self._count()
+            self.changed = True
+
+    # --- members
+
+    def place_waiting(self) -> None:
+        """Find lanes for the sessions that have none, longest waiting first."""
+        self.starving = self._find_starving()
+        if self.starving is not None:
+            self._vacate(idle_only=False)
+            if self._place(self.starving):
+                self.starving = None
+            else:
+                return
+        if not self.changed:
+            return
+        self.changed = False
+        refused = None
+        for session in list(self.unplaced.values()):
+            if refused is not None and session.need >= refused:
+                continue
+            if not self._place(session):
+                refused = session.need
+
+    def _find_starving(self) -> Session | None:
+        """Return the first who has lost patience and whom it would help if others held still."""
+        for session in self.unplaced.values():
+            assert session.unplaced_since is not None
+            if self._journal.now - session.unplaced_since < self._limits.patience_s:
+                return None
+            if self.held + session.need + self._stuck_bytes() <= self.capacity:
+                return session
+        return None
+
+    def _stuck_bytes(self) -> int:
+        """Return what iterations hold that are under way but have nothing to run."""
+        stuck = 0
+        for lane in self.lanes.values():
+            needs = [
+                (each.need, each.suspended)
+                for each in lane.members.values()
+                if each.iteration_open and not each.has_work
+            ]
+            if needs:
+                stuck += max(need for need, _ in needs)
+                stuck += sum(need for need, suspended in needs if suspended)
+        return stuck
+
+    def _place(self, session: Session) -> bool:
+        placement = self._find(session)
+        if placement is None:
+            self._vacate(idle_only=True)
+            placement = self._find(session)
+            if placement is None:
+                return False
+        lane = placement.lane or self._open(placement.capacity)
+        self._resize(lane, placement.capacity)
+        self._join(session, lane, placement.reason)
+        return True
+
+    def _find(self, session: Session) -> Placement | None:
+        return find_lane(
+            session.need, self.committed, self.capacity, self.maximum, self.lanes.values()
+        )
+
+    def _join(self, session: Session, lane: Lane, reason: str) -> None:
+        self._journal.note(session.story, f"joins lane {lane.id}", reason)
+        if session.last_lane is not None and session.last_lane != lane.id:
+            self._journal.act(MoveLane(session.id, lane.id, cause=self._journal.cause))
+        session.lane, session.last_lane, session.unplaced_since = lane, lane.id, None
+        self.unplaced.pop(session.id, None)
+        lane.members[session.id] = session
+        lane.waiting[session.id] = session
+        self._ledger.enter(session)
+
+    def move(self, session: Session, lane: Lane, reason: str) -> None:
+        """Let a session for which `can_move` holds wait in another lane."""
+        old = session.lane
+        assert old is not None
+        self._detach(session, old)
+        self._resize(lane, max(lane.capacity, session.need))
+        self._join(session, lane, reason)
+        self._close_if_empty(old)
+
+    def leave(self, session: Session, reason: str) -> None:
+        """Take a session that is not pinned out of its lane; with work, it looks for another."""
+        lane = session.lane
+        assert lane is not None
+        self._detach(session, lane)
+        self._ledger.leave(session)
+        self._journal.note(session.story, f"leaves lane {lane.id}", reason)
+        if session.queue:
+            self.wait_for_lane(session)
+        self._close_if_empty(lane)
+        self.changed = True
+
+    def wait_for_lane(self, session: Session) -> None:
+        """Count a session with work and no lane among those who look for one."""
+        session.unplaced_since = self._journal.now
+        self.unplaced[session.id] = session
+        self.changed = True
+
+    def forget(self, session: Session) -> None:
+        """Let go of a session that is closed and has nothing left to run."""
+        session.iteration_open = False
+        if session.lane is not None:
+            self.leave(session, "closed")
+        self._ledger.leave(session)
+        self.held -= session.resident + session.kept
+        del self.sessions[session.id]
+        self._count()
+        self.changed = True
+
+    def _detach(self, session: Session, lane: Lane) -> None:
+        if session.suspended:
+            self.resume(session)
+        del lane.members[session.id]
+        lane.waiting.pop(session.id, None)
+        if lane.holder is session:
+            lane.holder = None
+        session.lane = None
+
+    def sweep(self) -> None:
+        """Clear lanes that must close, and all lanes while the safety condition is broken."""
+        for lane in list(self.lanes.values()):
+            if lane.state is LaneState.CLOSING:
+                self._vacate_lane(lane, "the lane closes", idle_only=False)
+        if self.overcommitted:
+            self._vacate(idle_only=True)
+        if self.overcommitted:
+            self._vacate(idle_only=False)
+
+    def _vacate(self, *, idle_only: bool) -> None:
+        """Take sessions at a boundary out of all lanes, and shrink the lanes to what is left."""
+        for lane in list(self.lanes.values()):
+            self._vacate_lane(lane, "others need the memory", idle_only=idle_only)
+            if lane.members:
+                self._resize(lane, max(each.need for each in lane.members.values()))
+
+    def _vacate_lane(self, lane: Lane, reason: str, *, idle_only: bool) -> None:
+        for session in list(lane.members.values()):
+            if not session.pinned and not (idle_only and session.queue):
+                self.leave(session, reason)
+
+    def validate(self) -> None:
+        """Check every invariant of lanes and their memory."""
+        assert self.held == sum(each.resident + each.kept for each in self.sessions.values())
+        assert self.committed == committed_bytes(self.held, self.lanes.values())
+        members = [each for lane in self.lanes.values() for each in lane.members.values()]
+        assert len(members) == len({session.id for session in members})
+        assert not self.overcommitted or all(session.pinned for session in members)
+        assert self.starving is None or self.starving.id in self.unplaced
+        for lane_id, lane in self.lanes.items():
+            assert lane.id == lane_id
+            lane.validate()
+        open_lanes = [each for each in self.lanes.values() if each.state is LaneState.OPEN]
+        assert len(open_lanes) <= self.maximum
+        assert len(open_lanes) + self.closing == len(self.lanes)
+        for session_id, session in self.unplaced.items():
+            assert self.sessions[session_id] is session
+            assert session.lane is None
+            assert session.queue

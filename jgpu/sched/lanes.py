@@ -1,0 +1,107 @@
+"""A lane: one stream of the device, its sessions, its lease and what is in flight.
+
+Serial inside, parallel across. The rule: segments leave `in_flight` in the order in which they
+came, and a lease's epoch is never given out twice, so that a late event meets nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from jgpu.sched.states import LANE_MOVES, LaneState, SessionState, check_move
+
+if TYPE_CHECKING:
+    from jgpu.sched.limits import Limits
+    from jgpu.sched.sessions import Session, Work
+
+__all__ = ["InFlight", "Lane"]
+
+
+@dataclass(slots=True, eq=False)
+class InFlight:
+    """Segments that one action started, as far as they have not finished."""
+
+    session: Session
+    work: Work
+    epoch: int
+    #: above 0
+    count: int
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """A stream and a budget of ephemeral memory that sessions take turns in."""
+
+    id: int
+    #: bytes; no less than any member needs
+    capacity: int
+    state: LaneState = LaneState.OPEN
+    #: the sessions that belong here, by id; nobody belongs to two lanes
+    members: dict[int, Session] = field(default_factory=dict)
+    #: members that have work queued and not the turn, in the order in which they began to wait
+    waiting: dict[int, Session] = field(default_factory=dict)
+    #: bytes that the members' suspended iterations need
+    suspended: int = 0
+    #: the member that has the turn
+    holder: Session | None = None
+    #: number of the holder's lease; grows with every lease given anywhere
+    epoch: int = 0
+    #: device time measured under this lease
+    used_s: float = 0.0
+    #: value of the time used at which somebody who is owed time is looked for again
+    look_at_s: float = 0.0
+    #: oldest first
+    in_flight: deque[InFlight] = field(default_factory=deque)
+    #: segments in it
+    segments: int = 0
+    #: their predicted device time; 0.0 when there are none
+    in_flight_s: float = 0.0
+
+    @property
+    def running(self) -> Session | None:
+        """The session whose segments the device is at."""
+        return self.in_flight[0].session if self.in_flight else None
+
+    def become(self, state: LaneState) -> None:
+        """Go to another state, if the table of states leads there."""
+        self.state = check_move(LANE_MOVES, f"lane {self.id}", self.state, state)
+
+    def has_room(self, seconds: float, limits: Limits) -> bool:
+        """Whether a segment of so long may be started behind those in flight."""
+        if self.segments < limits.in_flight_segments:
+            return True
+        return self.in_flight_s + seconds <= limits.in_flight_s * (1 + 1e-9)
+
+    def validate(self) -> None:
+        """Check every invariant of a lane."""
+        assert self.state is not LaneState.CLOSED
+        assert self.members
+        for session in self.members.values():
+            assert session.lane is self
+            assert session.need <= self.capacity
+            waits = bool(session.queue) and session is not self.holder
+            assert waits == (session.id in self.waiting)
+            open_aside = session.iteration_open and session is not self.holder
+            assert session.suspended == open_aside
+            assert not waits or all(not work.started for work in session.queue)
+            flying = [each for each in self.in_flight if each.session is session]
+            assert session.in_flight == sum(each.count for each in flying)
+            assert session.state is not SessionState.CLOSED or flying or session is self.holder
+        assert self.waiting.keys() <= self.members.keys()
+        assert self.holder is None or self.members.get(self.holder.id) is self.holder
+        assert self.suspended == sum(
+            session.need for session in self.members.values() if session.suspended
+        )
+        self._validate_in_flight()
+
+    def _validate_in_flight(self) -> None:
+        assert self.segments == sum(each.count for each in self.in_flight)
+        members = self.members.values()
+        assert abs(self.in_flight_s - sum(each.in_flight_s for each in members)) <= 1e-9
+        epochs = [each.epoch for each in self.in_flight]
+        assert epochs == sorted(epochs)
+        assert all(epoch <= self.epoch for epoch in epochs)
+        assert all(each.count > 0 for each in self.in_flight)
+        assert all(each.session.lane is self for each in self.in_flight)

@@ -1,0 +1,115 @@
+"""Who used how much device time, and who is owed some.
+
+Charges are exact: over each interval with k lanes busy, the session that each of them is at pays
+1/k of it, so that all charges together are the time during which the device was busy. Virtual time
+is charged time by weight, with a floor: whoever comes anew starts at the minimum of those who are
+active, and so neither repays nor is repaid time when he was not there (Salus' published code lets
+a latecomer have the device until it has caught up). Whoever was away for no longer than
+`Limits.grace_s`, as a notebook is that reads its loss, keeps what he is owed, up to
+`Limits.credit_s`.
+
+The rule: device time is charged here only, and from `now` alone, never from measurements.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jgpu.sched.sessions import User
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from jgpu.sched.lanes import Lane
+    from jgpu.sched.limits import Limits
+    from jgpu.sched.sessions import Session
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """The accounts of all users and sessions."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        #: every user there ever was, by name
+        self.users: dict[str, User] = {}
+        #: those with an active session, by name
+        self.active: dict[str, User] = {}
+        #: virtual time at which a user starts while no other is active; never falls
+        self.floor_s = 0.0
+        #: time during which at least one lane was busy; the sum of all charges
+        self.busy_s = 0.0
+        #: up to when has been charged
+        self.now = 0.0
+
+    def user(self, name: str, weight: float) -> User:
+        """Return the user of this name, made if need be, with the weight set."""
+        user = self.users.get(name)
+        if user is None:
+            user = self.users[name] = User(name)
+        user.weight = weight
+        return user
+
+    def charge(self, now: float, lanes: Iterable[Lane]) -> None:
+        """Charge the time since the last call to the sessions that the lanes were at."""
+        elapsed = now - self.now
+        self.now = now
+        if elapsed <= 0.0:
+            return
+        busy = [lane.in_flight[0].session for lane in lanes if lane.in_flight]
+        if not busy:
+            return
+        self.busy_s += elapsed
+        share = elapsed / len(busy)
+        for session in busy:
+            user = session.user
+            session.device_seconds += share
+            session.virtual_s += share
+            user.device_seconds += share
+            user.virtual_s += share / user.weight
+
+    def enter(self, session: Session) -> None:
+        """Count a session that has work and a lane among the active ones."""
+        user, credit_s = session.user, self._limits.credit_s
+        if not user.active:
+            others = [other.virtual_s for other in self.active.values()]
+            floor_s = min(others, default=self.floor_s)
+            if self._is_recent(user.idle_since):
+                floor_s -= credit_s / user.weight
+            user.virtual_s = max(user.virtual_s, floor_s)
+            self.active[user.name] = user
+        siblings = [other.virtual_s for other in user.active.values()]
+        floor_s = min(siblings, default=user.floor_s)
+        if self._is_recent(session.idle_since):
+            floor_s -= credit_s
+        session.virtual_s = max(session.virtual_s, floor_s)
+        user.active[session.id] = session
+
+    def leave(self, session: Session) -> None:
+        """Count a session among the active ones no longer; it may not have been there."""
+        user = session.user
+        if user.active.pop(session.id, None) is None:
+            return
+        session.idle_since = self.now
+        if user.active:
+            return
+        user.floor_s = max(user.floor_s, session.virtual_s)
+        user.idle_since = self.now
+        del self.active[user.name]
+        if not self.active:
+            self.floor_s = max(self.floor_s, user.virtual_s)
+
+    def _is_recent(self, idle_since: float | None) -> bool:
+        return idle_since is not None and self.now - idle_since <= self._limits.grace_s
+
+    def validate(self) -> None:
+        """Check every invariant of the accounts."""
+        charged = sum(user.device_seconds for user in self.users.values())
+        assert abs(charged - self.busy_s) <= 1e-9 * max(1.0, self.busy_s)
+        for name, user in self.users.items():
+            assert user.name == name
+            user.validate()
+            assert (name in self.active) == bool(user.active)
+            flying = sum(session.in_flight_s for session in user.active.values())
+            assert abs(flying - user.in_flight_s) <= 1e-9

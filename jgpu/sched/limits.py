@@ -1,0 +1,51 @@
+"""The numbers by which turns and waits are measured, each named and settable.
+
+The rule: no other module of the core holds a time or a size of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Limits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of turns, of work in flight and of waits; all times in seconds."""
+
+    #: device time of a turn, unless one iteration of the session takes longer
+    quantum_s: float = 0.010
+    #: device time after which a turn ends between works although no iteration has ended
+    hard_cap_s: float = 0.100
+    #: predicted device time that a lane may have started and unfinished
+    in_flight_s: float = 0.001
+    #: segments that a lane may always have in flight, however long they take
+    in_flight_segments: int = 2
+    #: what a segment of unknown duration counts as
+    nominal_segment_s: float = 0.0005
+    #: the least that a segment counts as, for launching it takes time too
+    least_segment_s: float = 0.000001
+    #: device time used in a turn between two looks for somebody who is owed time
+    look_s: float = 0.001
+    #: how long one may have nothing to do and still be owed what one was owed before
+    grace_s: float = 0.100
+    #: device time that one can be owed at most after having had nothing to do
+    credit_s: float = 0.200
+    #: how long a session waits for memory before others begin no iteration until it has a lane
+    patience_s: float = 0.250
+    #: weight of the newest measurement in the mean time of a session's iterations
+    newest: float = 0.25
+    #: entries kept of each session's story
+    story_entries: int = 64
+
+    def quantum_of(self, iteration_s: float) -> float:
+        """Return the device time of a turn of a session whose iterations take so long."""
+        return max(self.quantum_s, iteration_s)
+
+    def cap_of(self, iteration_s: float) -> float:
+        """Return the device time after which a turn ends without an iteration having ended.
+
+        An iteration that is known to take longer than the cap may take twice its mean.
+        """
+        return max(self.hard_cap_s, 2 * iteration_s)

@@ -1,0 +1,106 @@
+"""What a policy sees and what it answers.
+
+A policy ranks sessions and may let one in before the turn of another is over. The rule: it only
+looks; what it proposes happens if memory, lanes and boundaries allow, which is the core's matter.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from jgpu.sched.limits import Limits
+
+__all__ = ["Choice", "Policy", "SessionView", "UserView"]
+
+
+class UserView(Protocol):
+    """What a policy sees of a user."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def weight(self) -> float:
+        """Its share."""
+
+    @property
+    def device_seconds(self) -> float:
+        """Device time charged."""
+
+    @property
+    def virtual_s(self) -> float:
+        """Device time by weight, with a floor."""
+
+    @property
+    def in_flight_s(self) -> float:
+        """Predicted device time started and not yet charged."""
+
+
+class SessionView(Protocol):
+    """What a policy sees of a session."""
+
+    @property
+    def id(self) -> int:
+        """Its number."""
+
+    @property
+    def user(self) -> UserView:
+        """Whose it is."""
+
+    @property
+    def arrival(self) -> int:
+        """Its place in the order in which jobs arrived."""
+
+    @property
+    def device_seconds(self) -> float:
+        """Device time charged."""
+
+    @property
+    def virtual_s(self) -> float:
+        """Device time, with a floor."""
+
+    @property
+    def in_flight_s(self) -> float:
+        """Predicted device time started and not yet charged."""
+
+    @property
+    def iterations(self) -> int:
+        """Iterations finished."""
+
+    @property
+    def iteration_s(self) -> float:
+        """Mean device time of an iteration; 0 before the first."""
+
+
+class Choice(NamedTuple):
+    """A session, and why it rather than another."""
+
+    session: int
+    reason: str
+
+
+class Policy(ABC):
+    """Who comes next."""
+
+    #: the name it is chosen by
+    name: ClassVar[str]
+    #: why the one with the least rank is chosen, in a few words
+    reason: ClassVar[str]
+
+    @abstractmethod
+    def rank(self, session: SessionView) -> tuple[float, ...]:
+        """Return a key by which sessions are ordered; the least comes next."""
+
+    def choose(self, candidates: Iterable[SessionView]) -> Choice:
+        """Return who comes next of at least one candidate."""
+        return Choice(min(candidates, key=self.rank).id, self.reason)
+
+    def preempts(self, running: SessionView, candidate: SessionView, limits: Limits) -> str:
+        """Return why a candidate should come before the running turn is over, "" if not so."""
+        del running, candidate, limits
+        return ""

@@ -1,0 +1,60 @@
+"""Weighted fair sharing of device time between users, then between a user's sessions.
+
+By virtual time, as in stride scheduling (Waldspurger and Weihl, 1995); the floor for newcomers is
+kept by `jgpu.sched.ledger`. Work in flight counts as used, for it cannot be taken back. A user
+who is owed more than a quantum is let in before the turn of another ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jgpu.sched.policies.base import Choice, Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from jgpu.sched.limits import Limits
+    from jgpu.sched.policies.base import SessionView
+
+__all__ = ["Fair"]
+
+
+class Fair(Policy):
+    """The session with the least virtual time of the user with the least virtual time."""
+
+    name = "fair"
+    reason = "least virtual time"
+
+    def rank(self, session: SessionView) -> tuple[float, ...]:
+        """Order by the user's, then by the session's virtual time, then by arrival."""
+        user = session.user
+        return (
+            user.virtual_s + user.in_flight_s / user.weight,
+            session.virtual_s + session.in_flight_s,
+            session.arrival,
+        )
+
+    def choose(self, candidates: Iterable[SessionView]) -> Choice:
+        """Return the least by rank; ranks of one user's sessions alone are compared in full."""
+        chosen, least = None, float("inf")
+        for session in candidates:
+            user = session.user
+            used = user.virtual_s + user.in_flight_s / user.weight
+            if used > least:
+                continue
+            if chosen is None or used < least or self.rank(session) < self.rank(chosen):
+                chosen, least = session, used
+        assert chosen is not None
+        return Choice(chosen.id, self.reason)
+
+    def preempts(self, running: SessionView, candidate: SessionView, limits: Limits) -> str:
+        """Let a user in who is owed more than the running session's quantum."""
+        user, other = candidate.user, running.user
+        if user is other:
+            return ""
+        used = other.virtual_s + other.in_flight_s / other.weight
+        owed_s = (used - user.virtual_s - user.in_flight_s / user.weight) * user.weight
+        if owed_s <= min(limits.quantum_of(running.iteration_s), limits.hard_cap_s):
+            return ""
+        return f"owed {owed_s * 1000:.1f} ms"

@@ -1,0 +1,206 @@
+"""Users, sessions and works: plain state, each attribute with its invariant.
+
+A session's iteration is seen twice: at the *start* side, where turns are given (`iteration_open`),
+and at the *finish* side, where it is measured (`current_s`). The rule: nothing here decides.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from jgpu.sched.states import (
+    SESSION_MOVES,
+    WORK_MOVES,
+    IllegalTransition,
+    SessionState,
+    WorkState,
+    check_move,
+)
+
+if TYPE_CHECKING:
+    from jgpu.sched.journal import Entry
+    from jgpu.sched.lanes import Lane
+
+__all__ = ["Session", "User", "Work"]
+
+
+@dataclass(slots=True, eq=False)
+class User:
+    """A person: the unit of fairness. Outlives its sessions, for it keeps the account."""
+
+    #: not empty
+    name: str
+    #: above 0; one share of device time per unit
+    weight: float = 1.0
+    #: device time charged to all sessions there ever were; never falls
+    device_seconds: float = 0.0
+    #: device time by weight, lifted to the floor when coming back; never falls
+    virtual_s: float = 0.0
+    #: predicted device time in flight; the sum over the user's sessions
+    in_flight_s: float = 0.0
+    #: the user's sessions that have work and a lane, by id
+    active: dict[int, Session] = field(default_factory=dict)
+    #: when the last active session ceased to be so; None before the first
+    idle_since: float | None = None
+    #: virtual time at which a session starts while no other is active; never falls
+    floor_s: float = 0.0
+
+    def validate(self) -> None:
+        """Check every invariant of a user that shows without its sessions."""
+        assert self.name
+        assert self.weight > 0
+        assert self.device_seconds >= 0
+        assert self.in_flight_s >= 0
+        for session_id, session in self.active.items():
+            assert session.id == session_id
+            assert session.user is self
+            assert session.lane is not None
+            assert session.has_work
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """One program to run, cut into segments."""
+
+    id: int
+    #: predicted device time of each segment; all above 0, at least one
+    seconds: tuple[float, ...]
+    #: whether an iteration ends with the last segment; may still become true while unfinished
+    ends_iteration: bool
+    state: WorkState = WorkState.QUEUED
+    #: segments started; 0 exactly while QUEUED or CANCELLED
+    started: int = 0
+    #: segments finished; at most `started`, and all of them exactly when FINISHED
+    finished: int = 0
+
+    def become(self, state: WorkState) -> None:
+        """Go to another state, if the table of states leads there."""
+        self.state = check_move(WORK_MOVES, f"work {self.id}", self.state, state)
+
+    def validate(self) -> None:
+        """Check every invariant of a work."""
+        assert self.seconds
+        assert all(each > 0 for each in self.seconds)
+        assert 0 <= self.finished <= self.started <= len(self.seconds)
+        assert (self.started == 0) == (self.state in {WorkState.QUEUED, WorkState.CANCELLED})
+        assert (self.finished == len(self.seconds)) == (self.state is WorkState.FINISHED)
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One client process."""
+
+    id: int
+    user: User
+    #: the last lines of what happened to it, and why
+    story: deque[Entry]
+    #: place in the order of arrival of jobs, counted from 1 when a cell starts, or when the first
+    #: work comes; 0 before, and once the session is idle
+    arrival: int = 0
+    state: SessionState = SessionState.IDLE
+
+    #: works with segments not yet started, oldest first; only the first may have started
+    queue: deque[Work] = field(default_factory=deque)
+    #: works whose segments have all started but not all finished, oldest first
+    started: deque[Work] = field(default_factory=deque)
+    #: segments in flight; above 0 exactly while RUNNING (or, once CLOSED, still)
+    in_flight: int = 0
+    #: their predicted device time; 0.0 when there are none
+    in_flight_s: float = 0.0
+
+    #: the lane it belongs to; never None while anything is in flight or an iteration is open
+    lane: Lane | None = None
+    #: number of the lane it last belonged to, None before the first
+    last_lane: int | None = None
+    #: since when it has work and no lane; None unless that is so
+    unplaced_since: float | None = None
+    #: what was started last does not end an iteration: transient memory is in use
+    iteration_open: bool = False
+    #: the iteration is open and another session has the turn
+    suspended: bool = False
+
+    #: P, in bytes, as measured
+    resident: int = 0
+    #: K, in bytes, as measured
+    kept: int = 0
+    #: T, in bytes, as measured
+    transient: int = 0
+    #: what queued and running work is known to need at least; 0 when there is none
+    claim: int = 0
+    #: max(transient, claim), but no more than the device has beside P and K of the session
+    need: int = 0
+
+    #: device time charged; never falls
+    device_seconds: float = 0.0
+    #: device time, lifted to the floor when coming back; never falls
+    virtual_s: float = 0.0
+    #: when it last ceased to be active; None before
+    idle_since: float | None = None
+    #: iterations finished
+    iterations: int = 0
+    #: mean device time of the last ones; 0 before the first
+    iteration_s: float = 0.0
+    #: device time measured since the last one finished
+    current_s: float = 0.0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether anything is queued or in flight."""
+        return bool(self.queue) or self.in_flight > 0
+
+    @property
+    def pinned(self) -> bool:
+        """Whether it must stay in its lane, for it is not at a boundary with nothing in flight."""
+        return self.iteration_open or self.in_flight > 0
+
+    @property
+    def last_work(self) -> Work | None:
+        """The youngest work that has not finished."""
+        if self.queue:
+            return self.queue[-1]
+        return self.started[-1] if self.started else None
+
+    def become(self, state: SessionState) -> None:
+        """Go to another state, if the table of states leads there."""
+        if state not in SESSION_MOVES[self.state]:
+            raise IllegalTransition(f"session {self.id}", self.state, state, self.story)
+        self.state = state
+
+    def validate(self) -> None:
+        """Check every invariant of a session that shows without its neighbours."""
+        self._validate_state()
+        self._validate_works()
+        assert (self.lane is not None) or not self.pinned
+        assert (self.unplaced_since is not None) == (bool(self.queue) and self.lane is None)
+        assert not self.suspended or self.iteration_open
+        if self.lane is not None:
+            assert self.lane.members[self.id] is self
+            assert self.last_lane == self.lane.id
+        assert min(self.resident, self.kept, self.transient, self.claim, self.need) >= 0
+        assert self.need <= max(self.transient, self.claim)
+        assert self.arrival > 0 or not self.has_work
+        assert self.claim == 0 or self.has_work or self.iteration_open
+        assert min(self.device_seconds, self.iteration_s, self.current_s) >= 0
+        assert (self.id in self.user.active) == (self.lane is not None and self.has_work)
+
+    def _validate_state(self) -> None:
+        if self.state is SessionState.CLOSED:
+            assert self.has_work
+            assert all(work.started for work in self.queue)
+        else:
+            assert (self.in_flight > 0) == (self.state is SessionState.RUNNING)
+            assert self.has_work == (self.state is not SessionState.IDLE)
+
+    def _validate_works(self) -> None:
+        works = [*self.started, *self.queue]
+        for work in works:
+            work.validate()
+        assert [work.id for work in works] == sorted({work.id for work in works})
+        assert all(work.started == len(work.seconds) for work in self.started)
+        assert all(work.started < len(work.seconds) for work in self.queue)
+        assert all(work.state is WorkState.QUEUED for work in list(self.queue)[1:])
+        assert self.in_flight == sum(work.started - work.finished for work in works)
+        flying = [sum(work.seconds[work.finished : work.started]) for work in works]
+        assert abs(self.in_flight_s - sum(flying)) <= 1e-9

@@ -1,0 +1,289 @@
+"""Whose turn it is in each lane, and what is started.
+
+A session keeps its lane until its quantum is over and an iteration ends, or it has no work. At
+`Limits.hard_cap_s` a turn ends between works; between works, too, somebody may be let in whom the
+policy says the turn is owed to. Each lane is kept fed with a little more than it is at, so that it
+never idles, and no more, so that whoever comes next is soon served.
+
+The rule: never a switch inside a work, never a second session's memory where there is no room
+for it, never an idle lane while somebody may run in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jgpu.sched.actions import Start
+from jgpu.sched.lanes import InFlight
+from jgpu.sched.states import IllegalEvent, LaneState, SessionState, WorkState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jgpu.sched.events import SegmentsFinished
+    from jgpu.sched.journal import Journal
+    from jgpu.sched.lane_table import LaneTable
+    from jgpu.sched.lanes import Lane
+    from jgpu.sched.ledger import Ledger
+    from jgpu.sched.limits import Limits
+    from jgpu.sched.policies import Policy
+    from jgpu.sched.sessions import Session, Work
+
+__all__ = ["Turns"]
+
+
+class Turns:
+    """Gives leases, starts segments, counts those that finish."""
+
+    def __init__(
+        self, limits: Limits, journal: Journal, ledger: Ledger, table: LaneTable, policy: Policy
+    ) -> None:
+        self._limits = limits
+        self._journal = journal
+        self._ledger = ledger
+        self._table = table
+        #: who decides; replaced when the policy changes
+        self.policy = policy
+        #: the youngest lease
+        self._epoch = 0
+
+    # --- starting
+
+    def fill_all(self) -> None:
+        """Start what may be started now, in every lane."""
+        table = self._table
+        lanes = list(table.lanes.values())
+        for lane in lanes:
+            self._fill(lane)
+        if len(lanes) > 1 and not table.blocked:
+            for lane in lanes:
+                if not lane.in_flight and lane.state is LaneState.OPEN:
+                    self._fetch(lane, lanes)
+
+    def _fill(self, lane: Lane) -> None:
+        while lane.has_room(self._limits.least_segment_s, self._limits):
+            session = self._next(lane)
+            if session is None:
+                return
+            if not self._start(lane, session):
+                return
+
+    def _start(self, lane: Lane, session: Session) -> bool:
+        """Start as many segments of the session's next work as there is room for."""
+        work = session.queue[0]
+        first, end = work.started, work.started
+        while end < len(work.seconds) and lane.has_room(work.seconds[end], self._limits):
+            seconds = work.seconds[end]
+            lane.segments += 1
+            lane.in_flight_s += seconds
+            session.in_flight_s += seconds
+            session.user.in_flight_s += seconds
+            end += 1
+        count = end - first
+        if count == 0:
+            return False
+        if first == 0:
+            work.become(WorkState.STARTED)
+            session.iteration_open = True
+        work.started = end
+        session.in_flight += count
+        if session.state is SessionState.WAITING:
+            session.become(SessionState.RUNNING)
+        if end == len(work.seconds):
+            session.started.append(session.queue.popleft())
+            if work.ends_iteration:
+                session.iteration_open = False
+        lane.in_flight.append(InFlight(session, work, lane.epoch, count))
+        action = Start(
+            work.id, session.id, first, count, lane.id, lane.epoch, cause=self._journal.cause
+        )
+        self._journal.act(action)
+        return True
+
+    # --- choosing
+
+    def _next(self, lane: Lane) -> Session | None:
+        """Return the session whose segment comes next in a lane, with the turn given to it."""
+        holder = lane.holder
+        if holder is None or not holder.queue:
+            return self._pass_on(lane, self._candidates(lane))
+        if holder.queue[0].started:
+            return holder
+        used_s = lane.used_s + holder.in_flight_s
+        if self._is_over(holder, used_s):
+            others = [*self._candidates(lane), *self._owed_elsewhere(lane, holder)]
+            if others:
+                may_stay = holder.iteration_open or self._table.may_begin(lane)
+                return self._pass_on(lane, [holder, *others] if may_stay else others)
+        elif lane.waiting and used_s >= lane.look_at_s:
+            lane.look_at_s = used_s + self._limits.look_s
+            intruder = self._intruder(lane, holder)
+            if intruder is not None:
+                return intruder
+        if holder.iteration_open or self._table.may_begin(lane):
+            return holder
+        return self._pass_on(lane, self._candidates(lane))
+
+    def _is_over(self, holder: Session, used_s: float) -> bool:
+        if holder.iteration_open:
+            return used_s >= self._limits.cap_of(holder.iteration_s)
+        return used_s >= self._limits.quantum_of(holder.iteration_s)
+
+    def _candidates(self, lane: Lane) -> list[Session]:
+        """Return the waiting members who may have the turn next as far as memory goes."""
+        waiting = list(lane.waiting.values())
+        if not self._table.may_begin(lane):
+            waiting = [session for session in waiting if session.iteration_open]
+        holder = lane.holder
+        if holder is not None and holder.iteration_open and holder.need:
+            waiting = [each for each in waiting if self._table.can_suspend(holder, each)]
+        return waiting
+
+    def _owed_elsewhere(self, lane: Lane, holder: Session) -> list[Session]:
+        """Return sessions that wait in other lanes, are owed time, and may come here."""
+        table = self._table
+        if len(table.lanes) == 1 or holder.iteration_open or table.blocked:
+            return []
+        return [
+            session
+            for other in table.lanes.values()
+            if other is not lane
+            for session in other.waiting.values()
+            if table.can_move(session, lane) and self.policy.preempts(holder, session, self._limits)
+        ]
+
+    def _intruder(self, lane: Lane, holder: Session) -> Session | None:
+        """Give the turn to somebody to whom it is owed though the holder's is not over."""
+        candidates = self._candidates(lane)
+        if not candidates:
+            return None
+        session = self._table.sessions[self.policy.choose(candidates).session]
+        reason = self.policy.preempts(holder, session, self._limits)
+        if not reason:
+            return None
+        self._lease(lane, session, reason)
+        return session
+
+    def _pass_on(self, lane: Lane, candidates: Sequence[Session]) -> Session | None:
+        if not candidates:
+            return None
+        choice = self.policy.choose(candidates)
+        session = self._table.sessions[choice.session]
+        self._lease(lane, session, choice.reason)
+        return session
+
+    def _fetch(self, lane: Lane, lanes: Sequence[Lane]) -> None:
+        """Let an idle lane serve somebody who waits in another one."""
+        holder, table = lane.holder, self._table
+        candidates = [
+            session
+            for other in lanes
+            if other is not lane
+            for session in other.waiting.values()
+            if table.can_move(session, lane)
+        ]
+        if holder is not None and holder.iteration_open:
+            candidates = [each for each in candidates if self._fits_beside(holder, each, lane)]
+        if self._pass_on(lane, candidates) is not None:
+            self._fill(lane)
+
+    def _fits_beside(self, holder: Session, session: Session, lane: Lane) -> bool:
+        more = holder.need + max(0, session.need - lane.capacity)
+        return more == 0 or self._table.committed + more <= self._table.capacity
+
+    def _lease(self, lane: Lane, session: Session, reason: str) -> None:
+        """Give a session the turn in a lane; who had it waits, suspended in mid-iteration."""
+        holder = lane.holder
+        self._epoch += 1
+        lane.epoch, lane.used_s, lane.look_at_s = self._epoch, 0.0, self._limits.look_s
+        if holder is session:
+            return
+        if session.lane is not lane:
+            self._table.move(session, lane, reason)
+        if session.suspended:
+            self._table.resume(session)
+        if holder is not None:
+            if holder.iteration_open:
+                self._table.suspend(holder)
+            if holder.queue:
+                lane.waiting[holder.id] = holder
+        del lane.waiting[session.id]
+        lane.holder = session
+        self._journal.note(session.story, f"has the turn in lane {lane.id}", reason)
+
+    # --- finishing
+
+    def finish(self, event: SegmentsFinished) -> Session | None:
+        """Count segments that finished; return their session, None if the lease is unknown."""
+        lane = self._table.lanes.get(event.lane)
+        if lane is None or not self._is_known(lane, event):
+            return None
+        oldest = lane.in_flight[0]
+        session, work = oldest.session, oldest.work
+        if event.epoch == lane.epoch:
+            lane.used_s += event.measured_s
+        session.current_s += event.measured_s
+        self._take_off(lane, session, work, event.count)
+        if work.finished == len(work.seconds):
+            work.become(WorkState.FINISHED)
+            session.started.popleft()
+            if work.ends_iteration:
+                self.end_iteration(session)
+        return session
+
+    def end_iteration(self, session: Session) -> None:
+        """Count an iteration all of which has finished."""
+        newest = self._limits.newest if session.iterations else 1.0
+        session.iterations += 1
+        session.iteration_s += newest * (session.current_s - session.iteration_s)
+        session.current_s = 0.0
+
+    def _is_known(self, lane: Lane, event: SegmentsFinished) -> bool:
+        """Whether the event is about the oldest in flight; False if about nothing in flight."""
+        left = [
+            each.count
+            for each in lane.in_flight
+            if each.epoch == event.epoch and each.work.id == event.work
+        ]
+        if not left:
+            return False
+        oldest = lane.in_flight[0]
+        if oldest.work.id != event.work:
+            raise IllegalEvent(
+                f"Lane {lane.id} is at work {oldest.work.id}, but work {event.work} finished."
+            )
+        if not 0 < event.count <= sum(left) or not 0 <= event.measured_s < float("inf"):
+            raise IllegalEvent(
+                f"{event.count} segments of work {event.work} finished in {event.measured_s} s, "
+                f"but {sum(left)} were in flight."
+            )
+        return True
+
+    def _take_off(self, lane: Lane, session: Session, work: Work, count: int) -> None:
+        user = session.user
+        seconds = sum(work.seconds[work.finished : work.finished + count])
+        work.finished += count
+        lane.segments -= count
+        session.in_flight -= count
+        lane.in_flight_s = lane.in_flight_s - seconds if lane.segments else 0.0
+        session.in_flight_s = session.in_flight_s - seconds if session.in_flight else 0.0
+        user.in_flight_s = max(0.0, user.in_flight_s - seconds)
+        while count:
+            oldest = lane.in_flight[0]
+            taken = min(count, oldest.count)
+            oldest.count -= taken
+            count -= taken
+            if not oldest.count:
+                lane.in_flight.popleft()
+
+    def validate(self) -> None:
+        """Check that lanes are fed, and not too far ahead."""
+        for lane in self._table.lanes.values():
+            assert lane.epoch <= self._epoch
+            if lane.segments > self._limits.in_flight_segments:
+                assert lane.in_flight_s <= self._limits.in_flight_s * (1 + 1e-6)
+            assert lane.in_flight or not self._candidates(lane)
+            holder = lane.holder
+            if not lane.in_flight and holder is not None and holder.queue:
+                assert not holder.iteration_open
+                assert not self._table.may_begin(lane)

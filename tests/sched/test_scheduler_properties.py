@@ -1,0 +1,190 @@
+"""Whatever happens, in whatever order: the invariants hold after every event."""
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    consumes,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from scheduler_driver import Device
+
+from jgpu.sched import (
+    CellEnded,
+    CellStarted,
+    Core,
+    LanesConfigured,
+    Limits,
+    MemoryMeasured,
+    PolicyChanged,
+    SegmentsFinished,
+    SessionClosed,
+    SessionIdle,
+    SessionOpened,
+    WorkCancelled,
+)
+
+SECONDS = st.sampled_from([0.0, 1e-7, 0.0001, 0.0005, 0.002, 0.02])
+BYTES = st.sampled_from([0, 1, 10, 40, 70, 100, 130])
+
+
+class Machine(RuleBasedStateMachine):
+    """Random events of a few sessions on a small device; the device checks every action."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.device = Device(Core("fair", Limits(story_entries=8)))
+        self.opened: dict[int, str] = {}
+        self.closed: set[int] = set()
+        self.next_session = 0
+        #: leases that have ended: (lane, epoch, work)
+        self.past: list[tuple[int, int, int]] = []
+
+    def teardown(self) -> None:
+        """Let everything run out: whatever may run has run, and nothing is left in flight."""
+        for session in self.opened.keys() - self.closed:
+            self.device.tell(CellEnded(session))
+            self.device.tell(MemoryMeasured(session, 0, 0, 0))
+        self.device.tell(LanesConfigured(2, 1000))
+        for _ in range(10_000):
+            busy = [lane for lane, running in self.device.lanes.items() if running]
+            if not busy:
+                break
+            self.device.pass_time(0.001)
+            self.device.finish(busy[0])
+        for work in self.device.works.values():
+            if work.cancelled or (work.session in self.closed and not work.started):
+                assert work.started == 0
+            else:
+                assert work.finished == len(work.seconds)
+
+    def _session(self, number: int) -> int:
+        return sorted(self.opened)[number % len(self.opened)]
+
+    @rule(user=st.sampled_from(["user1", "user2", "user3"]), weight=st.sampled_from([1.0, 2.0]))
+    def opens(self, user, weight):
+        if len(self.opened.keys() - self.closed) < 6:
+            self.next_session += 1
+            self.opened[self.next_session] = user
+            self.device.tell(SessionOpened(self.next_session, user, weight))
+
+    @rule(maximum=st.integers(1, 3), capacity=st.sampled_from([0, 60, 100, 100, 300]))
+    def lanes_are_configured(self, maximum, capacity):
+        self.device.tell(LanesConfigured(maximum, capacity))
+
+    @precondition(lambda self: self.opened)
+    @rule(number=st.integers(0, 7))
+    def closes(self, number):
+        session = self._session(number)
+        self.closed.add(session)
+        self.device.tell(SessionClosed(session))
+
+    @precondition(lambda self: self.opened)
+    @rule(
+        number=st.integers(0, 7),
+        seconds=st.lists(SECONDS, min_size=0, max_size=5),
+        ends=st.booleans(),
+        live=BYTES,
+        again=st.integers(1, 3),
+    )
+    def sends(self, number, seconds, ends, live, again):
+        session = self._session(number)
+        for _ in range(again):
+            work = self.device.send(session, *seconds, ends=ends, live=live)
+            if session in self.closed or not seconds:
+                del self.device.works[work]
+                self.device.queues[session].remove(work)
+
+    @precondition(lambda self: any(self.device.lanes.values()))
+    @rule(number=st.integers(0, 3), segments=st.integers(1, 4), seconds=SECONDS)
+    def finishes(self, number, segments, seconds):
+        busy = sorted(lane for lane, running in self.device.lanes.items() if running)
+        lane = busy[number % len(busy)]
+        start = self.device.lanes[lane][0].start
+        self.device.pass_time(seconds)
+        self.device.finish(lane, segments)
+        if not self.device.lanes.get(lane) or self.device.lanes[lane][0].start is not start:
+            self.past.append((start.lane, start.epoch, start.work))
+
+    @precondition(lambda self: self.past)
+    @rule(number=st.integers(0, 50), count=st.integers(0, 3))
+    def a_late_event_changes_nothing(self, number, count):
+        lane, epoch, work = self.past[number % len(self.past)]
+        if any(
+            each.start.epoch == epoch and each.start.work == work
+            for each in self.device.lanes.get(lane, ())
+        ):
+            return
+        late = SegmentsFinished(lane, epoch, work, count, 0.1)
+        self.device.tell(late)  # charges the time that has passed since the last event
+        before = self.device.core.snapshot()
+        assert self.device.tell(late) == []
+        assert before == self.device.core.snapshot()
+
+    @precondition(lambda self: self.opened)
+    @rule(number=st.integers(0, 7), keep=st.integers(0, 3))
+    def cancels(self, number, keep):
+        session = self._session(number)
+        queued = [
+            work
+            for work, sent in self.device.works.items()
+            if sent.session == session and not sent.cancelled
+        ][keep:]
+        for work in queued:
+            sent = self.device.works[work]
+            if not sent.started and session not in self.closed:
+                sent.cancelled = True
+        self.device.tell(WorkCancelled(session, tuple(queued)))
+
+    @precondition(lambda self: self.opened)
+    @rule(number=st.integers(0, 7), resident=BYTES, kept=BYTES, transient=BYTES)
+    def is_measured(self, number, resident, kept, transient):
+        self.device.tell(MemoryMeasured(self._session(number), resident // 4, kept // 4, transient))
+
+    @precondition(lambda self: self.opened)
+    @rule(number=st.integers(0, 7), kind=st.sampled_from([CellStarted, CellEnded, SessionIdle]))
+    def cell_or_idle(self, number, kind):
+        self.device.tell(kind(self._session(number)))
+
+    @rule(seconds=st.sampled_from([0.001, 0.05, 0.3]))
+    def time_passes(self, seconds):
+        self.device.pass_time(seconds)
+
+    @rule(policy=st.sampled_from(["fair", "fifo"]))
+    def policy_changes(self, policy):
+        self.device.tell(PolicyChanged(policy))
+
+    @invariant()
+    def charges_are_the_busy_time(self):
+        snapshot = self.device.core.snapshot()
+        busy_s = self.device.busy_s
+        charged = sum(user.device_seconds for user in snapshot.users)
+        assert charged == pytest.approx(snapshot.busy_seconds, abs=1e-9)
+        assert snapshot.busy_seconds <= busy_s + 1e-9
+        for session in snapshot.sessions:
+            used_s = self.device.used_s.get(session.id, 0.0)
+            assert session.device_seconds <= used_s + 1e-9
+
+    @invariant()
+    def the_device_and_the_core_agree(self):
+        snapshot = self.device.core.snapshot()
+        assert {lane.id: lane.capacity for lane in snapshot.lanes} == self.device.capacity
+        for lane in snapshot.lanes:
+            running = self.device.lanes[lane.id]
+            assert lane.running == (running[0].start.session if running else None)
+
+
+def test_invariants_hold_after_every_event():
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=150,
+            stateful_step_count=60,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
