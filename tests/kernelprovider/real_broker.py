@@ -1,0 +1,48 @@
+"""A real broker process with a device that computes nothing."""
+
+import json
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+from jgpu.errors import BrokerUnreachable
+from jgpu.wire.address import Address, ask
+from jgpu.wire.messages import AskStatus
+
+
+@contextmanager
+def real_broker(directory, *options):
+    """The address of a broker that lives below `directory`."""
+    address = Address(directory / "broker.sock", "environment")
+    command = [sys.executable, "-m", "jgpu", "broker", "--socket", str(address.path), *options]
+    with (directory / "broker.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        until(lambda: process.poll() is None and answers(address))
+        yield address
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def answers(address):
+    try:
+        status(address)
+    except BrokerUnreachable:
+        return False
+    return True
+
+
+def status(address):
+    """What `jgpu status --json` prints."""
+    return json.loads(ask(address, AskStatus()).json)
+
+
+def until(condition, timeout_s=30.0):
+    """Wait for a condition of another process; its value."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, condition
+        time.sleep(0.01)
+    return value
