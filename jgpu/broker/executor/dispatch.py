@@ -34,6 +34,8 @@ __all__ = ["Dispatch"]
 
 #: probes and definitions of one session that may be with the helper threads
 HELPING: Final = 64
+#: definitions that one session may have been asked for again
+_ASKED: Final = 4096
 
 
 class Dispatch:
@@ -96,6 +98,8 @@ class Dispatch:
             self._missing.setdefault(message.program, []).append(work)
             if not self._definitions.pending(message.program):
                 session.asked.add(message.work)
+                if len(session.asked) > _ASKED:
+                    raise ProtocolError("This client runs programs that it does not define.")
                 session.send(messages.DefinitionUnknown(message.work, message.program))
         self._turns.offer(session)
 

@@ -190,7 +190,10 @@ class RunWork(Work):
         if not session.may_use(self.transient):
             self._fail("OutOfMemoryError", session.out_of_memory(self.transient))
         else:
-            self._run(self.definition, buffers, port)
+            try:
+                self._run(self.definition, buffers, port)
+            except ProgramError as error:
+                self._fail("ProgramError", str(error))
         session.drop(dead, port)
 
     def _run(self, definition: Definition, buffers: list[Buffer], port: Port) -> None:

@@ -102,6 +102,7 @@ class Executor:
         self.control = Stream(ours, m.ExecutorNotice)
         self.control.passed = self.notice
         self.notices = []
+        self.clients = []
         self.ready = self.control.receive(m.ExecutorReady | m.ExecutorFailed)
         self.sessions = 0
 
@@ -112,6 +113,8 @@ class Executor:
         return self
 
     def __exit__(self, *exc):
+        for client in self.clients:
+            client.close()
         self.control.socket.close()
         self.process.wait(DEADLINE_S)
 
@@ -125,6 +128,7 @@ class Executor:
         )
         # The control process keeps a duplicate.
         client.duplicate = theirs
+        self.clients.append(client)
         if not adopt.get("epoch"):
             client.ready = client.receive(m.Ready)
         return client
@@ -275,7 +279,12 @@ class Client(Stream):
         return request
 
     def close(self):
+        """End, as a process does."""
         self.socket.close()
+        self.duplicate.close()
+        if self.arena is not None:
+            self.arena.close()
+            self.arena = None
 
 
 # -- programs ----------------------------------------------------------------------------------
