@@ -39,6 +39,17 @@ def commands() -> dict[str, str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `jgpu` with these arguments (default: the process's) and return its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        status = _main(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output (`| head`) has seen enough; keep the interpreter from complaining.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status
+
+
+def _main(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help())
         return 0 if words else _USAGE
@@ -72,10 +83,6 @@ def _call(name: str, arguments: list[str]) -> int:
         return 1
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output (`| head`) has seen enough; keep the interpreter from complaining.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def _help() -> str:

@@ -1,0 +1,118 @@
+"""`jgpu run`: environment, exit status, signals, and the seat given up whatever happens."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from real_broker import status, until
+
+from jgpu.cli import main
+from jgpu.wire.messages import LeaveSeat, TakeSeat
+
+PRINT = "import json, os; print(json.dumps(dict(os.environ)))"
+
+
+def command(*words):
+    return [sys.executable, "-m", "jgpu", "run", *words]
+
+
+def test_a_program_gets_a_seat_and_sees_no_gpu(control):
+    words = ["--user", "user1", "--priority", "low", "--", sys.executable, "-c", PRINT]
+    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": "0"}
+    answer = subprocess.run(command(*words), capture_output=True, check=True, env=environ)
+    inside = json.loads(answer.stdout)
+    assert inside["JGPU_TICKET"] == "ticket-1"
+    assert inside["JGPU_ADDRESS"] == control.address
+    assert (inside["JGPU_USER"], inside["JGPU_PRIORITY"]) == ("user1", "low")
+    assert inside["CUDA_VISIBLE_DEVICES"] == ""
+    take, leave = control.requests
+    assert isinstance(take, TakeSeat)
+    assert take.user == "user1"
+    assert take.label.startswith("python")
+    assert leave == LeaveSeat("ticket-1", restart=False)
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 128 + 15)]
+)
+def test_the_exit_status_is_the_programs(control, script, expected):
+    assert main(["run", "--", "/bin/sh", "-c", script]) == expected
+    assert isinstance(control.requests[-1], LeaveSeat)
+
+
+def test_the_dashes_may_be_left_out_and_inner_ones_stay(control, tmp_path):
+    out = tmp_path / "out"
+    script = 'echo "$@" > "$0"'
+    assert main(["run", "/bin/sh", "-c", script, str(out), "--", "--x"]) == 0
+    assert out.read_text() == "-- --x\n"
+
+
+def test_a_program_that_cannot_run_is_a_sentence(control, capsys, tmp_path):
+    assert main(["run", "--", "/no/such"]) == 127
+    (tmp_path / "file").touch()
+    assert main(["run", "--", str(tmp_path / "file")]) == 126
+    assert "Permission denied" in capsys.readouterr().err
+    assert sum(isinstance(r, LeaveSeat) for r in control.requests) == 2
+
+
+def test_no_program_is_a_usage_error(control):
+    with pytest.raises(SystemExit) as caught:
+        main(["run", "--user", "user1"])
+    assert caught.value.code == 2
+    assert control.requests == []
+
+
+def test_nothing_is_run_without_a_seat(monkeypatch, tmp_path):
+    monkeypatch.setenv("JGPU_ADDRESS", f"unix:{tmp_path}/none")
+    assert main(["run", "--", "/usr/bin/touch", str(tmp_path / "ran")]) == 1
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
+def test_signals_reach_the_program_once(control, tmp_path, number):
+    code = (
+        "import signal, sys\n"
+        f"signal.pthread_sigmask(signal.SIG_BLOCK, [{int(number)}])\n"
+        "print('ready', flush=True)\n"
+        f"signal.sigwait([{int(number)}])\n"
+        f"more = signal.sigtimedwait([{int(number)}], 0.1)\n"
+        "sys.exit(9 if more is None else 10)\n"
+    )
+    process = subprocess.Popen(
+        command("--", sys.executable, "-c", code), stdout=subprocess.PIPE, start_new_session=True
+    )
+    with process:
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(number)
+        assert process.wait(20) == 9
+    assert isinstance(control.requests[-1], LeaveSeat)
+
+
+def test_a_program_inherits_no_blocked_signal(control, tmp_path):
+    code = "import signal, sys; sys.exit(len(signal.pthread_sigmask(signal.SIG_BLOCK, [])))"
+    assert main(["run", "--", sys.executable, "-c", code]) == 0
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
+
+
+@pytest.mark.e2e
+def test_a_seat_at_a_real_broker_is_taken_and_given_up(broker):
+    answer = subprocess.run(command("--", "/bin/sh", "-c", "echo $JGPU_TICKET"), stdout=-1)
+    assert answer.returncode == 0
+    assert len(answer.stdout) > 16
+    assert status(broker)["sessions"] == []
+
+
+@pytest.mark.e2e
+def test_a_private_broker_is_started_outlives_the_program_and_is_used_again(home, tmp_path):
+    runs = [
+        subprocess.run(command("--", "/bin/true"), capture_output=True, text=True) for _ in range(2)
+    ]
+    assert [run.returncode for run in runs] == [0, 0], runs
+    (lock,) = home.glob(".local/state/jgpu/*/broker.sock.lock")
+    pid = int(lock.read_text())
+    assert os.getpgid(pid) == pid
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: not lock.with_name("broker.sock").exists())
