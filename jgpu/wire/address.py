@@ -48,6 +48,7 @@ __all__ = [
     "find",
     "make_directory",
     "parse",
+    "refusal",
     "user_directory",
     "user_socket",
 ]
@@ -220,7 +221,7 @@ def ask(address: Address, message: ControlMessage, timeout_s: float = 5.0) -> Co
     if reply is None:
         raise BrokerUnreachable(f"The broker at {address} closed the connection unanswered.")
     if isinstance(reply, Refused):
-        raise _refusal(reply)
+        raise refusal(reply)
     return reply
 
 
@@ -288,7 +289,7 @@ def _explain(address: Address, error: OSError) -> NoReturn:
     raise BrokerUnreachable(what) from None
 
 
-def _refusal(refused: Refused) -> JgpuError:
+def refusal(refused: Refused) -> JgpuError:
     for name in jgpu.errors.__all__:
         kind = getattr(jgpu.errors, name)
         if kind.reason == refused.reason:

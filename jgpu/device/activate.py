@@ -1,0 +1,172 @@
+"""Turns `cuda` into the shared device for this process. Idempotent; connects to nobody yet.
+
+Called by the `torch.backends` entry point in processes that have a seat. The hook that makes a
+Python backend is private API of torch, so the version is checked against a tested table and the
+registration checks itself; a torch that does not fit is refused with a sentence.
+"""
+
+import atexit
+import os
+import sys
+import threading
+from typing import Any
+
+import torch
+
+from jgpu import errors
+from jgpu.device import current, tensor
+from jgpu.wire import address
+
+__all__ = ["TESTED", "activate"]
+
+#: torch versions tried with the whole test suite, and the first one that is refused.
+TESTED = ("2.11", "2.12", "2.13")
+_done = False
+
+
+def activate() -> None:
+    """Register the backend, patch torch, and make a session that connects at first use."""
+    global _done
+    if _done:
+        return
+    _done = True
+    problem = _problem()
+    _register_backend()
+    _install(problem)
+    _warm()
+
+
+def _problem() -> errors.JgpuError | None:
+    """Why this process cannot have the device; told at its first use, never before."""
+    if not sys.platform.startswith("linux"):
+        return errors.HostError("jgpu runs on Linux only.")
+    version = ".".join(torch.__version__.split("+")[0].split(".")[:2])
+    if version not in TESTED:
+        return errors.VersionMismatch(
+            f"jgpu has been tested with torch {TESTED[0]} to {TESTED[-1]}, and this is torch "
+            f"{torch.__version__}, whose internals may differ. Install one of the tested versions."
+        )
+    if os.environ.get(address.TICKET) == address.NO_TICKET:
+        text = os.environ.get(address.PROBLEM) or "This process could not get a seat."
+        return errors.BrokerUnreachable(text)
+    return None
+
+
+def _register_backend() -> None:
+    from torch.utils import backend_registration
+
+    from jgpu.device.guard import Guard, install_engine
+
+    module = _BackendModule()
+    backend_registration._setup_privateuseone_for_python_backend(
+        rename=tensor.BACKEND, backend_module=module, device_guard=Guard()
+    )
+    tensor._Backend.device = torch.device(tensor.BACKEND, 0)
+    install_engine()
+
+
+class _BackendModule:
+    """What torch asks a registered backend's module (`torch.jgpu`)."""
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def is_available(self) -> bool:
+        return True
+
+    def current_device(self) -> int:
+        return 0
+
+    def device_count(self) -> int:
+        return 1
+
+    def _is_in_bad_fork(self) -> bool:
+        return current.session._forked
+
+    def manual_seed_all(self, seed: int) -> None:
+        from jgpu.device import rng
+
+        rng.manual_seed(seed)
+
+    def manual_seed(self, seed: int) -> None:
+        self.manual_seed_all(seed)
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.float16, torch.bfloat16, torch.float32]
+
+    def get_rng_state(self, device: Any = None) -> torch.Tensor:
+        from jgpu.device import rng
+
+        return rng.get_state()
+
+    def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:
+        from jgpu.device import rng
+
+        rng.set_state(state)
+
+
+def _install(problem: errors.JgpuError | None) -> None:
+    from jgpu.device import (
+        autocast,
+        cells,
+        composites,
+        cudaface,
+        face,
+        modules,
+        patches,
+        registration,
+        rng,
+        saving,
+    )
+    from jgpu.device.session import Session
+
+    current.set_session(Session(_connector(problem)))
+    current.session.generators = rng.Generators()
+    registration.install()
+    patches.install()
+    face.install()
+    modules.install()
+    saving.install()
+    cudaface.install()
+    composites.install()
+    autocast.install()
+    cells.install()
+    atexit.register(current.session.close)
+    os.register_at_fork(after_in_child=current.session.forked)
+
+
+def _connector(problem: errors.JgpuError | None) -> Any:
+    def connect() -> Any:
+        from jgpu.device.link import Link
+
+        if problem is not None:
+            raise problem
+        return Link.open(_hello())
+
+    return connect
+
+
+def _hello() -> dict[str, Any]:
+    from jgpu.wire.runtime import runtime_of
+
+    environ = os.environ
+    return {
+        "runtime": runtime_of(torch),
+        "pid": os.getpid(),
+        "ticket": environ.get(address.TICKET, ""),
+        "user": environ.get(address.USER, ""),
+        "label": environ.get(address.LABEL, "") or os.path.basename(sys.argv[0] or "python"),
+        "kernel_id": environ.get(address.KERNEL_ID, ""),
+        "priority": environ.get(address.PRIORITY, ""),
+    }
+
+
+def _warm() -> None:
+    """Torch's meta kernels import much at their first use: do that beside the user's imports."""
+
+    def work() -> None:
+        made = torch.empty(2, 2, device="meta")
+        with torch.no_grad():
+            torch.ops.aten.mm.default(made, made)
+
+    threading.Thread(target=work, name="jgpu-warm", daemon=True).start()

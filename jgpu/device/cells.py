@@ -1,0 +1,96 @@
+"""Notebook cells, where IPython runs: start and end told to the broker, lines noted for errors.
+
+The hooks fire for user cells only and on the thread that runs them. Without IPython a script is one
+long cell. Nothing is displayed.
+"""
+
+import sys
+from types import FrameType
+from typing import Any
+
+from jgpu.device import current
+from jgpu.wire import messages as m
+
+__all__ = ["install", "lost_names"]
+
+
+def install() -> None:
+    """Hook IPython's events, now or as soon as there is a shell."""
+    current.session.on_lost = _explain
+    shell = _shell()
+    if shell is not None:
+        _hook(shell)
+    current.session.find_frame = _find_frame
+
+
+def _shell() -> Any:
+    module = sys.modules.get("IPython.core.interactiveshell")
+    if module is None or not module.InteractiveShell.initialized():
+        return None
+    return module.InteractiveShell.instance()
+
+
+def _hook(shell: Any) -> None:
+    shell.events.register("pre_run_cell", _started)
+    shell.events.register("post_run_cell", _ended)
+    # The cell that imports torch is running already.
+    current.session.cell = shell.execution_count
+
+
+def _started(info: Any) -> None:
+    session = current.session
+    session.frame = None
+    session.look_for_frame = True
+    shell = _shell()
+    session.notify(m.CellStarted(str(shell.execution_count if shell else "")))
+
+
+def _ended(result: Any) -> None:
+    session = current.session
+    session.frame = None
+    session.look_for_frame = True
+    session.finish_cell(result)
+
+
+def _find_frame() -> FrameType | None:
+    """The frame of the running cell, or of the main script: the outermost line a person wrote."""
+    frame: FrameType | None = sys._getframe(1)
+    found = None
+    while frame is not None:
+        if frame.f_code.co_name == "<module>":
+            name = frame.f_globals.get("__name__")
+            if name == "__main__":
+                return frame
+            found = found or frame
+        frame = frame.f_back
+    return found
+
+
+def lost_names() -> list[str]:
+    """Names in the notebook whose tensors or modules were on the device."""
+    from torch import nn
+
+    from jgpu.device.tensor import DeviceTensor
+
+    main = sys.modules.get("__main__")
+    names = []
+    for name, value in list(vars(main).items()) if main is not None else []:
+        if name.startswith("_"):
+            continue
+        if isinstance(value, DeviceTensor) or (
+            isinstance(value, nn.Module)
+            and any(type(p) is DeviceTensor for p in (*value.parameters(), *value.buffers()))
+        ):
+            names.append(name)
+    return names
+
+
+def _explain(text: str) -> str:
+    names = lost_names()
+    if not names:
+        return f"{text} The kernel lives on; run the cell again."
+    listed = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    return (
+        f"{text} What was on the device is lost: {listed}. The kernel lives on; run the cells that "
+        "make these again."
+    )

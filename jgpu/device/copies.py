@@ -1,0 +1,211 @@
+"""Bytes between host and device: `.to`, `copy_`, `.cpu()`, `.item()`.
+
+An upload has copied when it returns: the caller may overwrite its tensor at once. A download waits
+for all earlier work of the session. Conversions of dtype happen where native torch does them: on
+the source's side.
+"""
+
+from typing import Any
+
+import torch
+
+from jgpu.device import current
+from jgpu.device.errors import use_of_lost
+from jgpu.device.geometry import Geometry, contiguous_stride, intern
+from jgpu.device.ops import OpInfo
+from jgpu.device.tensor import Buffer, DeviceTensor, device, wrap
+
+__all__ = ["copy", "download", "equal", "grow", "item", "upload"]
+
+
+def copy(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Carry out one of the ops of kind COPY; NotImplemented if both sides are on the device."""
+    return _HANDLERS[info.name.partition(".")[0]](*args, **kwargs)
+
+
+def is_dense(geometry: Geometry) -> bool:
+    """Non-overlapping and dense: the elements fill their extent exactly, in some order."""
+    return geometry.nbytes == geometry.numel * geometry.itemsize and _no_overlap(geometry)
+
+
+def _no_overlap(geometry: Geometry) -> bool:
+    if geometry.contiguous:
+        return True
+    expected = 1
+    pairs = zip(geometry.stride, geometry.shape, strict=True)
+    for stride, size in sorted(pair for pair in pairs if pair[1] != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def upload(source: torch.Tensor) -> DeviceTensor:
+    """A host tensor's copy on the device, strides preserved where they are dense."""
+    host = source.detach()
+    if host.is_conj():
+        host = host.resolve_conj()
+    if host.is_neg():
+        host = host.resolve_neg()
+    if host.layout != torch.strided:
+        from jgpu.device.errors import refused
+
+        raise refused("sparse tensors", "keep them on the CPU, or convert with .to_dense() first")
+    shape = tuple(host.shape)
+    geometry = intern(host.dtype, shape, host.stride())
+    if not is_dense(geometry):
+        host = host.contiguous()
+        geometry = intern(host.dtype, shape, contiguous_stride(shape))
+    if geometry.numel == 0:
+        return wrap(current.session.upload(b"", 0), geometry)
+    flat = torch.as_strided(host, (geometry.numel,), (1,), host.storage_offset())
+    data = flat.view(torch.uint8).numpy().data
+    return wrap(current.session.upload(data, geometry.nbytes), geometry)
+
+
+def download(source: DeviceTensor) -> torch.Tensor:
+    """A device tensor's copy in host memory; waits for all earlier work."""
+    geometry = source._g
+    if geometry.bits or not is_dense(geometry):
+        dense = torch.ops.aten.clone.default(source, memory_format=torch.contiguous_format)
+        if dense._g.bits:  # clone keeps no lazy bits; be sure not to loop
+            raise AssertionError("clone left a lazy bit")
+        source, geometry = dense, dense._g
+    session = current.session
+    if source._b.generation != session.generation or source._b.id in session.poisoned:
+        raise use_of_lost(session, source._b)
+    host = torch.empty_strided(geometry.shape, geometry.stride, dtype=geometry.dtype)
+    if geometry.numel:
+        flat = torch.as_strided(host, (geometry.numel,), (1,), 0).view(torch.uint8)
+        start = source._o * geometry.itemsize
+        current.session.download(source._b, start, flat.numpy().data)
+    return host
+
+
+def item(source: DeviceTensor) -> Any:
+    """The Python number of a tensor of one element."""
+    return download(source).item()
+
+
+def equal(first: Any, second: Any) -> bool:
+    """`torch.equal`, with its one wait."""
+    if tuple(first.shape) != tuple(second.shape):
+        return False
+    if first.numel() == 0:
+        return True
+    return bool(item(torch.eq(first, second).all()))
+
+
+def grow(tensor: DeviceTensor, nbytes: int) -> None:
+    """Give a tensor's storage more bytes, keeping those it has (`resize_` beyond the end)."""
+    old = tensor._b
+    bytes_of = intern(torch.uint8, (nbytes,), (1,))
+    with torch.no_grad():
+        made = torch.empty(nbytes, dtype=torch.uint8, device=device())
+        assert isinstance(made, DeviceTensor)
+        if old.nbytes:
+            view = intern(torch.uint8, (old.nbytes,), (1,))
+            wrap(made._b, view).copy_(wrap(old, view))
+    assert made._g is bytes_of
+    current.session.replace(old, made._b)
+    tensor._b = made._b
+
+
+def _ours(where: Any) -> bool:
+    return where is None or torch.device(where).type in (device().type, "cuda")
+
+
+def _to_copy(
+    source: torch.Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> Any:
+    if isinstance(source, DeviceTensor):
+        if _ours(device):
+            return NotImplemented
+        host = download(source)
+        return (
+            host.to(device=device, dtype=dtype or host.dtype)
+            if memory_format is None
+            else (host.to(device=device, dtype=dtype or host.dtype, memory_format=memory_format))
+        )
+    if dtype is not None or memory_format not in (None, torch.preserve_format):
+        form = memory_format or torch.preserve_format
+        source = source.to(dtype=dtype or source.dtype, memory_format=form)
+    return upload(source)
+
+
+def _copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> Any:
+    if isinstance(target, DeviceTensor):
+        if isinstance(source, DeviceTensor):
+            return NotImplemented
+        if not isinstance(source, torch.Tensor):
+            return NotImplemented
+        host = source.detach().to(target.dtype)
+        if _fill_new(target, host):
+            return target
+        torch.ops.aten.copy_.default(target, upload(host))
+        return target
+    if isinstance(source, DeviceTensor):
+        target.copy_(download(source))
+        return target
+    return NotImplemented
+
+
+def _fill_new(target: DeviceTensor, host: torch.Tensor) -> bool:
+    """Upload straight into a buffer that was made for it a moment ago and not sent yet."""
+    geometry = target._g
+    if target._o or geometry.nbytes != target._b.nbytes or not is_dense(geometry):
+        return False
+    if not current.session.unmake(target._b):
+        return False
+    if host.shape != target.shape or host.stride() != geometry.stride or not _plain(host):
+        laid = torch.empty_strided(geometry.shape, geometry.stride, dtype=geometry.dtype)
+        host = laid.copy_(host)
+    flat = torch.as_strided(host, (geometry.numel,), (1,), host.storage_offset())
+    data = flat.view(torch.uint8).numpy().data if geometry.numel else b""
+    current.session.upload(data, geometry.nbytes, into=target._b)
+    return True
+
+
+def _plain(host: torch.Tensor) -> bool:
+    return not (host.is_conj() or host.is_neg()) and host.layout == torch.strided
+
+
+def _copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
+    if _copy_(target, source) is NotImplemented:
+        torch.ops.aten.copy_.default(target, source)
+    return target
+
+
+def _copy_from_and_resize(source: Any, target: Any) -> Any:
+    target.resize_(source.shape)
+    return _copy_from(source, target)
+
+
+def _pin_memory(source: Any, device: Any = None) -> Any:
+    if isinstance(source, DeviceTensor):
+        raise RuntimeError(
+            f"cannot pin 'torch.cuda.{type_name(source)}' only dense CPU tensors can be pinned"
+        )
+    return source
+
+
+def type_name(tensor: torch.Tensor) -> str:
+    """The legacy type's name, as torch's messages use it: FloatTensor, LongTensor."""
+    return torch.empty(0, dtype=tensor.dtype).type().rpartition(".")[2]
+
+
+_HANDLERS: dict[str, Any] = {
+    "aten::_to_copy": _to_copy,
+    "aten::copy_": _copy_,
+    "aten::_copy_from": _copy_from,
+    "aten::_copy_from_and_resize": _copy_from_and_resize,
+    "aten::_local_scalar_dense": item,
+    "aten::_pin_memory": _pin_memory,
+}

@@ -1,0 +1,300 @@
+"""From a PyTorch op to a line of the log: the hot path of the kernel side.
+
+`dispatch` is what `__torch_dispatch__` and the PrivateUse1 fallback call. It builds a key from the
+op, the interned geometries of its tensors and its constants, looks the plan up, makes the outputs
+as wrappers over new buffers and appends one entry to the session's log. Nothing here waits, except
+what `ops` calls a WAIT, and copies to the host.
+
+The rule that must not be broken: an entry names buffers, never tensors; whoever reads the log later
+sees what the op saw.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from jgpu.device import copies, current, views
+from jgpu.device.errors import mixed_devices, refused, use_of_lost
+from jgpu.device.geometry import Geometry
+from jgpu.device.infer import Plan, fact, plan_for
+from jgpu.device.ops import (
+    COPY,
+    FACT,
+    HOST_ARGUMENTS,
+    REFUSALS,
+    REFUSED,
+    STREAM,
+    VIEW,
+    WAIT,
+    OpInfo,
+    info_of,
+    infos,
+)
+from jgpu.device.tensor import Buffer, DeviceTensor, device, rebind, wrap
+
+__all__ = ["dispatch", "record"]
+
+_plans: dict[Any, Plan] = {}
+#: most plans kept; growing caches (a text generator's) would otherwise never end
+_MAX_PLANS = 1 << 16
+
+
+class _Call:
+    """What the arguments of one call hold: the key, the tensors' buffers and offsets, numbers."""
+
+    __slots__ = ("buffers", "host", "key", "offsets", "params", "tensors")
+
+    def __init__(self, info: OpInfo) -> None:
+        self.key: list[Any] = [info]
+        self.tensors: list[DeviceTensor] = []
+        self.buffers: list[Buffer] = []
+        self.offsets: list[int] = []
+        self.params: list[Any] = []
+        self.host = False
+
+    def add(self, value: Any, lift: int) -> None:
+        """One argument that is no common case of `dispatch`'s loop."""
+        kind = type(value)
+        key = self.key
+        if kind is DeviceTensor:
+            key.append(value._g)
+            self.tensors.append(value)
+            self.buffers.append(value._b)
+            self.offsets.append(value._o)
+        elif kind is list or kind is tuple:
+            key.append(len(value))
+            inner = 1 if lift == 2 else 0
+            for item in value:
+                self.add(item, inner)
+        elif lift and kind in (float, int, complex):
+            key.append(kind)
+            self.params.append(value)
+        elif kind is float:
+            key.append(value.hex())
+        elif kind is bool or kind is complex:
+            key.append(kind)
+            key.append(repr(value))
+        elif isinstance(value, DeviceTensor):
+            raise TypeError("A subclass of the device's tensor reached the device.")
+        elif isinstance(value, torch.Tensor):
+            self._add_host(value)
+        else:
+            key.append(value)
+
+    def _add_host(self, value: torch.Tensor) -> None:
+        self.host = True
+        self.key.append(value.dtype)
+        if value.dim() == 0:
+            number = value.item()
+            self.key.append(type(number))
+            self.params.append(number)
+        else:
+            self.key.append((tuple(value.shape), value.numpy().tobytes()))
+
+
+def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+    """Carry out one aten op on the shared device; returns what torch expects of it."""
+    info = infos.get(id(func)) or info_of(func)
+    if info.kind != STREAM:
+        special = _SPECIAL[info.kind](info, args, kwargs or {})
+        if special is not NotImplemented:
+            return special
+    call = _Call(info)
+    key = call.key
+    lift = info.lift
+    i = 0
+    for value in args:
+        kind = type(value)
+        if kind is DeviceTensor:
+            key.append(value._g)
+            call.tensors.append(value)
+            call.buffers.append(value._b)
+            call.offsets.append(value._o)
+        elif kind is float and lift and lift[i]:
+            key.append(float)
+            call.params.append(value)
+        elif value is None:
+            key.append(None)
+        else:
+            call.add(value, lift[i] if lift else 0)
+        i += 1
+    if kwargs:
+        if "device" in kwargs and _elsewhere(kwargs["device"]):
+            return _on_host(func, args, kwargs)
+        for name, value in kwargs.items():
+            key.append(name)
+            if name == "generator":
+                key.append(current.session.generators.index_of(value))
+            else:
+                call.add(value, info.keyword_lift.get(name, 0))
+    if call.host:
+        moved = _lift_host(info, args, kwargs or {})
+        if moved is not None:
+            return dispatch(func, *moved)
+    found = tuple(key)
+    plan = _plans.get(found)
+    if plan is None:
+        plan = _new_plan(found, info, args, kwargs or {}, call)
+    return record(plan, call)
+
+
+def record(plan: Plan, call: _Call) -> Any:
+    """Append the op to the log and make what it returns."""
+    session = current.session
+    generation = session.generation
+    for buffer in call.buffers:
+        if buffer.generation != generation or buffer.id in session.poisoned:
+            raise use_of_lost(session, buffer)
+    geometry = plan.single
+    if geometry is not None:
+        made = Buffer(geometry.nbytes, session.graveyard, generation)
+        result = wrap(made, geometry)
+        session.append(plan, call.buffers, call.offsets, (made,), call.params)
+        return result
+    if plan.info.in_place and plan.outs is not None and not plan.grown:
+        session.append(plan, call.buffers, call.offsets, (), call.params)
+        return call.tensors[0]
+    if plan.outs is None:
+        return _run_and_wait(plan, call)
+    return _record_many(plan, call)
+
+
+def _record_many(plan: Plan, call: _Call) -> Any:
+    session = current.session
+    flat: list[Any] = []
+    outs: list[Buffer] = []
+    grown = dict(plan.grown)
+    new: dict[int, Buffer] = {}
+    for out in plan.outs or ():
+        if isinstance(out, int):
+            flat.append(call.tensors[out])
+            if out not in grown:
+                continue
+        elif out is None:
+            flat.append(None)
+            continue
+        geometry = grown[out] if isinstance(out, int) else out
+        made = Buffer(geometry.nbytes, session.graveyard, session.generation)
+        outs.append(made)
+        if isinstance(out, int):
+            new[out] = made
+        else:
+            flat.append(wrap(made, geometry))
+    session.append(plan, call.buffers, call.offsets, tuple(outs), call.params)
+    for index, made in new.items():
+        rebind(call.tensors[index], made, grown[index])
+    return _shape_returns(plan, flat)
+
+
+def _shape_returns(plan: Plan, flat: list[Any]) -> Any:
+    groups = plan.returns_list
+    if groups is None:
+        return flat[0] if flat else None
+    kinds = [str(ret.type) for ret in plan.info.func._schema.returns]
+    if kinds == ["List[Tensor]"]:
+        return flat
+    shaped: list[Any] = []
+    at = 0
+    for group in groups:
+        if group < 0:
+            shaped.append(flat[at])
+            at += 1
+        else:
+            shaped.append(flat[at : at + group])
+            at += group
+    return tuple(shaped) if shaped else None
+
+
+def _run_and_wait(plan: Plan, call: _Call) -> Any:
+    """Flush, run the one op, and make its outputs as the device says they are."""
+    reports = current.session.run_alone(plan, call.buffers, call.offsets, call.params)
+    flat = [None if geometry is None else wrap(buffer, geometry) for buffer, geometry in reports]
+    plan.returns_list = plan.returns_list or _groups(plan, len(flat))
+    return _shape_returns(plan, flat)
+
+
+def _groups(plan: Plan, count: int) -> list[int] | None:
+    kinds = [str(ret.type) for ret in plan.info.func._schema.returns]
+    if kinds == ["Tensor"]:
+        return None
+    return [count] if kinds == ["List[Tensor]"] else [-1] * count
+
+
+def _new_plan(
+    key: tuple[Any, ...], info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], call: _Call
+) -> Plan:
+    if len(_plans) >= _MAX_PLANS:
+        _plans.clear()
+    geometries = tuple(tensor._g for tensor in call.tensors)
+    plan = plan_for(info, args, kwargs, geometries, call.params, current.session.probe)
+    _plans[key] = plan
+    return plan
+
+
+def _elsewhere(where: Any) -> bool:
+    return where is not None and torch.device(where).type not in (device().type, "cuda")
+
+
+def _on_host(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`empty_like(x, device="cpu")` and its like: the device's tensors lend their geometry only."""
+    target = torch.device(kwargs["device"]).type
+
+    def stand_in(value: Any) -> Any:
+        if not isinstance(value, DeviceTensor):
+            return value
+        geometry = value._g
+        return torch.empty_strided(
+            geometry.shape, geometry.stride, dtype=geometry.dtype, device=target
+        )
+
+    return func(*(stand_in(value) for value in args), **kwargs)
+
+
+def _lift_host(
+    info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Host tensors among the arguments: index tensors are uploaded, scalars travel as numbers."""
+    base = info.name
+    upload = base in HOST_ARGUMENTS
+
+    def move(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [move(item) for item in value]
+        if type(value) is DeviceTensor or not isinstance(value, torch.Tensor):
+            return value
+        if upload:
+            return copies.upload(value)
+        if value.dim() == 0 or base.startswith(("aten::_pack_padded", "aten::_ctc_loss")):
+            return value
+        raise mixed_devices(base, value)
+
+    moved = tuple(move(value) for value in args), {k: move(v) for k, v in kwargs.items()}
+    return moved if upload else None
+
+
+def _view(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return views.view(info, args, kwargs)
+
+
+def _copy(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return copies.copy(info, args, kwargs)
+
+
+def _refuse(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    raise refused(info.name, REFUSALS[info.name.partition(".")[0]])
+
+
+def _wait(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if info.name == "aten::equal":
+        return copies.equal(*args)
+    return NotImplemented
+
+
+_SPECIAL: dict[int, Callable[[OpInfo, tuple[Any, ...], dict[str, Any]], Any]] = {
+    VIEW: _view,
+    COPY: _copy,
+    WAIT: _wait,
+    REFUSED: _refuse,
+    FACT: fact,
+}

@@ -1,0 +1,100 @@
+"""Errors as torch users know them: classes that are torch's and jgpu's at once."""
+
+import linecache
+from typing import Any
+
+import torch
+
+from jgpu import errors
+from jgpu.wire import messages as m
+
+__all__ = [
+    "DeviceIndexError",
+    "DeviceOutOfMemory",
+    "from_failure",
+    "mixed_devices",
+    "refused",
+    "use_of_lost",
+]
+
+
+class DeviceOutOfMemory(errors.QuotaExceeded, torch.OutOfMemoryError):
+    """More device memory than this user may have, or than the device has."""
+
+    reason = "out_of_memory"
+
+
+class DeviceIndexError(errors.WorkFailed, IndexError):
+    """An index outside its range, found on the device."""
+
+    reason = "index"
+
+
+def refused(what: str, instead: str) -> errors.NotSupported:
+    """The shared device cannot do `what`; `instead` says what to do."""
+    return errors.NotSupported(f"The shared device does not support {what}: {instead}.")
+
+
+def mixed_devices(op: str, value: torch.Tensor) -> RuntimeError:
+    """Torch's own message for host and device tensors in one op."""
+    return RuntimeError(
+        "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
+        f"{value.device}! (when checking arguments of {op.replace('aten::', 'aten.')})"
+    )
+
+
+def use_of_lost(session: Any, buffer: Any) -> BaseException:
+    """The error of using a tensor whose computation failed or whose device is gone."""
+    cause = session.poisoned.get(buffer.id) if buffer.generation == session.generation else None
+    if cause is not None:
+        error = errors.PoisonedTensor(
+            f"This tensor has no value, because its computation failed earlier: {cause}"
+        )
+        error.__cause__ = cause
+        return error
+    return errors.DeviceLost(
+        "This tensor was on a device that is gone (the broker or its device ended). "
+        "Run the cells that make it again."
+    )
+
+
+_CLASSES: dict[str, type[errors.JgpuError]] = {
+    "IndexError": DeviceIndexError,
+    "OutOfMemoryError": DeviceOutOfMemory,
+    "WorkCancelled": errors.WorkCancelled,
+    "cancelled": errors.WorkCancelled,
+}
+
+
+def from_failure(failure: m.Failed, place: tuple[str, int] | None) -> errors.JgpuError:
+    """The exception of a failure that the executor reported, naming op and notebook line."""
+    kind = _CLASSES.get(failure.error)
+    if kind is errors.WorkCancelled:
+        return errors.WorkCancelled(failure.text)
+    text = f"{failure.text} (in {failure.name or 'an op'} on the shared device{_where(place)})"
+    if kind is None:
+        kind = _mixed(failure.error)
+    return kind(text)
+
+
+def _mixed(name: str) -> type[errors.JgpuError]:
+    """WorkFailed that is also the builtin exception of that name, where there is one."""
+    builtin = getattr(__import__("builtins"), name, None)
+    if not (isinstance(builtin, type) and issubclass(builtin, Exception)):
+        return errors.WorkFailed
+    if issubclass(errors.WorkFailed, builtin):
+        return errors.WorkFailed
+    try:
+        made = type(f"Device{name}", (errors.WorkFailed, builtin), {"reason": "work_failed"})
+    except TypeError:
+        return errors.WorkFailed
+    _CLASSES[name] = made
+    return made
+
+
+def _where(place: tuple[str, int] | None) -> str:
+    if place is None:
+        return ""
+    filename, line = place
+    source = linecache.getline(filename, line).strip()
+    return f", asked for at line {line}: {source}" if source else f", asked for at line {line}"

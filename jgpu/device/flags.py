@@ -1,0 +1,39 @@
+"""Torch's global switches that change arithmetic, read at each cut; part of every program's hash."""
+
+import torch
+
+from jgpu.wire.program import Flags
+
+__all__ = ["current"]
+
+_cache: dict[tuple[bool | str, ...], Flags] = {}
+_C = torch._C
+
+
+def current() -> Flags:
+    """The switches as they are now."""
+    key = (
+        _C._get_deterministic_algorithms(),
+        _C._get_deterministic_algorithms_warn_only(),
+        _C._get_float32_matmul_precision(),
+        _C._get_cublas_allow_tf32(),
+        _C._get_cudnn_allow_tf32(),
+        _C._get_cudnn_enabled(),
+        _C._get_cudnn_benchmark(),
+        _C._get_cudnn_deterministic(),
+        _C._get_mkldnn_enabled(),
+    )
+    found = _cache.get(key)
+    if found is None:
+        found = _cache[key] = Flags(
+            deterministic=bool(key[0]),
+            deterministic_warn_only=bool(key[1]),
+            matmul_precision=str(key[2]),
+            matmul_tf32=bool(key[3]),
+            cudnn_tf32=bool(key[4]),
+            cudnn_enabled=bool(key[5]),
+            cudnn_benchmark=bool(key[6]),
+            cudnn_deterministic=bool(key[7]),
+            mkldnn_enabled=bool(key[8]),
+        )
+    return found

@@ -1,0 +1,116 @@
+"""Interned geometries: how a tensor lies over its buffer, without the offset.
+
+Two tensors of equal dtype, sizes, strides and lazy bits share one `Geometry` object, so that a
+dispatch key compares identities and a program's table is built by look-up. The storage offset is
+kept beside it on the tensor: batches sliced from one dataset differ in nothing else.
+"""
+
+from typing import Any
+
+import torch
+
+from jgpu.wire import program as wire
+
+__all__ = ["Geometry", "contiguous_stride", "geometry_of", "intern"]
+
+Sizes = tuple[int, ...]
+
+
+class Geometry:
+    """dtype, sizes and strides in elements, conj/neg bits; equal ones are the same object."""
+
+    __slots__ = (
+        "_meta",
+        "bits",
+        "contiguous",
+        "dtype",
+        "itemsize",
+        "nbytes",
+        "numel",
+        "shape",
+        "stride",
+        "wire",
+    )
+
+    def __init__(self, dtype: torch.dtype, shape: Sizes, stride: Sizes, bits: int) -> None:
+        self.dtype = dtype
+        self.shape = shape
+        self.stride = stride
+        self.bits = bits
+        self.itemsize = dtype.itemsize
+        self.numel = 1
+        for size in shape:
+            self.numel *= size
+        #: bytes from the first element to the end of the last one
+        self.nbytes = extent(shape, stride) * self.itemsize
+        #: row-major without holes (what `is_contiguous` says)
+        self.contiguous = self.numel == 0 or all(
+            size == 1 or have == want
+            for size, have, want in zip(shape, stride, contiguous_stride(shape), strict=True)
+        )
+        self.wire = wire.Geometry(str(dtype)[6:], shape, stride, 0, bits)
+        self._meta: torch.Tensor | None = None
+
+    def __repr__(self) -> str:
+        return f"Geometry({self.wire!r})"
+
+    def meta(self) -> torch.Tensor:
+        """A meta tensor of this geometry, shared; never pass it where it is mutated."""
+        if self._meta is None:
+            self._meta = self.fresh_meta()
+        return self._meta
+
+    def fresh_meta(self) -> torch.Tensor:
+        """A meta tensor of this geometry that may be resized or transposed in place."""
+        made = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device="meta")
+        if self.bits & wire.CONJ:
+            torch._C._set_conj(made, True)
+        if self.bits & wire.NEG:
+            torch._C._set_neg(made, True)
+        return made
+
+
+def extent(shape: Sizes, stride: Sizes) -> int:
+    """Elements between the first and the end of the last one."""
+    last = 1
+    for size, step in zip(shape, stride, strict=True):
+        if size == 0:
+            return 0
+        last += (size - 1) * step
+    return last
+
+
+def contiguous_stride(shape: Sizes) -> Sizes:
+    """Row-major strides as torch computes them (a size of 0 counts as 1)."""
+    stride: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        stride.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(stride))
+
+
+_interned: dict[tuple[Any, ...], Geometry] = {}
+
+
+def intern(dtype: torch.dtype, shape: Sizes, stride: Sizes, bits: int = 0) -> Geometry:
+    """The one `Geometry` of these properties."""
+    key = (dtype, shape, stride, bits)
+    found = _interned.get(key)
+    if found is None:
+        if len(_interned) > 1 << 16:
+            _interned.clear()  # identities may be made anew: equal tensors then miss a cache once
+        found = _interned[key] = Geometry(dtype, tuple(shape), tuple(stride), bits)
+    return found
+
+
+def geometry_of(tensor: torch.Tensor) -> Geometry:
+    """The geometry of any strided torch tensor."""
+    bits = (wire.CONJ if tensor.is_conj() else 0) | (wire.NEG if tensor.is_neg() else 0)
+    return intern(tensor.dtype, tuple(tensor.shape), tensor.stride(), bits)
+
+
+def from_wire(geometry: wire.Geometry) -> Geometry:
+    """The geometry that an executor reported (its offset is always 0 for a fresh tensor)."""
+    dtype = getattr(torch, geometry.dtype)
+    return intern(dtype, geometry.shape, geometry.stride, geometry.bits)

@@ -1,0 +1,267 @@
+"""What would an op return? Answered once per op, geometries and constants; looked up ever after.
+
+Three sources, in this order: torch's meta kernels, which raise torch's own errors on the user's
+line; the executor, asked by `Probe`, for the ops whose meta kernels are known to differ from the
+device's own; and, where neither knows without the data, the run itself (a WAIT).
+
+A `Plan` is the answer: the geometries to make, the arguments written, and the op's template in the
+program form. Plans are corrected when the executor reports what an op really returned.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from jgpu.device.geometry import Geometry, from_wire, geometry_of
+from jgpu.device.ops import OpInfo
+from jgpu.device.tensor import DeviceTensor, device
+from jgpu.wire import program as wire
+
+__all__ = ["Plan", "TensorRef", "fact", "plan_for"]
+
+_DATA = object()
+
+
+class TensorRef:
+    """Place of the k-th tensor argument in a template."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
+class Plan:
+    """What one op does to given geometries; `outs` is None where only a run can tell.
+
+    `outs`: per flattened returned tensor its geometry; None for an undefined tensor; an int for
+    "the k-th tensor argument itself". `grown`: written arguments whose geometry changes: pairs of
+    tensor index and new geometry.
+    """
+
+    __slots__ = (
+        "args", "geometries", "grown", "ident", "info", "kwargs", "outs", "returns_list", "single",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        info: OpInfo,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        geometries: tuple[Geometry, ...],
+    ) -> None:
+        self.info = info
+        self.args = args
+        self.kwargs = kwargs
+        self.geometries = geometries
+        self.outs: list[Geometry | int | None] | None = None
+        #: geometry, when the op returns exactly one new tensor: the common case
+        self.single: Geometry | None = None
+        self.returns_list: list[int] | None = None
+        self.grown: tuple[tuple[int, Geometry], ...] = ()
+        self.ident = next_ident()
+
+    def settle(self, outs: list[Geometry | int | None]) -> None:
+        """Record (or correct) the geometries of the returned tensors."""
+        self.outs = outs
+        self.ident = next_ident()
+        only = outs[0] if len(outs) == 1 and self.returns_list is None else None
+        self.single = only if isinstance(only, Geometry) and not self.grown else None
+
+
+_last = 0
+
+
+def next_ident() -> int:
+    """Plans are numbered; a corrected plan gets a new number, hence a new program."""
+    global _last
+    _last += 1
+    return _last
+
+
+Probe = Callable[[Plan, Sequence[Any]], list[Geometry | None]]
+
+
+def plan_for(
+    info: OpInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    geometries: tuple[Geometry, ...],
+    params: Sequence[Any],
+    probe: Probe,
+) -> Plan:
+    """Infer a new plan. `args` and `kwargs` are the user's; `geometries` those of its tensors."""
+    lifter = _Template(info)
+    plan = Plan(info, lifter.args(args), lifter.kwargs(kwargs), geometries)
+    if info.kind == 3:  # WAIT
+        return plan
+    meta, tensors = _meta_call(info, args, kwargs)
+    try:
+        returned = _run_meta(info, meta)
+    except NotImplementedError:
+        if info.writes and not info.in_place:
+            return plan
+        returned = _DATA
+    if returned is not _DATA:
+        _read_returned(plan, returned, tensors)
+        _read_grown(plan, tensors)
+    asked = info.probed or (
+        info.probed_permuted and not all(geometry.contiguous for geometry in geometries)
+    )
+    if (asked or returned is _DATA) and not info.writes:
+        answer = probe(plan, params)
+        if plan.outs is None:
+            plan.returns_list = _list_returns(info, len(answer))
+        plan.settle(list(answer))
+    return plan
+
+
+def fact(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What geometries alone answer: ops that return no tensor, asked of their meta twins."""
+    return _run_meta(info, _meta_call(info, args, kwargs)[0])
+
+
+def _run_meta(info: OpInfo, call: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+    with torch._C._DisableTorchDispatch(), torch.no_grad():
+        return info.func(*call[0], **call[1])
+
+
+def _meta_call(
+    info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[tuple[Any, ...], dict[str, Any]], list[torch.Tensor]]:
+    """The same call on meta tensors, fresh ones where the op writes; and these in order."""
+    tensors: list[torch.Tensor] = []
+    names = [argument.name for argument in info.arguments]
+
+    def convert(value: Any, written: bool) -> Any:
+        if isinstance(value, DeviceTensor):
+            geometry = value._g
+            made = geometry.fresh_meta() if written else geometry.meta()
+            tensors.append(made)
+            return made
+        if isinstance(value, torch.Tensor):
+            return value if value.dim() == 0 else value.to("meta")
+        if isinstance(value, list | tuple):
+            return [convert(item, written) for item in value]
+        if isinstance(value, torch.device):
+            return torch.device("meta") if value.type == device().type else value
+        return value
+
+    new_args = tuple(convert(value, i in info.writes) for i, value in enumerate(args))
+    new_kwargs = {
+        name: None if name == "generator" else convert(value, names.index(name) in info.writes)
+        for name, value in kwargs.items()
+    }
+    return (new_args, new_kwargs), tensors
+
+
+def _read_returned(plan: Plan, returned: Any, tensors: list[torch.Tensor]) -> None:
+    flat: list[Any] = []
+    groups: list[int] | None = None
+    values = returned if isinstance(returned, tuple) else (returned,)
+    if isinstance(returned, list) or any(isinstance(value, list) for value in values):
+        values = (returned,) if isinstance(returned, list) else values
+        groups = [len(value) if isinstance(value, list) else -1 for value in values]
+    elif len(values) != 1 or isinstance(returned, tuple):
+        groups = [-1] * len(values)
+    for value in values:
+        flat.extend(value if isinstance(value, list) else (value,))
+    identity = {id(tensor): i for i, tensor in enumerate(tensors)}
+    outs: list[Geometry | int | None] = []
+    for value in flat:
+        if not isinstance(value, torch.Tensor):
+            outs.append(None)
+        elif id(value) in identity:
+            outs.append(identity[id(value)])
+        else:
+            outs.append(geometry_of(value))
+    plan.returns_list = groups
+    plan.settle(outs)
+
+
+def _read_grown(plan: Plan, tensors: list[torch.Tensor]) -> None:
+    if not plan.info.writes:
+        return
+    grown = [
+        (i, geometry_of(tensor))
+        for i, (tensor, before) in enumerate(zip(tensors, plan.geometries, strict=True))
+        if tuple(tensor.shape) != before.shape or tensor.stride() != before.stride
+    ]
+    if grown:
+        plan.grown = tuple(grown)
+        plan.single = None
+
+
+def _list_returns(info: OpInfo, count: int) -> list[int] | None:
+    kinds = [str(ret.type) for ret in info.func._schema.returns]
+    if kinds == ["Tensor"]:
+        return None
+    if kinds == ["List[Tensor]"]:
+        return [count]
+    return [-1] * count
+
+
+def corrected(geometry: wire.Geometry | None) -> Geometry | None:
+    """An executor's report as an interned geometry."""
+    return None if geometry is None else from_wire(geometry)
+
+
+class _Template:
+    """Turns a call into arguments of the program form, with places for tensors and parameters."""
+
+    def __init__(self, info: OpInfo) -> None:
+        self._info = info
+        self._tensors = 0
+        self._params = 0
+
+    def args(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        lift = self._info.lift
+        return tuple(
+            self._one(value, lift[i] if i < len(lift) else 0) for i, value in enumerate(args)
+        )
+
+    def kwargs(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        lift = self._info.keyword_lift
+        return {name: self._one(value, lift.get(name, 0)) for name, value in kwargs.items()}
+
+    def _one(self, value: Any, lift: int) -> Any:
+        if isinstance(value, list | tuple):
+            inner = 1 if lift == 2 else 0
+            return tuple(self._one(item, inner) for item in value)
+        if isinstance(value, DeviceTensor):
+            self._tensors += 1
+            return TensorRef(self._tensors - 1)
+        if lift and type(value) in (float, int, complex):
+            self._params += 1
+            return wire.Param(self._params - 1, type(value).__name__)
+        if isinstance(value, torch.Tensor):
+            return self._host(value)
+        return constant(value)
+
+    def _host(self, value: torch.Tensor) -> Any:
+        name = str(value.dtype)[6:]
+        if value.dim() == 0:
+            self._params += 1
+            return wire.HostScalar(self._params - 1, type(value.item()).__name__, name)
+        data = value.detach().contiguous().view(torch.uint8).numpy().tobytes()
+        return wire.HostTensor(name, tuple(value.shape), data)
+
+
+def constant(value: Any) -> Any:
+    """A Python value as an argument of the program form."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, complex):
+        return wire.Complex(value.real, value.imag)
+    if isinstance(value, torch.dtype):
+        return wire.Dtype(str(value)[6:])
+    if isinstance(value, torch.device):
+        return wire.Device()
+    if isinstance(value, torch.layout):
+        return wire.Layout(str(value)[6:])
+    if isinstance(value, torch.memory_format):
+        return wire.MemoryFormat(str(value)[6:])
+    if isinstance(value, torch.Generator):
+        return wire.GeneratorArg(0)
+    raise TypeError(f"An argument of type {type(value).__name__} cannot go to the device.")

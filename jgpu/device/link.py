@@ -1,0 +1,192 @@
+"""The connection to the broker: one socket, one arena, frames out, messages in.
+
+Owns the descriptors and nothing of torch. Sending never blocks for good: what the socket does not
+take stays queued, and waits are polls that a signal interrupts. Whatever must not be torn by Ctrl-C
+(a frame half queued, bytes read and not yet decoded) happens under `quiet`, which holds SIGINT
+back for the few microseconds that it takes.
+
+The rule that must not be broken: an exception, whichever and wherever, leaves the stream whole.
+"""
+
+import os
+import select
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from jgpu import errors
+from jgpu.wire import address, limits
+from jgpu.wire import messages as m
+from jgpu.wire.arena import Arena
+from jgpu.wire.framing import FrameReader, FrameWriter, marker
+
+__all__ = ["Link", "quiet"]
+
+_SIGINT = {signal.SIGINT}
+_main_thread = threading.main_thread().ident
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hold SIGINT back in the main thread; it is delivered at the end."""
+    if threading.get_ident() != _main_thread:
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGINT)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Link:
+    """An open session's connection; raises `DeviceLost` when the other end is gone."""
+
+    def __init__(self, stream: socket.socket, arena: Arena, welcome: m.Welcome) -> None:
+        self.arena = arena
+        self.welcome = welcome
+        self._stream = stream
+        self._writer = FrameWriter()
+        self._reader: FrameReader[m.ExecutorMessage] = FrameReader(
+            m.ExecutorMessage, token=welcome.token, renumber=True
+        )
+        self._out = bytearray()
+        self._poll = select.poll()
+        self._poll.register(stream, select.POLLIN)
+        #: bytes sent since the start, for benchmarks
+        self.sent = 0
+
+    @classmethod
+    def open(cls, hello: dict[str, Any], timeout_s: float = 10.0) -> "Link":
+        """Connect, introduce this process, and be handed to an executor."""
+        where = address.find()
+        stream = address.connect(where, timeout_s)
+        arena = Arena.create(limits.ARENA_BYTES)
+        try:
+            frame = FrameWriter().encode(m.Hello(limits.PROTOCOL, arena=arena.size, **hello), 0)
+            sent = socket.send_fds(stream, [frame], [arena.descriptor])
+            stream.sendall(frame[sent:])
+            welcome = _first_reply(stream, where)
+        except OSError as error:
+            stream.close()
+            arena.close()
+            raise errors.BrokerUnreachable(
+                f"The broker at {where} broke the connection: {error.strerror or error}."
+            ) from None
+        except BaseException:
+            stream.close()
+            arena.close()
+            raise
+        stream.setblocking(False)
+        return cls(stream, arena, welcome)
+
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        return self._stream.fileno()
+
+    def close(self) -> None:
+        """Close both descriptors; the broker takes that for the session's end."""
+        self._stream.close()
+        self.arena.close()
+
+    def queue(self, message: msgspec.Struct) -> None:
+        """Encode a message behind those already queued; call under `quiet`."""
+        self._out += self._writer.encode(message, self._reader.seen)
+
+    def flush(self) -> list[m.ExecutorMessage]:
+        """Send what is queued, waiting if the socket is full; returns what arrived meanwhile."""
+        arrived: list[m.ExecutorMessage] = []
+        while self._out:
+            if self._send_some():
+                continue
+            # Full: the executor reads no more just now. Listen, too, or both could wait for ever.
+            self._poll.modify(self._stream, select.POLLIN | select.POLLOUT)
+            try:
+                self._poll.poll()
+            finally:
+                self._poll.modify(self._stream, select.POLLIN)
+            arrived += self.receive()
+        return arrived
+
+    def _send_some(self) -> bool:
+        with quiet():
+            try:
+                count = self._stream.send(self._out)
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                raise _lost(error) from None
+            del self._out[:count]
+            self.sent += count
+        return True
+
+    def receive(self, timeout_s: float = 0.0) -> list[m.ExecutorMessage]:
+        """Messages that are there, waiting up to `timeout_s` for the first bytes."""
+        if timeout_s and not self._poll.poll(timeout_s * 1000):
+            return []
+        with quiet():
+            try:
+                data = self._stream.recv(1 << 16)
+            except BlockingIOError:
+                return []
+            except OSError as error:
+                raise _lost(error) from None
+            if not data:
+                raise _lost(None)
+            arrived = list(self._reader.feed(data))
+            if self._reader.peer_seen:
+                self._writer.acknowledge(self._reader.peer_seen)
+        return arrived
+
+    def resync(self, epoch: int) -> None:
+        """Answer `Resync`: the marker, then every frame that was not acknowledged."""
+        with quiet():
+            self._out.clear()
+            self._out += marker(self.welcome.token, epoch)
+
+    def begin_anew(self) -> None:
+        """Number frames from 1 again: the peer is a new executor that knows nothing."""
+        self._writer = FrameWriter()
+
+    @property
+    def unacknowledged(self) -> int:
+        """Frames that the executor has not acknowledged yet."""
+        return self._writer.unacknowledged
+
+
+def _first_reply(stream: socket.socket, where: address.Address) -> m.Welcome:
+    """Exactly one frame, and not a byte more: what follows is the executor's."""
+    from jgpu.wire.framing import HEADER
+
+    reader: FrameReader[m.ControlReply] = FrameReader(m.ControlReply)
+    data = b""
+    while len(data) < HEADER.size:
+        data += _some(stream, HEADER.size - len(data), where)
+    length = HEADER.unpack(data)[1]
+    if length > limits.MAX_FRAME_BYTES:
+        raise errors.FrameError(f"The broker at {where} does not speak jgpu's protocol.")
+    while len(data) < HEADER.size + length:
+        data += _some(stream, HEADER.size + length - len(data), where)
+    (reply,) = reader.feed(data)
+    if isinstance(reply, m.Refused):
+        raise address.refusal(reply)
+    if not isinstance(reply, m.Welcome):
+        raise errors.FrameError(f"The broker at {where} answered {type(reply).__name__} to Hello.")
+    return reply
+
+
+def _some(stream: socket.socket, count: int, where: address.Address) -> bytes:
+    data = stream.recv(count)
+    if not data:
+        raise errors.BrokerUnreachable(f"The broker at {where} closed the connection unanswered.")
+    return data
+
+
+def _lost(error: OSError | None) -> errors.DeviceLost:
+    why = f" ({os.strerror(error.errno)})" if error is not None and error.errno else ""
+    return errors.DeviceLost(f"The connection to the GPU broker ended{why}.")

@@ -1,0 +1,196 @@
+"""What kind of op is it? Decided here, from torch's own schemas, once per op.
+
+Five kinds: STREAM (recorded, no wait), VIEW (no message: geometry over the same buffer), COPY
+(uploads, and downloads, which wait), WAIT (flush and one round trip), REFUSED (a sentence that says
+what to do instead); and FACT, which geometries alone answer (`is_same_size`). The schema says what aliases and what is written; the few names below are what no
+schema says, each with its reason.
+
+`OpInfo.lift` tells which numbers become run parameters (those that no geometry depends on): number
+and float arguments of ops that take a tensor, never ints, lists of floats, or factories' numbers.
+"""
+
+from typing import Any, Final
+
+import torch
+
+__all__ = [
+    "COPY",
+    "FACT",
+    "HOST_ARGUMENTS",
+    "REFUSALS",
+    "REFUSED",
+    "STREAM",
+    "VIEW",
+    "WAIT",
+    "OpInfo",
+    "info_of",
+    "infos",
+]
+
+STREAM: Final = 0
+VIEW: Final = 1
+COPY: Final = 2
+WAIT: Final = 3
+REFUSED: Final = 4
+FACT: Final = 5
+
+#: Transfers between host and device, or conversions that may be either.
+_COPIES: Final = frozenset({
+    "aten::_to_copy",
+    "aten::copy_",
+    "aten::_copy_from",
+    "aten::_copy_from_and_resize",
+    "aten::_local_scalar_dense",
+    "aten::_pin_memory",
+})  # fmt: skip
+
+#: Output sizes depend on data: one round trip tells them. Whatever lacks a meta kernel waits too.
+_DATA_DEPENDENT: Final = {
+    "aten::nonzero", "aten::masked_select", "aten::_unique", "aten::_unique2",
+    "aten::unique_dim", "aten::unique_consecutive", "aten::unique_dim_consecutive",
+    "aten::bincount", "aten::repeat_interleave.Tensor", "aten::equal", "aten::is_nonzero",
+    "aten::linalg_lstsq", "aten::argwhere", "aten::nonzero.out", "aten::masked_select.out",
+    "aten::_ctc_loss", "aten::_ctc_loss.Tensor", "aten::histc", "aten::histogram.bins_tensor",
+    "aten::histogram.bin_ct", "aten::_histogramdd_from_bin_cts", "aten::_histogramdd_bin_edges",
+    "aten::_histogramdd_from_bin_tensors", "aten::_pack_padded_sequence",
+}  # fmt: skip
+
+#: Meta kernels that disagree with the device's own kernels in shape or stride (measured over
+#: PyTorch's op database, 28 ops): the executor is asked once per new geometry.
+PROBED: Final = frozenset({
+    "aten::convolution", "aten::convolution_backward", "aten::_embedding_bag",
+    "aten::_embedding_bag_forward_only", "aten::_fft_c2r", "aten::_fft_r2c", "aten::_fft_c2c",
+    "aten::_linalg_svd", "aten::linalg_eig", "aten::_batch_norm_with_update",
+    "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_no_training",
+    "aten::native_batch_norm", "aten::native_batch_norm_backward", "aten::batch_norm_backward",
+    "aten::native_layer_norm_backward", "aten::mkldnn_rnn_layer",
+    "aten::mkldnn_rnn_layer_backward", "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward", "aten::channel_shuffle",
+    "aten::pixel_shuffle", "aten::max_unpool2d", "aten::replication_pad2d",
+    "aten::replication_pad2d_backward", "aten::native_group_norm",
+    "aten::native_group_norm_backward", "aten::_transformer_encoder_layer_fwd",
+    "aten::_native_multi_head_attention", "aten::_cudnn_rnn", "aten::_cudnn_rnn_backward",
+    "aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_cudnn_attention", "aten::log_sigmoid_forward",
+})  # fmt: skip
+
+#: As above, but only where an input is not contiguous: TensorIterator's permuted outputs.
+PROBED_PERMUTED: Final = frozenset({
+    "aten::_log_softmax_backward_data", "aten::_softmax_backward_data", "aten::copysign.Tensor",
+    "aten::div.Tensor_mode", "aten::floor_divide", "aten::huber_loss_backward",
+    "aten::mse_loss_backward", "aten::normal.Tensor_Tensor", "aten::pow.Scalar",
+    "aten::smooth_l1_loss_backward",
+})  # fmt: skip
+
+#: Refusals, each with what to do instead.
+REFUSALS: Final = {
+    "aten::_efficientzerotensor": "it is lowered to zeros",
+    "aten::record_stream": "streams share one order on the shared device; leave the call out",
+}
+
+#: Host tensors that these ops take natively on CUDA too; they travel with the program's inputs.
+HOST_ARGUMENTS: Final = frozenset({
+    "aten::index.Tensor", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_",
+    "aten::_unsafe_index.Tensor", "aten::_unsafe_index_put",
+})  # fmt: skip
+
+#: Ops that may return an alias of their input without saying so; here they always do.
+_SILENT_VIEWS: Final = frozenset({"aten::_unsafe_view", "aten::_reshape_alias", "aten::lift",
+                                  "aten::lift_fresh"})  # fmt: skip
+
+
+class OpInfo:
+    """One aten overload: its kind, what it lifts, what it writes and returns."""
+
+    __slots__ = (
+        "arguments", "call", "factory", "func", "in_place", "inplace_view", "keyword_lift",
+        "kind", "lift", "name", "positions", "probed", "probed_permuted", "returns",
+        "takes_tensor", "writes",
+    )  # fmt: skip
+
+    def __init__(self, func: Any) -> None:
+        schema = func._schema
+        self.func = func
+        self.call = func._op
+        self.name = schema.name + ("." + schema.overload_name if schema.overload_name else "")
+        self.arguments = schema.arguments
+        self.positions = {argument.name: i for i, argument in enumerate(schema.arguments)}
+        #: positions of the arguments that the op writes
+        self.writes = tuple(
+            i for i, argument in enumerate(schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        )  # fmt: skip
+        #: for each return: position of the argument it aliases, or -1 for a new tensor
+        self.returns = tuple(self._aliased(ret) for ret in schema.returns)
+        self.takes_tensor = any(
+            "Tensor" in str(argument.type) and not _is_out(argument)
+            for argument in schema.arguments
+        )
+        self.factory = not self.takes_tensor
+        lifted = () if self.factory else schema.arguments
+        self.lift = tuple(_liftable(argument) for argument in lifted)
+        self.keyword_lift = {a.name: flag for a, flag in zip(lifted, self.lift, strict=True)}
+        tags = func.tags
+        self.inplace_view = torch.Tag.inplace_view in tags
+        #: the common in-place form: writes self alone and returns it
+        self.in_place = self.writes == (0,) and self.returns == (0,) and not self.inplace_view
+        self.probed = self.name in PROBED
+        self.probed_permuted = self.name in PROBED_PERMUTED
+        self.kind = self._kind(tags)
+
+    def _aliased(self, ret: Any) -> int:
+        if ret.alias_info is None:
+            return -1
+        names = ret.alias_info.before_set | ret.alias_info.after_set
+        for i, argument in enumerate(self.arguments):
+            info = argument.alias_info
+            if info is not None and names & (info.before_set | info.after_set):
+                return i
+        return -1
+
+    def _kind(self, tags: Any) -> int:
+        base = self.name.partition(".")[0]
+        if base in REFUSALS:
+            return REFUSED
+        if base in _COPIES:
+            return COPY
+        if base in _SILENT_VIEWS:
+            return VIEW
+        if self.inplace_view:
+            return VIEW
+        if self.name in _DATA_DEPENDENT or base in _DATA_DEPENDENT:
+            return WAIT
+        if torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags:
+            return WAIT
+        if self.func.is_view:
+            return VIEW
+        if self.func._schema.returns and not any(
+            "Tensor" in str(ret.type) for ret in self.func._schema.returns
+        ):
+            return FACT
+        return STREAM
+
+
+def _is_out(argument: Any) -> bool:
+    """An argument that is only written: `out=` and its like."""
+    info = argument.alias_info
+    return bool(argument.kwarg_only and info is not None and info.is_write)
+
+
+def _liftable(argument: Any) -> int:
+    """0: no; 1: a number, float, or a number where a tensor may stand; 2: a list of numbers."""
+    text = str(argument.type).removeprefix("Optional[").removesuffix("]")
+    if text in ("number", "float", "Tensor"):
+        return 1
+    return 2 if str(argument.type) == "List[number]" else 0
+
+
+infos: dict[Any, OpInfo] = {}
+
+
+def info_of(func: Any) -> OpInfo:
+    """The `OpInfo` of an overload, made at first use."""
+    found = infos.get(id(func))
+    if found is None:
+        found = infos[id(func)] = OpInfo(func)
+    return found

@@ -1,0 +1,149 @@
+"""`cuda` means the shared device: patches of the callables that take a device.
+
+Patches rather than a function mode: a mode is per thread, is popped inside backward's callbacks,
+loses to `set_default_device`, and costs a microsecond on every call down to `.shape`. A patched
+callable costs a sixth of that, and only where a device is taken.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from jgpu.device import tensor as tensors
+
+__all__ = ["install", "translate"]
+
+_Device = torch.device
+
+
+def translate(where: Any) -> Any:
+    """The backend's device for anything that means `cuda`; everything else as it is."""
+    if type(where) is str:
+        if where.startswith("cuda"):
+            _check_index(torch.device(where).index)
+            return tensors.device()
+        return where
+    if type(where) is _Device:
+        if where.type == "cuda":
+            _check_index(where.index)
+            return tensors.device()
+        return where
+    if type(where) is int:
+        _check_index(where)
+        return tensors.device()
+    return where
+
+
+def _check_index(index: int | None) -> None:
+    if index:
+        raise RuntimeError(
+            "CUDA error: invalid device ordinal (this notebook has one device, cuda:0)"
+        )
+
+
+def _taking_device(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        where = kwargs.get("device")
+        if where is not None:
+            kwargs["device"] = translate(where)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _taking_positional(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs and kwargs.get("device") is not None:
+            kwargs["device"] = translate(kwargs["device"])
+        elif len(args) > 1 and type(args[1]) in (str, _Device, int):
+            args = (args[0], translate(args[1]), *args[2:])
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, **kw: Any) -> Any:
+    """`Tensor.cuda()`"""
+    where = tensors.device() if device is None else translate(device)
+    return torch.Tensor.to(self, where, non_blocking=non_blocking, **kw)
+
+
+def install() -> None:
+    """Patch torch once; `activate` calls it."""
+    _install_constructors()
+    _install_tensor_methods()
+    _install_default_device()
+
+
+def _install_constructors() -> None:
+    import torch.utils._device as devices
+
+    originals = devices._device_constructors()
+    patched: dict[Any, Any] = {}
+    for function in originals:
+        name = function.__name__
+        owner: Any = torch
+        if name.startswith("fft_"):
+            owner, name = torch.fft, name.removeprefix("fft_")
+        elif name == "nested_tensor":
+            owner = torch.nested
+        if getattr(owner, name, None) is function:
+            patched[function] = _taking_device(function)
+            setattr(owner, name, patched[function])
+    # Like-factories take a device, too, but never a default one.
+    for name in (
+        "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like",
+        "randint_like", "normal", "frombuffer", "from_file",
+    ):  # fmt: skip
+        setattr(torch, name, _taking_device(getattr(torch, name)))
+    # Tell DeviceContext of the new objects; the originals stay (TorchScript looks them up).
+    everything = originals | set(patched.values())
+    devices._device_constructors = lambda: everything
+
+
+def _install_tensor_methods() -> None:
+    tensor: Any = torch.Tensor
+    base: Any = torch._C.TensorBase
+    tensor.to = _taking_positional(base.to)
+    tensor.cuda = _cuda
+    for name in (
+        "new_tensor",
+        "new_empty",
+        "new_empty_strided",
+        "new_full",
+        "new_zeros",
+        "new_ones",
+    ):
+        setattr(tensor, name, _taking_device(getattr(tensor, name)))
+    tensor.pin_memory = lambda self, device=None: self
+    tensor.is_pinned = lambda self, device=None: not isinstance(self, tensors.DeviceTensor)
+    parse = torch._C._nn._parse_to
+
+    def parse_to(*args: Any, **kwargs: Any) -> Any:
+        device, dtype, non_blocking, memory_format = parse(*args, **kwargs)
+        return translate(device), dtype, non_blocking, memory_format
+
+    torch._C._nn._parse_to = parse_to
+
+
+def _install_default_device() -> None:
+    import torch.utils._device as devices
+
+    context: Any = devices.DeviceContext
+    original = context.__init__
+
+    def init(self: Any, device: Any) -> None:
+        original(self, translate(device))
+
+    context.__init__ = init
+    get_default = torch.get_default_device
+
+    def get_default_device() -> torch.device:
+        found = get_default()
+        return tensors.CUDA if found.type == tensors.BACKEND else found
+
+    torch.get_default_device = functools.wraps(get_default)(get_default_device)

@@ -1,0 +1,49 @@
+"""Our kernels in torch's dispatcher: the tensor's dispatch, the fallback, the ops that must be named.
+
+Factories have no device tensor among their arguments and reach the PrivateUse1 fallback. A few ops
+arrive there with one all the same, because torch calls them with the Python key excluded (inside
+`torch.tensor`): those are registered by name, or torch looks for a registration that is not there.
+"""
+
+from typing import Any
+
+import torch
+
+from jgpu.device.dispatch import dispatch
+from jgpu.device.tensor import DeviceTensor
+
+__all__ = ["install"]
+
+_libraries: list[Any] = []
+
+#: Reached with the Python key excluded (see the module).
+_BY_NAME = ("_copy_from", "_local_scalar_dense", "_copy_from_and_resize")
+
+
+def _torch_dispatch(
+    cls: type, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+) -> Any:
+    return dispatch(func, args, kwargs)
+
+
+def install() -> None:
+    """Register everything once."""
+    DeviceTensor.__torch_dispatch__ = classmethod(_torch_dispatch)  # type: ignore[assignment]
+    fallback = torch.library.Library("_", "IMPL")
+    fallback.fallback(_fallback, "PrivateUse1")
+    fallback.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+    named = torch.library.Library("aten", "IMPL")
+    for name in _BY_NAME:
+        named.impl(name, _named(getattr(torch.ops.aten, name).default), "PrivateUse1")
+    _libraries.extend((fallback, named))
+
+
+def _fallback(op: Any, *args: Any, **kwargs: Any) -> Any:
+    return dispatch(op, args, kwargs)
+
+
+def _named(op: Any) -> Any:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        return dispatch(op, args, kwargs)
+
+    return kernel

@@ -1,0 +1,659 @@
+"""One process's session on the shared device: what was recorded goes out, what happened comes in.
+
+Connects at first use. Programs are cut from the log at waits, at boundaries and every few ops, so
+that the device works while Python still records. All waits go through `_await`, which an interrupt
+leaves at once.
+
+The rule that must not be broken: ids are given and messages queued in one order under one lock,
+and never torn by an interrupt (`link.quiet`).
+"""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jgpu import errors
+from jgpu.device import flags
+from jgpu.device.errors import from_failure
+from jgpu.device.geometry import Geometry, from_wire
+from jgpu.device.infer import Plan, TensorRef
+from jgpu.device.link import Link, quiet
+from jgpu.device.recorder import Cut, Recorder
+from jgpu.device.tensor import Buffer
+from jgpu.wire import limits
+from jgpu.wire import messages as m
+from jgpu.wire import program as wire
+
+__all__ = ["Session"]
+
+#: Ops in the pieces that a log is cut into, counted from each boundary; the last one repeats.
+PIECES = (12, 24, 48, 96, 128)
+#: Works whose notebook lines are kept to explain a failure.
+_KEPT_WORKS = 1024
+
+
+class Session:
+    """The process's connection, log, buffers' ids and pending answers."""
+
+    def __init__(self, connect: Callable[[], Link]) -> None:
+        self._connect = connect
+        self._link: Link | None = None
+        self._lock = threading.RLock()
+        self._recorder = Recorder()
+        #: ids of buffers that Python has forgotten, appended by finalizers alone
+        self.graveyard: list[int] = []
+        #: number of the connection; buffers of another are lost
+        self.generation = 1
+        #: errors by id of the buffers they poisoned
+        self.poisoned: dict[int, BaseException] = {}
+        self._log: list[Any] = []
+        self._piece = 0
+        self._limit = PIECES[0]
+        self._next_buffer = 1
+        self._next_request = 1
+        self._work = 0
+        self._replies: dict[int, Any] = {}
+        self._wanted: set[int] = set()
+        self._reports: dict[int, m.Learnt | None] = {}
+        self._failures: list[errors.JgpuError] = []
+        self._works: deque[tuple[int, Cut]] = deque(maxlen=_KEPT_WORKS)
+        self._tags: list[int] = []
+        self._lost: errors.DeviceLost | None = None
+        self._forked = False
+        self.ready: m.Ready | None = None
+        #: called with the text when everything on the device is gone
+        self.on_lost: Callable[[str], str] = lambda text: text
+        #: frame whose line is noted with each op, how to find it, and whether to look
+        self.frame: Any = None
+        self.find_frame: Callable[[], Any] = lambda: None
+        self.look_for_frame = True
+        #: set by `activate`
+        self.generators: Any = None
+        self._seeds: dict[int, int] = {}
+        #: round trips so far, for tests and benchmarks
+        self.round_trips = 0
+
+    # -- recording ---------------------------------------------------------------------------
+
+    def append(
+        self,
+        plan: Plan,
+        buffers: list[Buffer],
+        offsets: list[int],
+        outs: tuple[Buffer, ...],
+        params: list[Any],
+    ) -> None:
+        """One op; the log is cut when the piece is full."""
+        log = self._log
+        frame = self.frame
+        if frame is None and self.look_for_frame:
+            self.look_for_frame = False
+            frame = self.frame = self.find_frame()
+        log.append((plan, buffers, offsets, outs, params, frame.f_lineno if frame else 0))
+        if len(log) >= self._limit:
+            self.cut()
+
+    def cut(self, *, ends_iteration: bool = False, report: bool = False) -> int:
+        """Send what was recorded as one run; returns its work number, 0 if there was nothing."""
+        with self._lock:
+            if not self._log:
+                if ends_iteration:
+                    self._piece, self._limit = 0, PIECES[0]
+                return 0
+            link = self._open()
+            with quiet():
+                work = self._queue_run(link, ends_iteration, report)
+            self._pump(link)
+            return work
+
+    def _queue_run(self, link: Link, ends_iteration: bool, report: bool) -> int:
+        entries = self._log[:]
+        self._recorder.set_flags(flags.current())
+        cut = self._recorder.cut(entries)
+        del self._log[: len(entries)]
+        self._piece = 0 if ends_iteration else min(self._piece + 1, len(PIECES) - 1)
+        self._limit = PIECES[self._piece]
+        compiled = cut.compiled
+        if compiled.defined != self.generation:
+            link.queue(m.Define(compiled.data))
+            compiled.defined = self.generation
+        first = self._next_buffer
+        self._next_buffer += compiled.fresh
+        for i, buffer in enumerate(cut.outputs):
+            buffer.id = first + i
+        cut.outputs = []
+        buffer = None  # the loop's last one must not outlive the log
+        entries.clear()
+        self._work += 1
+        self._works.append((self._work, cut))
+        self._queue_tags(link)
+        live, dead, free = self._bury(first, compiled.fresh, cut.inputs)
+        params = cut.params
+        if any(type(number) is complex for number in params):
+            params = [(p.real, p.imag) if type(p) is complex else p for p in params]
+        link.queue(
+            m.Run(
+                self._work, compiled.hash, tuple(cut.inputs), first, live, dead, tuple(params),
+                free, ends_iteration, report,
+            )
+        )  # fmt: skip
+        return self._work
+
+    def _bury(
+        self, first: int, count: int, inputs: list[int]
+    ) -> tuple[bytes, bytes, tuple[int, ...]]:
+        """What Python has forgotten: outputs not needed, inputs to drop, buffers to free first."""
+        grave = self.graveyard
+        buried = grave[:]
+        del grave[: len(buried)]
+        live = (1 << count) - 1
+        dead = 0
+        free = []
+        if buried:
+            places = {id_: i for i, id_ in enumerate(inputs)}
+            for id_ in buried:
+                if first <= id_ < first + count:
+                    live &= ~(1 << (id_ - first))
+                elif id_ in places:
+                    dead |= 1 << places[id_]
+                else:
+                    free.append(id_)
+            if self.poisoned:
+                for id_ in buried:
+                    self.poisoned.pop(id_, None)
+        size = (count + 7) // 8
+        return (
+            live.to_bytes(size, "little"),
+            dead.to_bytes((len(inputs) + 7) // 8, "little") if dead else b"",
+            tuple(free),
+        )
+
+    def _queue_tags(self, link: Link) -> None:
+        if self._tags:
+            tags, self._tags = self._tags, []
+            link.queue(m.Tag(tuple(tags), m.RESIDENT))
+
+    def tag_resident(self, buffers: Sequence[Buffer]) -> None:
+        """These buffers are the model: parameters, module buffers, optimizer state."""
+        fresh = [buffer for buffer in buffers if not buffer.resident]
+        if not fresh:
+            return
+        if any(not buffer.id for buffer in fresh):
+            self.cut()
+        for buffer in fresh:
+            buffer.resident = True
+            if buffer.generation == self.generation and buffer.id:
+                self._tags.append(buffer.id)
+
+    def boundary(self) -> None:
+        """An iteration ends here (an optimizer's step)."""
+        self.cut(ends_iteration=True)
+
+    def replace(self, old: Buffer, new: Buffer) -> None:
+        """`old`'s tensors show `new` from here on; kept for storages that were grown."""
+        new.resident = old.resident
+
+    # -- transfers ---------------------------------------------------------------------------
+
+    def unmake(self, buffer: Buffer) -> bool:
+        """Take back the last recorded op if it is the factory that made `buffer` empty."""
+        with self._lock:
+            if not self._log or self._log[-1][3] != (buffer,):
+                return False
+            if not self._log[-1][0].info.name.startswith("aten::empty"):
+                return False
+            self._log.pop()
+            return True
+
+    def upload(self, data: Any, nbytes: int, into: Buffer | None = None) -> Buffer:
+        """A new buffer holding a copy of `data` (flat bytes); copied when this returns."""
+        with self._lock:
+            self.cut()
+            self._piece, self._limit = 0, PIECES[0]
+            link = self._open()
+            made = into or Buffer(nbytes, self.graveyard, self.generation)
+            made.generation = self.generation
+            made_id = self._next_buffer
+            self._next_buffer += 1
+            if nbytes <= limits.INLINE_BYTES:
+                with quiet():
+                    self._work += 1
+                    inline = bytes(data)
+                    link.queue(m.Upload(self._work, made_id, nbytes, 0, inline))
+                    made.id = made_id
+                self._pump(link)
+            else:
+                self._upload_pieces(link, made_id, data, nbytes)
+                made.id = made_id
+            return made
+
+    def _upload_pieces(self, link: Link, buffer: int, data: Any, nbytes: int) -> None:
+        ring = link.arena.ring
+        largest = ring.size // 4
+        offset = 0
+        while offset < nbytes:
+            count = min(largest, nbytes - offset)
+            place = ring.reserve(count)
+            if place is None:
+                self._pump(link, 1.0)
+                link = self._still(link)
+                continue
+            at, _ = place
+            link.arena.upload(at, count)[:] = data[offset : offset + count]
+            with quiet():
+                self._work += 1
+                link.queue(m.Upload(self._work, buffer, nbytes, offset, None, at, count))
+            self._pump(link)
+            offset += count
+
+    def download(self, buffer: Buffer, start: int, target: Any) -> None:
+        """Fill `target` (a flat writable memoryview of bytes) from a buffer; waits."""
+        with self._lock:
+            self.cut(ends_iteration=True)
+            count = len(target)
+            if count <= limits.INLINE_BYTES:
+                reply = self._request(
+                    lambda request: m.Download(self._work, request, buffer.id, start, count)
+                )
+                target[:] = reply.data
+                return
+            self._download_pieces(buffer, start, target)
+
+    def _download_pieces(self, buffer: Buffer, start: int, target: Any) -> None:
+        link = self._open()
+        largest = link.arena.size - link.arena.half
+        for offset in range(0, len(target), largest):
+            count = min(largest, len(target) - offset)
+            self._request(
+                lambda request, at=offset, n=count: m.Download(  # type: ignore[misc]
+                    self._work, request, buffer.id, start + at, n, 0
+                )
+            )
+            target[offset : offset + count] = link.arena.download(0, count)
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def run_alone(
+        self, plan: Plan, buffers: list[Buffer], offsets: list[int], params: list[Any]
+    ) -> list[tuple[Buffer, Geometry | None]]:
+        """Run one op whose output sizes only the data tells; waits for them."""
+        with self._lock:
+            self.cut()
+            count = len(plan.info.func._schema.returns)
+            outs = tuple(Buffer(0, self.graveyard, self.generation) for _ in range(count))
+            limit, self._limit = self._limit, 1 << 30
+            self.append(plan, buffers, offsets, outs, params)
+            self._limit = limit
+            work = self.cut(ends_iteration=True, report=True)
+            self._reports[work] = None
+            try:
+                self._await(lambda: self._reports.get(work) is not None)
+                learnt = self._reports[work]
+            finally:
+                self._reports.pop(work, None)
+            assert learnt is not None
+            made: list[tuple[Buffer, Geometry | None]] = [(buffer, None) for buffer in outs]
+            for tensor in learnt.tensors:
+                if tensor.geometry is not None:
+                    buffer = outs[tensor.index]
+                    geometry = from_wire(tensor.geometry)
+                    buffer.nbytes = max(geometry.nbytes, tensor.nbytes)
+                    made[tensor.index] = (buffer, geometry)
+            return made
+
+    def probe(self, plan: Plan, params: Sequence[Any]) -> list[Geometry | None]:
+        """What the device's own kernel returns for these geometries; one round trip a new key."""
+        op = _probe_op(plan)
+        geometries = tuple(geometry.wire for geometry in plan.geometries)
+        numbers = tuple((p.real, p.imag) if type(p) is complex else p for p in params)
+        reply = self._request(
+            lambda request: m.Probe(request, op, geometries, numbers, flags.current())
+        )
+        if reply.error is not None:
+            raise _probe_error(*reply.error)
+        return [None if out is None else from_wire(out) for out in reply.outputs]
+
+    def synchronize(self) -> None:
+        """Wait until all work sent so far is done."""
+        with self._lock:
+            self.cut(ends_iteration=True)
+            if self._link is not None:
+                self._request(lambda request: m.Sync(self._work, request))
+
+    def memory(self) -> m.MemoryIs:
+        """Bytes free, total, used and peak, as the broker counts them now."""
+        with self._lock:
+            self.cut()
+            self.release()
+            reply: m.MemoryIs = self._request(m.Memory)
+            return reply
+
+    def release(self) -> None:
+        """Tell the broker at once what Python has forgotten."""
+        with self._lock:
+            link = self._link
+            if link is None or not self.graveyard:
+                return
+            with quiet():
+                buried = self.graveyard[:]
+                del self.graveyard[: len(buried)]
+                for at in range(0, len(buried), limits.MAX_SLOTS):
+                    link.queue(m.Free(tuple(buried[at : at + limits.MAX_SLOTS])))
+            self._pump(link)
+
+    def send_ordered(self, make: Callable[[int], Any]) -> None:
+        """Queue a message that takes its place in the order of works (seeds, random states)."""
+        with self._lock:
+            self.cut()
+            link = self._open()
+            with quiet():
+                self._work += 1
+                link.queue(make(self._work))
+            self._pump(link)
+
+    def request_ordered(self, make: Callable[[int, int], Any]) -> Any:
+        """As `send_ordered`, and wait for the reply."""
+        with self._lock:
+            self.cut()
+            return self._request(lambda request: make(self._work, request))
+
+    def notify(self, message: Any) -> None:
+        """Tell the broker something if there is a connection; never opens one."""
+        with self._lock:
+            if self._link is None or self._forked:
+                return
+            with quiet():
+                self._queue_tags(self._link)
+                self._link.queue(message)
+            self._pump(self._link)
+
+    def seed_later(self, index: int, value: int) -> None:
+        """Seed a generator as soon as there is a connection."""
+        self._seeds[index] = value
+
+    def finish_cell(self, result: Any) -> None:
+        """A notebook cell ended: what was recorded goes out, what was forgotten is freed."""
+        if self._link is None or self._forked:
+            return
+        try:
+            self.cut(ends_iteration=True)
+            self.release()
+            self.notify(m.CellEnded())
+        except errors.JgpuError:
+            pass  # what was lost is told at the next use
+
+    @property
+    def connected(self) -> bool:
+        """Whether a connection is open."""
+        return self._link is not None
+
+    def device_facts(self) -> m.DeviceFacts:
+        """What the executor said of the device; connects if need be."""
+        with self._lock:
+            self._open()
+            assert self.ready is not None
+            return self.ready.device
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes written to the socket of the present connection."""
+        return self._link.sent if self._link else 0
+
+    # -- waiting and arriving ----------------------------------------------------------------
+
+    def _request(self, make: Callable[[int], Any]) -> Any:
+        """Send a request and wait for its reply; failures reported before it are raised."""
+        with self._lock:
+            link = self._open()
+            with quiet():
+                request = self._next_request
+                self._next_request += 1
+                message = make(request)
+                if hasattr(message, "work"):
+                    self._work += 1
+                    message = type(message)(self._work, *_fields_after_work(message))
+                self._wanted.add(request)
+                link.queue(message)
+            try:
+                self._pump(link)
+                self._await(lambda: request in self._replies)
+                reply = self._replies.pop(request)
+            finally:
+                self._wanted.discard(request)
+                self._replies.pop(request, None)
+            if isinstance(reply, BaseException):
+                raise reply
+            return reply
+
+    def _await(self, done: Callable[[], bool]) -> None:
+        self.round_trips += 1
+        link = self._open()
+        try:
+            while not done():
+                self._pump(link, 3600.0)
+                link = self._still(link)
+                if self._failures:
+                    raise self._failures.pop(0)
+            if self._failures:
+                raise self._failures.pop(0)
+        except KeyboardInterrupt:
+            self._cancel()
+            raise
+
+    def _cancel(self) -> None:
+        if self._link is not None:
+            with quiet():
+                request = self._next_request
+                self._next_request += 1
+                self._link.queue(m.Cancel(request))
+            self._pump(self._link)
+
+    def _still(self, link: Link) -> Link:
+        if self._link is not link:
+            raise self._lost or errors.DeviceLost("The device was lost.")
+        return link
+
+    def _pump(self, link: Link, timeout_s: float = 0.0) -> None:
+        """Send what is queued and take in what is there, waiting up to `timeout_s` for it."""
+        try:
+            arrived = link.flush()
+            arrived += link.receive(0.0 if arrived else timeout_s)
+        except errors.DeviceLost as error:
+            raise self.lost(error) from None
+        except errors.FrameError as error:
+            raise self.lost(errors.DeviceLost(f"The broker sent nonsense: {error}")) from None
+        self._handle(arrived)
+
+    def _handle(self, arrived: Sequence[Any]) -> None:
+        for message in arrived:
+            _HANDLERS[type(message)](self, message)
+
+    def _on_ack(self, message: m.Ack) -> None:
+        if self._link is not None:
+            self._link.arena.ring.release(message.arena)
+
+    def _on_learnt(self, message: m.Learnt) -> None:
+        if message.work in self._reports:
+            self._reports[message.work] = message
+            return
+        compiled = self._recorder.by_hash.get(message.program)
+        if compiled is None:
+            return
+        for tensor in message.tensors:
+            plan = compiled.plans[tensor.op]
+            if plan.outs is None or tensor.geometry is None:
+                continue
+            outs = list(plan.outs)
+            fresh = [i for i, out in enumerate(outs) if isinstance(out, Geometry)]
+            if tensor.index in fresh:
+                outs[tensor.index] = from_wire(tensor.geometry)
+                plan.settle(outs)
+
+    def _on_failed(self, message: m.Failed) -> None:
+        error = from_failure(message, self._place(message))
+        for buffer in message.buffers:
+            self.poisoned[buffer] = error
+        if message.request is not None and message.request in self._wanted:
+            self._replies[message.request] = self._failures.pop(0) if self._failures else error
+        elif message.work in self._reports:
+            raise error
+        else:
+            self._failures.append(error)
+
+    def _place(self, message: m.Failed) -> tuple[str, int] | None:
+        frame = self.frame
+        for work, cut in self._works:
+            if work == message.work and message.op < len(cut.lines) and cut.lines[message.op]:
+                name = frame.f_code.co_filename if frame is not None else "<cell>"
+                return name, cut.lines[message.op]
+        return None
+
+    def _on_reply(self, message: Any) -> None:
+        if message.request in self._wanted:
+            self._replies[message.request] = message
+
+    def _on_definition_unknown(self, message: m.DefinitionUnknown) -> None:
+        compiled = self._recorder.by_hash.get(message.program)
+        if compiled is None or self._link is None:
+            self._drop(errors.DeviceLost("The broker forgot a program that is needed again."))
+            return
+        self._link.queue(m.Define(compiled.data))
+
+    def _on_ready(self, message: m.Ready) -> None:
+        self.ready = message
+
+    def _on_waiting(self, message: m.Waiting) -> None:
+        """For the status display; the wait itself goes on."""
+
+    def _on_resync(self, message: m.Resync) -> None:
+        link = self._link
+        if link is None:
+            return
+        link.resync(message.epoch)
+        if message.lost:
+            text = message.text or "The device was restarted."
+            link.begin_anew()
+            self._forget(errors.DeviceLost(self.on_lost(text)))
+        with quiet():
+            link.queue(m.Resynced(message.epoch))
+        link.flush()
+
+    def _on_refused(self, message: m.Refused) -> None:
+        error = errors.DeviceLost(f"The broker ended this session: {message.text}")
+        self._drop(error)
+        raise error
+
+    # -- connection --------------------------------------------------------------------------
+
+    def _open(self) -> Link:
+        if self._forked:
+            raise RuntimeError(
+                "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, "
+                "you must use the 'spawn' start method"
+            )
+        if self._link is None:
+            link = self._connect()
+            self._link = link
+            self._lost = None
+            self.ready = None
+            while self.ready is None:
+                self._pump(link, 3600.0)
+                link = self._still(link)
+            with quiet():
+                for index, value in self._seeds.items():
+                    self._work += 1
+                    link.queue(m.Seed(self._work, value, index))
+                self._seeds.clear()
+        return self._link
+
+    def lost(self, error: errors.DeviceLost) -> errors.DeviceLost:
+        """The connection ended: everything on the device is gone. Returns the error to raise."""
+        with self._lock:
+            if self._link is not None:
+                self._drop(errors.DeviceLost(self.on_lost(str(error))))
+            return self._lost or error
+
+    def _drop(self, error: errors.DeviceLost) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        self._forget(error)
+
+    def _forget(self, error: errors.DeviceLost) -> None:
+        self._lost = error
+        self.generation += 1
+        self._log.clear()
+        self.graveyard.clear()
+        self.poisoned.clear()
+        self._replies.clear()
+        self._failures.clear()
+        self._works.clear()
+        self._tags.clear()
+        self._next_buffer = 1
+        self._work = 0
+        self._piece, self._limit = 0, PIECES[0]
+
+    def forked(self) -> None:
+        """In a forked child: the connection is the parent's; touching the device is an error."""
+        self._forked = True
+        self._lock = threading.RLock()
+        if self._link is not None:
+            os.close(os.dup(self._link.fileno()))
+            self._link.close()
+            self._link = None
+
+    def close(self) -> None:
+        """End the session in good order."""
+        with self._lock:
+            if self._link is not None and not self._forked:
+                try:
+                    self._link.queue(m.Quit())
+                    self._link.flush()
+                except errors.DeviceLost:
+                    pass
+                self._link.close()
+                self._link = None
+
+
+def _fields_after_work(message: Any) -> list[Any]:
+    return [getattr(message, name) for name in type(message).__struct_fields__[1:]]
+
+
+def _probe_op(plan: Plan) -> wire.Op:
+    def fill(value: Any) -> Any:
+        if type(value) is TensorRef:
+            return wire.Slot(value.index, value.index)
+        return tuple(fill(item) for item in value) if type(value) is tuple else value
+
+    args = tuple(fill(value) for value in plan.args)
+    kwargs = {name: fill(value) for name, value in plan.kwargs.items()}
+    return wire.Op(plan.info.name, args, kwargs, ())
+
+
+def _probe_error(kind: str, text: str) -> BaseException:
+    import builtins
+
+    found = getattr(builtins, kind, RuntimeError)
+    if not (isinstance(found, type) and issubclass(found, Exception)):
+        found = RuntimeError
+    made: BaseException = found(text)
+    return made
+
+
+_HANDLERS: dict[type, Callable[[Session, Any], None]] = {
+    m.Ack: Session._on_ack,
+    m.Learnt: Session._on_learnt,
+    m.Failed: Session._on_failed,
+    m.Downloaded: Session._on_reply,
+    m.Synced: Session._on_reply,
+    m.Probed: Session._on_reply,
+    m.RngIs: Session._on_reply,
+    m.MemoryIs: Session._on_reply,
+    m.DefinitionUnknown: Session._on_definition_unknown,
+    m.Ready: Session._on_ready,
+    m.Waiting: Session._on_waiting,
+    m.Resync: Session._on_resync,
+    m.Refused: Session._on_refused,
+}

@@ -1,0 +1,118 @@
+"""The tensor that a notebook holds when it says `cuda`: a geometry over a buffer of the broker.
+
+`DeviceTensor` has no memory of its own. `Buffer` is one storage on the device; when Python forgets
+it, its id is appended to a list and freed with the next message (finalizers only append).
+
+The rule that must not be broken: `_b` (buffer), `_g` (geometry) and `_o` (offset) always agree
+with the wrapper's own sizes and strides; whatever changes one goes through `rebind`.
+"""
+
+from typing import Any, Final
+
+import torch
+
+from jgpu.device.geometry import Geometry
+from jgpu.wire import program as wire
+
+__all__ = ["BACKEND", "CUDA", "Buffer", "DeviceTensor", "device", "rebind", "wrap"]
+
+#: the name under which PyTorch knows the backend; users read "cuda"
+BACKEND: Final = "jgpu"
+#: what users read and compare with
+CUDA: Final = torch.device("cuda", 0)
+
+_make = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+_strided = torch.strided
+
+
+class _Backend:
+    """Holds what exists only after the backend was registered."""
+
+    device: torch.device
+    #: where the next fake address range begins
+    next_address = 0x7F00_0000_0000
+
+
+def device() -> torch.device:
+    """The backend's own torch.device; the dispatcher's truth behind "cuda:0"."""
+    return _Backend.device
+
+
+class Buffer:
+    """One storage on the device, owned by one session.
+
+    `id` is 0 until a program or upload that makes it was sent.
+    """
+
+    __slots__ = (
+        "__weakref__", "_address", "generation", "graveyard", "id", "nbytes", "resident"
+    )  # fmt: skip
+
+    def __init__(self, nbytes: int, graveyard: list[int], generation: int) -> None:
+        self.id = 0
+        self.nbytes = nbytes
+        #: where the finalizer leaves the id
+        self.graveyard = graveyard
+        #: the connection it lives on; a buffer of an older one is lost
+        self.generation = generation
+        self.resident = False
+        self._address = 0
+
+    def __del__(self) -> None:
+        if self.id:
+            self.graveyard.append(self.id)
+
+    @property
+    def address(self) -> int:
+        """A unique fake address, so that aliasing tests see what aliases; never dereferenced."""
+        if not self._address:
+            self._address = _Backend.next_address
+            _Backend.next_address += (self.nbytes + 511) // 512 * 512 + 512
+        return self._address
+
+
+class DeviceTensor(torch.Tensor):
+    """A tensor on the shared device. Its face (names, printing, pickling) is in `face`."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+    #: buffer, geometry, offset in elements
+    _b: Buffer
+    _g: Geometry
+    _o: int = 0
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Installed by `jgpu.device.dispatch`; here only so that the class is whole."""
+        raise NotImplementedError
+
+
+def wrap(buffer: Buffer, geometry: Geometry, offset: int = 0) -> DeviceTensor:
+    """A new tensor over `buffer`; `offset` in elements of its dtype."""
+    made = _make(
+        DeviceTensor, geometry.shape, geometry.stride, offset, None,
+        geometry.dtype, _strided, _Backend.device,
+    )  # fmt: skip
+    made._b = buffer
+    made._g = geometry
+    if offset:
+        made._o = offset
+    if geometry.bits:
+        if geometry.bits & wire.CONJ:
+            torch._C._set_conj(made, True)
+        if geometry.bits & wire.NEG:
+            torch._C._set_neg(made, True)
+    return made
+
+
+_set_data = torch._C.TensorBase.data.__set__  # type: ignore[attr-defined]
+
+
+def rebind(tensor: DeviceTensor, buffer: Buffer, geometry: Geometry, offset: int = 0) -> None:
+    """Make an existing tensor object show another buffer or geometry, as `t.data = ...` does."""
+    if geometry is not tensor._g or offset != tensor._o:
+        _set_data(tensor, wrap(buffer, geometry, offset))
+    tensor._b = buffer
+    tensor._g = geometry
+    tensor._o = offset

@@ -1,0 +1,158 @@
+"""Views: geometry over the same buffer, no message. Computed by torch's own view kernels on meta.
+
+Also the in-place forms (`t.transpose_()`, `resize_`, `set_`) that change what a tensor object
+shows; all of them end in `rebind`.
+"""
+
+from typing import Any
+
+import torch
+
+from jgpu.device.geometry import Geometry, contiguous_stride, extent, geometry_of, intern
+from jgpu.device.ops import OpInfo
+from jgpu.device.tensor import Buffer, DeviceTensor, rebind, wrap
+from jgpu.wire import program as wire
+
+__all__ = ["view"]
+
+
+def view(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Carry out a view op; returns new wrappers over the first argument's buffer."""
+    handler = _HANDLERS.get(info.name)
+    if handler is not None:
+        return handler(*args, **kwargs)
+    source = args[0]
+    if type(source) is not DeviceTensor:
+        return NotImplemented
+    if info.inplace_view:
+        return _in_place(info, source, args[1:], kwargs)
+    made = _on_meta(info, source._g.meta(), args[1:], kwargs)
+    if isinstance(made, list | tuple):
+        return [_over(source, item) for item in made]
+    return _over(source, made)
+
+
+def _on_meta(info: OpInfo, meta: torch.Tensor, rest: tuple[Any, ...], kwargs: Any) -> Any:
+    with torch._C._DisableTorchDispatch():
+        return info.call(meta, *rest, **kwargs)
+
+
+def _over(source: DeviceTensor, made: torch.Tensor) -> DeviceTensor:
+    """A wrapper showing what `made`, a view of the source's meta twin, shows."""
+    geometry = geometry_of(made)
+    offset = made.storage_offset()
+    if source._o:
+        # A view of another item size counts its offset in its own elements.
+        size, own = source._g.itemsize, geometry.itemsize
+        offset += source._o if size == own else source._o * size // own
+    return wrap(source._b, geometry, offset)
+
+
+def _detach(source: Any) -> Any:
+    if type(source) is not DeviceTensor:
+        return NotImplemented
+    return wrap(source._b, source._g, source._o)
+
+
+def _in_place(
+    info: OpInfo, source: DeviceTensor, rest: tuple[Any, ...], kwargs: dict[str, Any]
+) -> DeviceTensor:
+    meta = source._g.fresh_meta()
+    _on_meta(info, meta, rest, kwargs)
+    rebind(source, source._b, geometry_of(meta), source._o + meta.storage_offset())
+    return source
+
+
+def _as_strided(
+    source: DeviceTensor, size: Any, stride: Any, storage_offset: int | None = None
+) -> DeviceTensor:
+    """Strides over the whole buffer; bounds are the buffer's, as torch checks its storage's."""
+    geometry = intern(source._g.dtype, tuple(size), tuple(stride), source._g.bits)
+    offset = source._o if storage_offset is None else storage_offset
+    if min(stride, default=0) < 0:
+        raise RuntimeError("as_strided: Negative strides are not supported at the moment")
+    _check_bounds(source._b, geometry, offset)
+    return wrap(source._b, geometry, offset)
+
+
+def _as_strided_(
+    source: DeviceTensor, size: Any, stride: Any, storage_offset: int | None = None
+) -> DeviceTensor:
+    made = _as_strided(source, size, stride, storage_offset)
+    rebind(source, made._b, made._g, made._o)
+    return source
+
+
+def _check_bounds(buffer: Buffer, geometry: Geometry, offset: int) -> None:
+    needed = geometry.nbytes + (offset * geometry.itemsize if geometry.numel else 0)
+    if needed > buffer.nbytes:
+        raise RuntimeError(
+            f"setStorage: sizes {list(geometry.shape)}, strides {list(geometry.stride)}, storage "
+            f"offset {offset}, and itemsize {geometry.itemsize} requiring a storage size of "
+            f"{needed} are out of bounds for storage of size {buffer.nbytes}"
+        )
+
+
+def _resize_(source: DeviceTensor, size: Any, *, memory_format: Any = None) -> DeviceTensor:
+    from jgpu.device import copies
+
+    shape = tuple(size)
+    stride = contiguous_stride(shape)
+    if memory_format not in (None, torch.contiguous_format, torch.preserve_format):
+        stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()
+    geometry = intern(source._g.dtype, shape, stride, source._g.bits)
+    needed = (extent(shape, stride) + source._o) * geometry.itemsize
+    if needed <= source._b.nbytes:
+        rebind(source, source._b, geometry, source._o)
+        return source
+    copies.grow(source, needed)
+    rebind(source, source._b, geometry, source._o)
+    return source
+
+
+def _set_tensor(source: DeviceTensor, other: DeviceTensor) -> DeviceTensor:
+    rebind(source, other._b, other._g, other._o)
+    return source
+
+
+def _set_strided(
+    source: DeviceTensor, other: Any, offset: int = 0, size: Any = None, stride: Any = ()
+) -> DeviceTensor:
+    buffer: Buffer = other._b
+    if size is None:
+        size = (buffer.nbytes // source._g.itemsize,)
+    stride = tuple(stride) or contiguous_stride(tuple(size))
+    geometry = intern(source._g.dtype, tuple(size), stride, 0)
+    _check_bounds(buffer, geometry, offset)
+    rebind(source, buffer, geometry, offset)
+    return source
+
+
+def _conj(source: DeviceTensor) -> DeviceTensor:
+    return _with_bits(source, wire.CONJ) if source._g.dtype.is_complex else _detach(source)
+
+
+def _neg_view(source: DeviceTensor) -> DeviceTensor:
+    return _with_bits(source, wire.NEG)
+
+
+def _with_bits(source: DeviceTensor, flip: int) -> DeviceTensor:
+    old = source._g
+    geometry = intern(old.dtype, old.shape, old.stride, old.bits ^ flip)
+    return wrap(source._b, geometry, source._o)
+
+
+_HANDLERS: dict[str, Any] = {
+    "aten::detach": _detach,
+    "aten::alias": _detach,
+    "aten::lift": _detach,
+    "aten::lift_fresh": _detach,
+    "aten::as_strided": _as_strided,
+    "aten::as_strided_": _as_strided_,
+    "aten::resize_": _resize_,
+    "aten::set_.source_Tensor": _set_tensor,
+    "aten::set_.source_Storage_storage_offset": _set_strided,
+    "aten::set_.source_Tensor_storage_offset": _set_strided,
+    "aten::_conj": _conj,
+    "aten::_neg_view": _neg_view,
+}
