@@ -26,6 +26,7 @@ from jgpu.broker.executor.selftest import self_test
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.errors import JgpuError
 from jgpu.wire import messages
+from jgpu.wire.runtime import runtime_of
 
 __all__ = ["main"]
 
@@ -50,7 +51,7 @@ def main(arguments: list[str]) -> int:
         connection.send(messages.ExecutorFailed(str(error)[:4096] or type(error).__name__))
         return 1
     Orders(pump, connection)
-    connection.send(messages.ExecutorReady(device.facts, os.getpid()))
+    connection.send(messages.ExecutorReady(device.facts, os.getpid(), runtime_of(torch)))
     pump.run()
     sys.stdout.flush()
     sys.stderr.flush()
