@@ -143,15 +143,18 @@ def user_directory(environ: Mapping[str, str] = os.environ) -> Path:
     `~/.local/state/jgpu/HOST` (or below XDG_STATE_HOME), or `/var/tmp/jgpu-UID` where that is too
     long for a socket or cannot be written.
     """
+    fallback = Path("/var/tmp", f"jgpu-{os.getuid()}")
+    state = environ.get("XDG_STATE_HOME", "")
+    if not state.startswith("/"):
+        home = _home(environ)
+        if not home:
+            return fallback
+        state = f"{home}/.local/state"
     # A home may be on several hosts; a socket is of one.
     host = re.sub(r"[^A-Za-z0-9_-]", "", os.uname().nodename.partition(".")[0])[:24] or "host"
-    state = environ.get("XDG_STATE_HOME", "")
-    base = Path(state) if state.startswith("/") else Path(_home(environ), ".local", "state")
-    preferred = base / "jgpu" / host
+    preferred = Path(state, "jgpu", host)
     fits = len(os.fsencode(preferred / _SOCKET_NAME)) <= MAX_SOCKET_PATH
-    if fits and _writable(preferred):
-        return preferred
-    return Path("/var/tmp", f"jgpu-{os.getuid()}")
+    return preferred if fits and _writable(preferred) else fallback
 
 
 def make_directory(path: Path) -> Path:
@@ -177,15 +180,13 @@ def _home(environ: Mapping[str, str]) -> str:
         return home
     try:
         return pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:
-        return "/nonexistent"
+    except KeyError:  # a container's uid without an account
+        return ""
 
 
 def _writable(path: Path) -> bool:
     """Whether `path` is, or could be made, a directory to write in."""
-    while not path.exists():
-        if path == path.parent:
-            return False
+    while not os.path.exists(path):  # false also where one may not look
         path = path.parent
     return path.is_dir() and os.access(path, os.W_OK | os.X_OK)
 
@@ -234,12 +235,9 @@ def connect(address: Address, timeout_s: float = 5.0) -> socket.socket:
         stream.connect(os.fspath(address.path))
         credentials = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         check_owner(address, _CREDENTIALS.unpack(credentials)[1])
-    except OSError as error:
+    except OSError as error:  # BrokerRefused is one, too
         stream.close()
         _explain(address, error)
-    except JgpuError:
-        stream.close()
-        raise
     return stream
 
 
@@ -267,8 +265,8 @@ def _receive(stream: socket.socket, deadline: float) -> ControlReply | None:
 
 def _explain(address: Address, error: OSError) -> NoReturn:
     """Turn what `connect` met into a sentence for the user; never returns."""
-    if isinstance(error, BrokerUnreachable | BrokerRefused):
-        raise error  # also ConnectionErrors, and already sentences
+    if isinstance(error, BrokerRefused):
+        raise error
     if error.errno in (errno.EACCES, errno.EPERM):
         raise BrokerRefused(
             f"You ({_name(os.getuid())}) may not connect to the broker at {address}. Its "
@@ -290,6 +288,7 @@ def _explain(address: Address, error: OSError) -> NoReturn:
 
 
 def refusal(refused: Refused) -> JgpuError:
+    """The error of `jgpu.errors` that a refusal's reason names, `BrokerRefused` by default."""
     for name in jgpu.errors.__all__:
         kind = getattr(jgpu.errors, name)
         if kind.reason == refused.reason:

@@ -1,8 +1,11 @@
 """The order in which a broker is looked for, a user's directory, and one question."""
 
+import fcntl
 import os
 import pwd
 import socket
+import struct
+import termios
 import threading
 from pathlib import Path
 
@@ -72,8 +75,14 @@ def test_a_system_directory_that_may_not_be_entered_is_a_refusal(tmp_path):
         def lstat(self):
             raise PermissionError(13, "Permission denied")
 
+        def stat(self):
+            raise PermissionError(13, "Permission denied")
+
+    closed = Closed("/run/jgpu/broker.sock")
     with pytest.raises(BrokerRefused, match="may not enter its directory"):
-        find({}, system_socket=Closed("/run/jgpu/broker.sock"))
+        find({}, system_socket=closed)
+    with pytest.raises(BrokerRefused, match="may not connect to the broker"):
+        connect(Address(closed, "system"))
 
 
 @pytest.mark.parametrize("text", ["unix:/a/b", "unix:///a/b"])
@@ -118,6 +127,13 @@ def test_a_home_too_long_for_a_socket_is_left_for_one_that_fits(tmp_path):
     fallback = Path(f"/var/tmp/jgpu-{os.getuid()}")
     assert user_directory({"HOME": str(long)}) == fallback
     assert len(os.fsencode(user_socket({"HOME": str(long)}))) <= MAX_SOCKET_PATH
+
+
+def test_without_home_the_account_says_where_and_without_account_there_is_a_place(monkeypatch):
+    expected = Path(pwd.getpwuid(os.getuid()).pw_dir, ".local/state/jgpu")
+    assert user_directory({}).parent == expected
+    monkeypatch.setattr(os, "getuid", lambda: 987654)
+    assert user_directory({}) == Path("/var/tmp/jgpu-987654")
 
 
 def test_a_home_that_is_no_directory_is_left_too(tmp_path):
@@ -176,6 +192,11 @@ def test_an_owner_is_named(tmp_path, listener):
 # -- one question --------------------------------------------------------------------------------
 
 
+def unread(connection):
+    """Bytes that the peer has not taken yet."""
+    return struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0]
+
+
 def answering(listener, data):
     """Accept one connection in a thread, read the request, say `data`, close."""
 
@@ -185,6 +206,8 @@ def answering(listener, data):
             connection.recv(1 << 16)
             for piece in data:
                 connection.sendall(piece)
+                while unread(connection):
+                    pass
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -252,14 +275,33 @@ def test_absent_and_ended_brokers_are_told_apart(tmp_path):
         ask(here(tmp_path, "system"), AskStatus())
 
 
+def test_a_connection_that_breaks_is_told(tmp_path, listener):
+    def serve():
+        connection, _ = listener.accept()
+        while not connection.recv(1, socket.MSG_PEEK):
+            pass
+        connection.close()  # with the request unread: a reset
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with pytest.raises(BrokerUnreachable, match=r"broke the connection \(Connection reset"):
+        ask(here(tmp_path), AskStatus())
+    thread.join()
+
+
+def test_a_private_brokers_absence_has_no_advice_about_the_environment(tmp_path):
+    with pytest.raises(BrokerUnreachable, match=r"There is no broker at unix:\S+$"):
+        ask(here(tmp_path, "user"), AskStatus())
+
+
+def test_a_socket_of_another_type_is_unreachable(tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+        server.bind(str(tmp_path / "s"))
+        with pytest.raises(BrokerUnreachable, match="cannot be reached: Protocol wrong type"):
+            ask(here(tmp_path), AskStatus())
+
+
 def test_a_path_that_is_no_socket_is_unreachable(tmp_path):
     (tmp_path / "s").touch()
     with pytest.raises(BrokerUnreachable, match="has ended"):
-        ask(here(tmp_path), AskStatus())
-
-
-@pytest.mark.skipif(os.getuid() == 0, reason="root may connect anywhere")
-def test_a_socket_without_permission_is_a_refusal(tmp_path, listener):
-    (tmp_path / "s").chmod(0)
-    with pytest.raises(BrokerRefused, match="may not connect"):
         ask(here(tmp_path), AskStatus())
