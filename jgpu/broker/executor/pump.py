@@ -11,7 +11,7 @@ behaviour ends the loop or another session.
 import logging
 import select
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, sleep
 from typing import Final
 
 from jgpu.broker.executor.aside import Aside
@@ -116,7 +116,9 @@ class Pump:
         waits = [timeout_s] if timeout_s >= 0 else []
         interval = self.device.poll_interval_s()
         if interval is not None:
-            waits.append(interval)
+            # epoll counts in milliseconds, which is long for a device.
+            sleep(interval)
+            return 0.0
         if self._next_look is not None:
             waits.append(max(0.0, self._next_look - self._clock()))
         return min(waits, default=-1.0)
@@ -129,6 +131,7 @@ class Pump:
         self._handlers[session.connection.fileno()] = lambda mask: self._ready(session, mask)
         self._epoll.register(session.connection.fileno(), select.EPOLLIN)
         session.mask = select.EPOLLIN
+        self._asides[1].put(lambda: self.device.pin(session.arena.memory), _nothing)
         self.turns.open(session)
         if epoch:
             text = "The executor that held this session's tensors ended; they are lost."
@@ -164,9 +167,15 @@ class Pump:
         self.end(session, text)
 
     def _released(self, session: Session) -> None:
+        # On the thread that pinned it, for it may still be at that.
+        self._asides[1].put(lambda: self._close_arena(session), _nothing)
         del self.sessions[session.number]
         self._blocked.discard(session.number)
         self.on_ended(SessionEnded(session.number, session.device_seconds, session.ending or ""))
+
+    def _close_arena(self, session: Session) -> None:
+        self.device.unpin(session.arena.memory)
+        session.arena.close()
 
     # -- streams -----------------------------------------------------------------------------
 
@@ -250,3 +259,9 @@ class Pump:
         if mask != session.mask:
             session.mask = mask
             self._epoll.modify(session.connection.fileno(), mask)
+
+
+def _nothing(result: object) -> None:
+    """What comes of it does not matter."""
+    if isinstance(result, Exception):
+        _log.error("an arena could not be pinned or released", exc_info=result)

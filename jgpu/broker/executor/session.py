@@ -233,7 +233,7 @@ class Session:
         self.iterations += work.ends_iteration
 
     def release(self) -> None:
-        """Give everything back; no lane has anything of the session any more."""
+        """Give everything back but the arena; no lane has anything of the session any more."""
         assert self.quiet
         self.device.discard(self.table.drop_all())
         self.generators.clear()
@@ -241,7 +241,6 @@ class Session:
         self.offered.clear()
         self.account.sessions.remove(self)
         self.connection.close()
-        self.arena.close()
 
     def state(self) -> str:
         """The word for `jgpu status`."""

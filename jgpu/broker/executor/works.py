@@ -203,7 +203,9 @@ class RunWork(Work):
         )
         session.table.note_peak(self.transient)
         port.use(buffers)
-        outcome = definition.run(buffers, message.params, message.live, message.dead, context)
+        # On the way only where this lane alone ever had them; `do` drops them in any case.
+        dead = message.dead if port.owns(buffers) else b""
+        outcome = definition.run(buffers, message.params, message.live, dead, context)
         while outcome.suspended is not None:
             # The memory was promised and is not there: the host is short of it.
             outcome = definition.abandon(outcome.suspended, context)

@@ -340,7 +340,10 @@ def matmul(size=512, ops=1):
     square = Geometry("float32", (size, size), (size, 1))
     return program(
         1,
-        [Op("aten::mm.default", (Slot(k, 0), Slot(k, 0)), {}, (Out(k + 1, 0),)) for k in range(ops)],
+        [
+            Op("aten::mm.default", (Slot(k, 0), Slot(k, 0)), {}, (Out(k + 1, 0),))
+            for k in range(ops)
+        ],
         [square],
     )
 

@@ -5,6 +5,7 @@ import socket
 
 import pytest
 from client import TOKEN, Executor
+
 from jgpu.wire import limits
 from jgpu.wire import messages as m
 from jgpu.wire.framing import marker
@@ -105,7 +106,16 @@ def test_nonsense_for_a_generator_is_a_failure_that_the_session_survives(connect
         lambda c: m.Sync(7, 1),
         lambda c: m.Resynced(1),
     ],
-    ids=["unknown", "too-large", "past-arena", "no-first", "overfull", "past-ring", "gap", "resync"],
+    ids=[
+        "unknown",
+        "too-large",
+        "past-arena",
+        "no-first",
+        "overfull",
+        "past-ring",
+        "gap",
+        "resync",
+    ],
 )
 def test_a_broken_client_gets_a_sentence_and_loses_its_session_alone(connect, message):
     neighbour, client = connect("user2"), connect()

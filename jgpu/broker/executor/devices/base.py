@@ -34,6 +34,9 @@ class Port(Protocol):
     def made(self, buffers: Iterable[Buffer]) -> None:
         """The ops before made these buffers."""
 
+    def owns(self, buffers: Iterable[Buffer]) -> bool:
+        """Whether a job may drop these buffers while it runs."""
+
     def retire(self, buffers: Iterable[Buffer]) -> None:
         """Nobody needs these buffers; give their memory back when this lane is through."""
 
@@ -83,6 +86,12 @@ class Device(Protocol):
 
     def discard(self, buffers: Iterable[Buffer]) -> None:
         """Give back the memory of buffers whose session has nothing in flight."""
+
+    def pin(self, memory: memoryview) -> None:
+        """Prepare an arena for copies to and from the device; may take long. Any thread."""
+
+    def unpin(self, memory: memoryview) -> None:
+        """Undo `pin`. Any thread."""
 
     def generator(self, seed: int) -> torch.Generator:
         """A new random number generator of the device."""

@@ -77,6 +77,12 @@ class CpuDevice:
         for buffer in buffers:
             buffer.release()
 
+    def pin(self, memory: memoryview) -> None:
+        """Host memory needs nothing."""
+
+    def unpin(self, memory: memoryview) -> None:
+        """Host memory needs nothing."""
+
     def generator(self, seed: int) -> torch.Generator:
         """A generator of the CPU kind."""
         return torch.Generator().manual_seed(seed)
@@ -147,6 +153,10 @@ class _Lane:
 
     def made(self, buffers: Iterable[Buffer]) -> None:
         """Nothing to note."""
+
+    def owns(self, buffers: Iterable[Buffer]) -> bool:
+        """Ops are done when the next one begins."""
+        return True
 
     def retire(self, buffers: Iterable[Buffer]) -> None:
         """The ops are done: the memory can go."""

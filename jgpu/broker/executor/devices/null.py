@@ -69,6 +69,12 @@ class NullDevice:
         for buffer in buffers:
             buffer.release()
 
+    def pin(self, memory: memoryview) -> None:
+        """Host memory needs nothing."""
+
+    def unpin(self, memory: memoryview) -> None:
+        """Host memory needs nothing."""
+
     def generator(self, seed: int) -> torch.Generator:
         """Meta ops draw nothing; the state of a CPU generator stands in."""
         return torch.Generator().manual_seed(seed)
@@ -89,6 +95,10 @@ class NullDevice:
 
     def made(self, buffers: Iterable[Buffer]) -> None:
         """Nothing to note."""
+
+    def owns(self, buffers: Iterable[Buffer]) -> bool:
+        """Ops are done when the next one begins."""
+        return True
 
     def retire(self, buffers: Iterable[Buffer]) -> None:
         """Forget them."""
