@@ -82,9 +82,9 @@ class Buffer:
             self._views[spec] = found
         return found
 
-    def private_view(self, spec: ViewSpec) -> torch.Tensor:
-        """The same, uncached: for offsets given at run time and for ops that resize."""
-        return spec.over(self._present())
+    def private_view(self, spec: ViewSpec, offset: int) -> torch.Tensor:
+        """The same, uncached, at an offset (in elements) that is given at run time."""
+        return spec.over(self._present(), offset)
 
     def bytes(self) -> torch.Tensor:
         """The whole storage as a 1-d uint8 tensor, for copies in and out."""

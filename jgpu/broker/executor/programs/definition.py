@@ -4,40 +4,99 @@
 `Definition` or a `ProgramError`; `Definition.run` then trusts what was checked and checks at each
 run only what changes from run to run (bytes of the inputs, offsets, kinds of the parameters).
 
-The rule that must not be broken: nothing in a `Definition` belongs to a session.
+The first run goes step by step and compares every fresh output with its claim; once all steps
+were seen to keep their word, runs are compiled. The rule that must not be broken: nothing in a
+`Definition` belongs to a session.
 """
 
-from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import Any, Final, Literal, TypeAlias
 
-from jgpu.broker.executor.programs.buffers import Buffer
+import torch
+
+from jgpu.broker.executor.programs.buffers import Buffer, Failure
+from jgpu.broker.executor.programs.checking import check_program
+from jgpu.broker.executor.programs.compile import Variant, compile_plan
+from jgpu.broker.executor.programs.flags import gate
+from jgpu.broker.executor.programs.geometry import required_bytes
+from jgpu.broker.executor.programs.interpret import OutOfMemory, Walker, is_out_of_memory
 from jgpu.broker.executor.programs.outcome import Outcome, RunContext, Suspended
-from jgpu.wire.messages import Number
+from jgpu.broker.executor.programs.plan import Plan, mask_bits
+from jgpu.errors import ProgramError
+from jgpu.wire.messages import Number, TensorReport
+from jgpu.wire.program import decode_program, program_hash
 
-__all__ = ["Definition", "DeviceKind", "define"]
+__all__ = ["DEVICES", "Definition", "DeviceKind", "define"]
 
 DeviceKind: TypeAlias = Literal["cpu", "cuda", "null"]
+
+#: torch's device for each kind; an executor sees at most one GPU.
+DEVICES: Final[dict[DeviceKind, torch.device]] = {
+    "cpu": torch.device("cpu"),
+    "cuda": torch.device("cuda", 0),
+    "null": torch.device("meta"),
+}
+#: Most masks of kept slots that get a function of their own.
+#: No graph is recorded below autograd; grad mode stays on for the few kernels that ask for it (the
+#: RNN layer makes the workspace of its backward only then).
+below_autograd = torch._C._AutoDispatchBelowAutograd
+_MAX_VARIANTS: Final = 8
+#: Weight of the newest run in `predicted_s`.
+_NEWEST: Final = 0.25
+_TYPES: Final = {"int": int, "float": float, "bool": bool}
 
 
 class Definition:
     """A checked program for one kind of device."""
 
-    #: the executor's hash of the bytes
-    hash: bytes
-    #: numbers of input slots, of fresh slots and of ops
-    inputs: int
-    fresh: int
-    ops: int
-    #: EWMA of the seconds a run took, None before the first `observe`
-    predicted_s: float | None
-    #: smallest bytes of each input slot's buffer
-    least_bytes: tuple[int, ...]
-    #: input slots whose buffers may be resized by a run: call `Buffer.remeasure` after it
-    resized: tuple[int, ...]
+    def __init__(self, key: bytes, plan: Plan) -> None:
+        #: the executor's hash of the bytes
+        self.hash = key
+        self.plan = plan
+        #: numbers of input slots, of fresh slots and of ops
+        self.inputs = plan.inputs
+        self.fresh = plan.fresh
+        self.ops = len(plan.steps)
+        #: EWMA of the seconds a run took, None before the first `observe`
+        self.predicted_s: float | None = None
+        #: smallest bytes of each input slot's buffer
+        self.least_bytes = plan.least_bytes
+        #: input slots whose buffers may be resized by a run: call `Buffer.remeasure` after it
+        self.resized = plan.resized
+        #: outputs that are known to lie otherwise than claimed, for sessions that come later
+        self.learnt: tuple[TensorReport, ...] = ()
+        self._lock = Lock()
+        self._variants: dict[tuple[bytes, bytes], Variant] = {}
+        #: steps whose outputs have not been compared with their claims yet
+        self._unseen = set(range(self.ops))
+        self._restrides: set[tuple[int, int]] = set()
+        self._dynamic = any(step.dynamic for step in plan.steps)
+        self._bytes: dict[tuple[bytes, bool], int] = {}
 
     def check(self, buffers: Sequence[Buffer], params: Sequence[Number]) -> None:
         """Raise `ProgramError` unless these inputs fit: counts, bytes, offsets, kinds."""
-        raise NotImplementedError
+        plan = self.plan
+        if len(buffers) != plan.inputs or len(params) != len(plan.params):
+            raise ProgramError(
+                f"The program takes {plan.inputs} buffers and {len(plan.params)} parameters, "
+                f"not {len(buffers)} and {len(params)}."
+            )
+        for slot, (buffer, least) in enumerate(zip(buffers, plan.least_bytes, strict=True)):
+            if buffer.nbytes < least and buffer.poison is None:
+                raise ProgramError(
+                    f"Input {slot} of the program needs {least} bytes, buffer {buffer.id} has "
+                    f"{buffer.nbytes}."
+                )
+        for value, kind in zip(params, plan.params, strict=True):
+            _check_value(value, kind)
+        for slot, view, _ in plan.taken:
+            spec, param = plan.views[view]
+            if param >= 0 and buffers[slot].poison is None:
+                offset = int(params[param])  # type: ignore[arg-type]
+                needed = required_bytes(spec.geometry, offset) if offset >= 0 else -1
+                if not 0 <= needed <= buffers[slot].nbytes:
+                    raise ProgramError(f"Offset {offset} is outside of buffer {buffers[slot].id}.")
 
     def run(
         self,
@@ -52,33 +111,185 @@ class Definition:
         Raises `ProgramError` before anything ran (see `check`); failures of ops are in the
         outcome, and so is running out of memory (`Outcome.suspended`).
         """
-        raise NotImplementedError
+        self.check(buffers, params)
+        generators = self._generators(context.generators)
+        values = [complex(*v) if isinstance(v, tuple) else v for v in params]
+        poison = {k: b.poison for k, b in enumerate(buffers) if b.poison is not None}
+        tensors = self._take(buffers, params, poison)
+        kept = self._keep(live, dead)
+        for slot, flag in enumerate(kept[: self.inputs]):
+            if not flag:
+                buffers[slot].release()
+        slow = self._unseen or self._dynamic or context.report or context.allocate is not None
+        if slow or poison:
+            walker = Walker(self.plan, tensors, values, generators, kept, self._restrides)
+            walker.poison.update(poison)
+            return self._walk(walker, 0, context)
+        return self._fast(tensors, values, generators, live, dead, context)
 
     def resume(self, suspended: Suspended, context: RunContext) -> Outcome:
         """Go on at the op that did not get its memory; may suspend again."""
-        raise NotImplementedError
+        return self._walk(suspended.state, suspended.op, context)
 
     def abandon(self, suspended: Suspended, context: RunContext) -> Outcome:
         """Give up waiting for memory: the op fails with the allocator's text, the rest goes on."""
-        raise NotImplementedError
+        walker: Walker = suspended.state
+        step = self.plan.steps[suspended.op]
+        walker.fail(step, torch.OutOfMemoryError(suspended.text), context.work)
+        return self._walk(walker, suspended.op + 1, context)
 
     def output_bytes(self, live: bytes) -> int:
         """Bytes of the fresh slots that outlive the run; `live` as in the message `Run`."""
-        raise NotImplementedError
+        return self._counted(live, peak=False)
 
     def slot_bytes(self) -> tuple[int, ...]:
         """Bytes of each fresh slot by its claimed geometry; 0 where it shares an older storage."""
-        raise NotImplementedError
+        return self.plan.slot_bytes
 
     def transient_bytes(self, live: bytes, dead: bytes = b"") -> int:
-        """Most bytes of fresh slots that exist at once during the run (live outputs included)."""
-        raise NotImplementedError
+        """Most bytes of fresh slots that exist at once during the run (live outputs included).
+
+        What dead inputs give back on the way is not counted in.
+        """
+        return self._counted(live, peak=True)
 
     def observe(self, seconds: float) -> None:
         """Note how long a run took."""
-        raise NotImplementedError
+        before = self.predicted_s
+        self.predicted_s = seconds if before is None else before + _NEWEST * (seconds - before)
+
+    def _counted(self, live: bytes, *, peak: bool) -> int:
+        found = self._bytes.get((live, peak))
+        if found is None:
+            if len(self._bytes) >= 4 * _MAX_VARIANTS:
+                self._bytes.clear()
+            count = self.plan.transient_bytes if peak else self.plan.output_bytes
+            found = self._bytes[live, peak] = count(live)
+        return found
+
+    def _keep(self, live: bytes, dead: bytes) -> list[bool]:
+        return [not bit for bit in mask_bits(dead, self.inputs)] + mask_bits(live, self.fresh)
+
+    def _generators(self, given: Mapping[int, torch.Generator]) -> dict[int, torch.Generator]:
+        try:
+            return {index: given[index] for index in self.plan.generators}
+        except KeyError as error:
+            raise ProgramError(f"The session has no generator {error}.") from None
+
+    def _take(
+        self, buffers: Sequence[Buffer], params: Sequence[Number], poison: Mapping[int, Failure]
+    ) -> dict[str, Any]:
+        """The input tensors by variable name."""
+        plan, tensors = self.plan, {}
+        for slot, view, name in plan.taken:
+            if slot in poison:
+                continue
+            spec, param = plan.views[view]
+            if param >= 0:
+                tensors[name] = buffers[slot].private_view(spec, int(params[param]))  # type: ignore[arg-type]
+            else:
+                tensors[name] = buffers[slot].view(spec)
+        for slot in plan.bases:
+            if slot not in poison:
+                tensors[f"s{slot}"] = buffers[slot].bytes()
+        return tensors
+
+    def _walk(self, walker: Walker, start: int, context: RunContext) -> Outcome:
+        try:
+            with gate.passing(self.plan.flags), below_autograd(), torch.enable_grad():
+                walker.walk(start, context)
+        except OutOfMemory as short:
+            sizes = self.plan.slot_bytes
+            outs = self.plan.steps[short.step].outs
+            nbytes = sum(sizes[slot - self.inputs] for slot in outs if slot >= 0)
+            return Outcome(suspended=Suspended(short.step, nbytes, str(short), walker))
+        with self._lock:
+            self._unseen -= walker.verified
+            if not self._unseen and not context.report and walker.learnt:
+                self.learnt = tuple(walker.learnt)
+        outputs = [
+            walker.poison.get(slot, walker.env.get(f"s{slot}")) if walker.keep[slot] else None
+            for slot in range(self.inputs, self.inputs + self.fresh)
+        ]
+        return Outcome(outputs, walker.failures, tuple(walker.learnt))
+
+    def _fast(
+        self,
+        tensors: dict[str, Any],
+        values: list[Any],
+        generators: dict[int, torch.Generator],
+        live: bytes,
+        dead: bytes,
+        context: RunContext,
+    ) -> Outcome:
+        variant = self._variant(live, dead)
+        outputs: list[torch.Tensor | Failure | None] = [None] * self.fresh
+        given = list(tensors.values())
+        tensors.clear()
+        try:
+            with gate.passing(self.plan.flags), below_autograd(), torch.enable_grad():
+                made = variant.function(given, values, generators)
+        except Exception as error:
+            return self._recover(error, variant, values, generators, live, dead, context)
+        alive = mask_bits(live, self.fresh)
+        for slot, tensor in zip(variant.kept, made, strict=True):
+            if alive[slot]:
+                outputs[slot] = tensor
+        return Outcome(outputs)
+
+    def _variant(self, live: bytes, dead: bytes) -> Variant:
+        found = self._variants.get((live, dead))
+        if found is None:
+            if len(self._variants) >= _MAX_VARIANTS:
+                # one function for all further masks: it keeps everything to the end
+                live, dead = b"\xff" * (self.fresh // 8 + 1), b""
+                found = self._variants.get((live, dead))
+            if found is None:
+                found = compile_plan(self.plan, self._keep(live, dead), self._restrides)
+                self._variants[live, dead] = found
+        return found
+
+    def _recover(
+        self,
+        error: Exception,
+        variant: Variant,
+        values: list[Any],
+        generators: dict[int, torch.Generator],
+        live: bytes,
+        dead: bytes,
+        context: RunContext,
+    ) -> Outcome:
+        """Go on step by step after an exception in the compiled function."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code is not variant.code:
+            trace = trace.tb_next
+        if trace is None:
+            raise error
+        step = self.plan.steps[variant.step_of_line[trace.tb_lineno]]
+        env = dict(trace.tb_frame.f_locals)
+        kept = self._keep(live, dead)
+        walker = Walker(self.plan, env, values, generators, kept, self._restrides)
+        if is_out_of_memory(error):
+            nbytes = sum(
+                self.plan.slot_bytes[slot - self.inputs] for slot in step.outs if slot >= 0
+            )
+            text = str(error)
+            error.__traceback__ = None
+            return Outcome(suspended=Suspended(step.index, nbytes, text, walker))
+        walker.fail(step, error, context.work)
+        error.__traceback__ = None
+        return self._walk(walker, step.index + 1, context)
 
 
 def define(data: bytes, device: DeviceKind) -> Definition:
     """Check a program's canonical bytes for a kind of device; raises `ProgramError`."""
-    raise NotImplementedError
+    plan = check_program(decode_program(data), device, DEVICES[device])
+    return Definition(program_hash(data), plan)
+
+
+def _check_value(value: Number, kind: str) -> None:
+    fits = isinstance(value, tuple) if kind == "complex" else type(value) is _TYPES[kind]
+    if fits and kind == "int":
+        fits = -(1 << 63) <= int(value) < 1 << 63  # type: ignore[arg-type]
+    if not fits:
+        raise ProgramError(f"Parameter {value!r} is not of kind {kind}.")

@@ -5,22 +5,33 @@ touches, and whoever makes a view compares that with the storage first.
 """
 
 from typing import Final
+from weakref import WeakValueDictionary
 
 import torch
 
 from jgpu.errors import ProgramError
 from jgpu.wire.program import CONJ, NEG, Geometry
 
-__all__ = ["ViewSpec", "describe", "dtype_of", "geometry_of", "required_bytes"]
+__all__ = [
+    "ViewSpec",
+    "describe",
+    "dtype_of",
+    "geometry_of",
+    "intern",
+    "is_dense",
+    "required_bytes",
+]
 
 #: Strided, unquantised dtypes that programs may name.
 _DTYPES: Final = {
-    name: getattr(torch, name)
-    for name in (
-        "float32 float64 float16 bfloat16 int64 int32 int16 int8 uint8 uint16 uint32 uint64 bool "
-        "complex64 complex128 complex32 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz"
-    ).split()
-    if hasattr(torch, name)
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.bool),
+        *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+        *(torch.complex128, torch.complex64, torch.complex32),
+        *(torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz),
+    )
 }
 _NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
 #: Past this no storage can be; keeps the arithmetic of torch away from its overflow.
@@ -49,6 +60,19 @@ def required_bytes(geometry: Geometry, offset: int | None = None) -> int:
     return needed
 
 
+def is_dense(geometry: Geometry) -> bool:
+    """Whether the elements fill one block of storage, each place once, in whatever order."""
+    expected = 1
+    for stride, size in sorted(zip(geometry.stride, geometry.shape, strict=True)):
+        if size == 0:
+            return True
+        if size > 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
 def geometry_of(tensor: torch.Tensor) -> Geometry:
     """The true geometry of a strided tensor."""
     bits = (CONJ if tensor.is_conj() else 0) | (NEG if tensor.is_neg() else 0)
@@ -69,9 +93,9 @@ def describe(geometry: Geometry | None) -> str:
 
 
 class ViewSpec:
-    """A checked geometry, ready to be laid over a storage; hashed by identity, so intern it."""
+    """A geometry, ready to be laid over a storage; hashed by identity, so `intern` it."""
 
-    __slots__ = ("bits", "dtype", "geometry", "offset", "shape", "stride")
+    __slots__ = ("__weakref__", "bits", "dtype", "geometry", "nbytes", "offset", "shape", "stride")
 
     def __init__(self, geometry: Geometry) -> None:
         self.geometry = geometry
@@ -80,6 +104,8 @@ class ViewSpec:
         self.stride = geometry.stride
         self.offset = geometry.offset
         self.bits = geometry.bits
+        #: storage that the view touches, from the storage's start
+        self.nbytes = required_bytes(geometry)
 
     def over(self, base: torch.Tensor, offset: int | None = None) -> torch.Tensor:
         """A new tensor over `base`'s storage; `offset`, in elements, replaces the geometry's."""
@@ -93,3 +119,32 @@ class ViewSpec:
         if self.bits & NEG:
             torch._C._set_neg(made, True)
         return made
+
+    def fits(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor has this geometry (the offset apart from an empty one's)."""
+        return (
+            tensor.dtype is self.dtype
+            and tensor.shape == self.shape
+            and tensor.stride() == self.stride
+            and (tensor.storage_offset() == self.offset or not tensor.numel())
+            and tensor.is_conj() == bool(self.bits & CONJ)
+            and tensor.is_neg() == bool(self.bits & NEG)
+        )
+
+    def restrided(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy of the tensor that lies as this geometry says; gaps are zero."""
+        base = torch.zeros(self.nbytes, dtype=torch.uint8, device=tensor.device)
+        return self.over(base).copy_(tensor)
+
+
+_interned: WeakValueDictionary[Geometry, ViewSpec] = WeakValueDictionary()
+
+
+def intern(geometry: Geometry) -> ViewSpec:
+    """The one `ViewSpec` of this geometry in this process."""
+    found = _interned.get(geometry)
+    if found is None:
+        if geometry.bits & CONJ and not dtype_of(geometry.dtype).is_complex:
+            raise ProgramError(f"A tensor of type {geometry.dtype} has no conjugate view.")
+        found = _interned.setdefault(geometry, ViewSpec(geometry))
+    return found

@@ -1,0 +1,215 @@
+"""A plan as one straight-line Python function: one op a line, nothing decided while it runs.
+
+Names in the text come from counters; ops, constants and geometries are bound as globals of the
+function. Nothing that a client sends becomes text. Views are made once and reused, slots that
+nobody keeps are deleted after their last use, so each mask of kept slots has its own variant.
+
+The rule that must not be broken: every line belongs to exactly one step (`Variant.step_of_line`),
+so that an exception says which op failed and what was there.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+import torch
+
+from jgpu.broker.executor.programs.arguments import Const, Draw, Many, Node, Ref, Value
+from jgpu.broker.executor.programs.geometry import ViewSpec
+from jgpu.broker.executor.programs.guards import check_range
+from jgpu.broker.executor.programs.inference import flatten
+from jgpu.broker.executor.programs.plan import Plan, Step, draws
+from jgpu.broker.executor.programs.rng import drawing
+from jgpu.wire.program import NO_SLOT
+
+__all__ = ["Variant", "compile_plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A compiled plan for one set of kept slots."""
+
+    function: Callable[[list[Any], Sequence[Any], dict[int, Any]], tuple[Any, ...]]
+    code: CodeType
+    #: step index by line number
+    step_of_line: list[int]
+    #: fresh slots (counted from 0) that the function returns, in order
+    kept: tuple[int, ...]
+
+
+def compile_plan(plan: Plan, keep: Sequence[bool], restrides: set[tuple[int, int]]) -> Variant:
+    """Compile a plan; `keep` says for each slot whether it outlives the run."""
+    return _Writer(plan, keep, restrides).variant()
+
+
+class _Writer:
+    def __init__(self, plan: Plan, keep: Sequence[bool], restrides: set[tuple[int, int]]) -> None:
+        self.plan = plan
+        self.keep = keep
+        self.restrides = restrides
+        self.lines = ["def run(V, P, G):"]
+        #: step of each line, line numbers counting from 1
+        self.step_of_line = [-1, -1]
+        self.globals: dict[str, Any] = {"__builtins__": {}}
+        self.constants: dict[int, str] = {}
+        #: variables that exist, by slot
+        self.variables: dict[int, set[str]] = {}
+        self.step = -1
+        #: claimed geometry by fresh slot
+        self.claims = {
+            slot: claim
+            for step in plan.steps
+            for slot, claim in zip(step.outs, step.claims, strict=True)
+            if claim is not None
+        }
+
+    def variant(self) -> Variant:
+        self._prologue()
+        for step in self.plan.steps:
+            self.step = step.index
+            self._write(step)
+            self._delete(step)
+        inputs = self.plan.inputs
+        kept = tuple(k for k in range(self.plan.fresh) if self.keep[inputs + k])
+        self.step = len(self.plan.steps)
+        self._line("return (" + "".join(f"s{inputs + k}, " for k in kept) + ")")
+        space = self.globals
+        exec(compile("\n".join(self.lines), "<program>", "exec"), space)
+        function = space["run"]
+        return Variant(function, function.__code__, self.step_of_line, kept)
+
+    def _line(self, text: str) -> None:
+        self.lines.append("    " + text)
+        self.step_of_line.append(self.step)
+
+    def _bind(self, value: Any) -> str:
+        """A global's name for a value; `self.globals` keeps the value, hence its id, alive."""
+        name = self.constants.get(id(value))
+        if name is None:
+            name = self.constants[id(value)] = f"k{len(self.constants)}"
+            self.globals[name] = value
+        return name
+
+    def _prologue(self) -> None:
+        names = []
+        for slot, _, name in self.plan.taken:
+            names.append(name)
+            self.variables.setdefault(slot, set()).add(name)
+        for slot in self.plan.bases:
+            names.append(f"s{slot}")
+            self.variables.setdefault(slot, set()).add(f"s{slot}")
+        if names:
+            self._line("(" + "".join(f"{name}, " for name in names) + ") = V")
+            self.globals["clear"] = list.clear
+            self._line("clear(V)")
+        if self.plan.params:
+            self._line("(" + "".join(f"p{k}, " for k in range(len(self.plan.params))) + ") = P")
+        for index in self.plan.generators:
+            self._line(f"g{index} = G[{index}]")
+
+    def _write(self, step: Step) -> None:
+        call = self._call(step)
+        tensors = [kind for kind in step.info.returns if kind != "other"]
+        if not any(slot != NO_SLOT for slot in step.outs):
+            self._line(call)
+            return
+        targets = [f"s{slot}" if slot != NO_SLOT else "_" for slot in step.outs]
+        if tensors == ["tensor"] and len(step.info.returns) == 1:
+            self._line(f"{targets[0]} = {call}")
+        else:
+            if len(tensors) < len(step.info.returns) or (len(tensors) > 1 and "tensors" in tensors):
+                call = f"{self._bind(flatten)}({self._bind(step.info)}, {call})"
+            self._line("(" + "".join(f"{target}, " for target in targets) + f") = {call}")
+            if "_" in targets:
+                self._line("_ = None")
+        self._finish(step)
+
+    def _finish(self, step: Step) -> None:
+        for place, slot in enumerate(step.outs):
+            if slot == NO_SLOT:
+                continue
+            name = f"s{slot}"
+            self.variables.setdefault(slot, set()).add(name)
+            claim = step.claims[place]
+            if (step.index, place) in self.restrides and claim is not None:
+                self._line(f"{name} = {self._bind(claim.restrided)}({name})")
+            if step.zeroed:
+                self._line(f"{name}.zero_()")
+
+    def _call(self, step: Step) -> str:
+        info = step.info
+        texts: list[str] = []
+        named: list[str] = []
+        given = 0
+        for argument, node in zip(info.arguments, step.bound, strict=True):
+            text = self._text(node)
+            for guard in step.guards:
+                if guard.argument == argument.name:
+                    name, bound = self._bind(info.name), self._bind(guard)
+                    self._line(f"{self._bind(check_range)}({name}, {text}, {bound})")
+            default = isinstance(node, Const) and not argument.required
+            default = default and _same(node.value, argument.default)  # type: ignore[union-attr]
+            if not argument.kwarg_only:
+                texts.append(text)
+                given = given if default else len(texts)
+            elif not default:
+                named.append(f"{argument.name}={text}")
+        texts = texts[:given] + named
+        if info.seeded and info.generator is None:
+            first = [f"g{draws(step)[0]}", self._bind(info.call)]
+            return f"{self._bind(drawing)}({', '.join(first + texts)})"
+        return f"{self._bind(info.call)}({', '.join(texts)})"
+
+    def _text(self, node: Node) -> str:
+        if isinstance(node, Ref):
+            return self._view(node)
+        if isinstance(node, Value):
+            return f"p{node.index}"
+        if isinstance(node, Draw):
+            return f"g{node.index}"
+        if isinstance(node, Many):
+            return "[" + ", ".join(self._text(leaf) for leaf in node.nodes) + "]"
+        return self._bind(node.value)
+
+    def _view(self, ref: Ref) -> str:
+        name = self.plan.names[ref.slot, ref.view]
+        made = self.variables.setdefault(ref.slot, set())
+        if ref.slot in self.plan.private:
+            # a tensor of its own, because the op may resize it
+            return f"{self._bind(self.plan.views[ref.view][0].over)}(s{ref.slot})"
+        if name in made:
+            return name
+        made.add(name)
+        spec = self.plan.views[ref.view][0]
+        base = f"s{ref.slot}"
+        if self._plain(ref.slot, spec):
+            # the C function that `ViewSpec.over` would call in the end
+            parts = (spec.shape, spec.stride, spec.offset)
+            shape, stride, offset = (self._bind(part) for part in parts)
+            strided = self._bind(torch.as_strided)
+            self._line(f"{name} = {strided}({base}, {shape}, {stride}, {offset})")
+        else:
+            self._line(f"{name} = {self._bind(spec.over)}({base})")
+        return name
+
+    def _plain(self, slot: int, spec: ViewSpec) -> bool:
+        claim = self.claims.get(slot)
+        return claim is not None and claim.dtype is spec.dtype and not (claim.bits or spec.bits)
+
+    def _delete(self, step: Step) -> None:
+        last = self.plan.last_use
+        slots = dict.fromkeys(ref.slot for ref in step.refs)
+        slots.update(dict.fromkeys(slot for slot in step.outs if slot != NO_SLOT))
+        gone = sorted(
+            name
+            for slot in slots
+            if last[slot] == step.index and not self.keep[slot]
+            for name in self.variables.get(slot, ())
+        )
+        if gone:
+            self._line("del " + ", ".join(gone))
+
+
+def _same(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and not isinstance(value, list) and value == default

@@ -1,0 +1,116 @@
+"""Batch, layer, group and weight normalisation: saved statistics and per-channel vectors."""
+
+import torch
+
+from jgpu.broker.executor.programs.contracts.language import Call, contract
+
+__all__: list[str] = []
+
+
+def _features(call: Call) -> int:
+    call.require(call["input"].dim() >= 2, "input needs at least two dimensions")
+    return int(call["input"].shape[1])
+
+
+def _together(call: Call, *names: str) -> None:
+    given = [call[name] is not None for name in names]
+    call.require(all(given) or not any(given), f"{' and '.join(names)} come together")
+
+
+@contract("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional")
+def _batch_norm(call: Call) -> None:
+    count = _features(call)
+    call.channels(count, "weight", "bias")
+    if "running_mean" in call:
+        call.channels(count, "running_mean", "running_var")
+        _together(call, "running_mean", "running_var")
+        call.require(
+            call["training"] or call["running_mean"] is not None, "evaluation needs statistics"
+        )
+    else:
+        call.require(call["training"], "evaluation needs statistics")
+
+
+@contract(
+    *("_native_batch_norm_legit_no_training", "_batch_norm_with_update", "_batch_norm_no_update"),
+    *("_batch_norm_with_update_functional",),
+)
+def _batch_norm_with_statistics(call: Call) -> None:
+    names = ("running_mean", "running_var")
+    call.channels(_features(call), "weight", "bias", *names)
+    call.require(all(call[name] is not None for name in names), "statistics are missing")
+
+
+@contract("native_batch_norm_backward", "batch_norm_backward")
+def _batch_norm_backward(call: Call) -> None:
+    count = _features(call)
+    call.same("grad_out", "input")
+    call.channels(count, "weight", "running_mean", "running_var")
+    saved = ("save_mean", "save_invstd" if "save_invstd" in call else "save_var")
+    training = call["train"] if "train" in call else call["update"]
+    needed = saved if training else ("running_mean", "running_var")
+    if training:
+        call.channels(count, *saved)
+    call.require(all(call[name] is not None for name in needed), "statistics are missing")
+
+
+@contract("native_layer_norm_backward")
+def _layer_norm_backward(call: Call) -> None:
+    plain = (call["normalized_shape"], call["weight"], call["bias"], 1e-5)
+    output, mean, rstd = call.forward("native_layer_norm", call["input"], *plain)
+    call.same("grad_out", output)
+    # the statistics' dtype is wider than the input's for half precision with float weights
+    call.saved("mean", mean, call["rstd"].dtype)
+    call.saved("rstd", rstd)
+    call.dense("weight", "bias")
+
+
+def _groups(call: Call) -> None:
+    shape = call["input"].shape
+    batch, channels, spatial = call["N"], call["C"], call["HxW"]
+    call.require(len(shape) >= 2, "input needs at least two dimensions")
+    rest = 1
+    for size in shape[2:]:
+        rest *= size
+    call.require((batch, channels, spatial) == (shape[0], shape[1], rest), "N, C or HxW is wrong")
+    call.require(call["group"] > 0 and channels % call["group"] == 0, "groups do not fit")
+    call.dense("input")
+
+
+@contract("native_group_norm")
+def _group_norm(call: Call) -> None:
+    _groups(call)
+    call.channels(call["C"], "weight", "bias")
+
+
+@contract("native_group_norm_backward")
+def _group_norm_backward(call: Call) -> None:
+    _groups(call)
+    call.same("grad_out", "input")
+    call.dense("grad_out")
+    call.channels(call["C"], "weight")
+    for name in ("mean", "rstd"):
+        call.shaped(name, (call["N"], call["group"]))
+        call.dense(name)
+
+
+def _norms_shape(tensor: torch.Tensor, dim: int) -> list[int]:
+    return [size if k == dim else 1 for k, size in enumerate(tensor.shape)]
+
+
+@contract("_weight_norm_interface")
+def _weight_norm(call: Call) -> None:
+    call.require(call["dim"] in (0, call["v"].dim() - 1), "dim must be the first or the last")
+    call.shaped("g", _norms_shape(call["v"], call["dim"]))
+    call.typed("g", call["v"].dtype)
+    call.contiguous("v", "g")
+
+
+@contract("_weight_norm_interface_backward")
+def _weight_norm_backward(call: Call) -> None:
+    weight, dim = call["saved_v"], call["dim"]
+    call.require(dim in (0, weight.dim() - 1), "dim must be the first or the last")
+    call.same("grad_w", "saved_v")
+    for name in ("saved_g", "saved_norms"):
+        call.shaped(name, _norms_shape(weight, dim))
+    call.contiguous("grad_w", "saved_v", "saved_g", "saved_norms")

@@ -1,0 +1,73 @@
+"""Torch's global switches, as programs carry them.
+
+Switches are global to the process, runs are not: on `cpu` two lanes run in two threads. A gate
+therefore lets runs with equal flags pass together and makes others wait until those are through.
+
+The rule that must not be broken: no op of a program runs under another program's flags.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Condition
+
+import torch
+
+from jgpu.errors import ProgramError
+from jgpu.wire.program import Flags
+
+__all__ = ["FlagGate", "check_flags", "gate"]
+
+
+def check_flags(flags: Flags) -> None:
+    """Raise `ProgramError` for values that torch does not know."""
+    if flags.matmul_precision not in ("highest", "high", "medium"):
+        raise ProgramError(f"Unknown matmul precision {flags.matmul_precision!r}.")
+
+
+class FlagGate:
+    """Lets runs through that agree on the flags; sets torch's switches when they change."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        #: flags that torch's switches have now; None before the first run
+        self._current: Flags | None = None
+        #: runs that are inside
+        self._inside = 0
+
+    @contextmanager
+    def passing(self, flags: Flags) -> Iterator[None]:
+        """Hold torch's switches at `flags`; waits for runs that hold them otherwise."""
+        with self._changed:
+            while self._inside and self._current != flags:
+                self._changed.wait()
+            if self._current != flags:
+                _apply(flags)
+                self._current = flags
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                if not self._inside:
+                    self._changed.notify_all()
+
+
+def _apply(flags: Flags) -> None:
+    torch.use_deterministic_algorithms(flags.deterministic, warn_only=flags.deterministic_warn_only)
+    torch.set_float32_matmul_precision(flags.matmul_precision)
+    cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    cuda.allow_fp16_reduced_precision_reduction = flags.fp16_reduced_precision
+    cuda.allow_bf16_reduced_precision_reduction = flags.bf16_reduced_precision
+    # the precision sets this too; torch reads badly what was set in both ways and differs
+    if torch.cuda.is_available() and cuda.allow_tf32 != flags.matmul_tf32:
+        cuda.allow_tf32 = flags.matmul_tf32
+    cudnn.allow_tf32 = flags.cudnn_tf32
+    cudnn.enabled = flags.cudnn_enabled
+    cudnn.benchmark = flags.cudnn_benchmark
+    cudnn.deterministic = flags.cudnn_deterministic
+    torch._C._set_mkldnn_enabled(flags.mkldnn_enabled)
+
+
+#: The process's one gate.
+gate = FlagGate()

@@ -1,0 +1,200 @@
+"""What an op returns for arguments of known geometry, by torch's meta kernels.
+
+Meta kernels know shapes, and which returns are the arguments themselves; their strides are often
+not the device's. Nothing here touches data. Answers depend on the op and the geometries alone and
+are remembered, bounded, for all sessions.
+
+The rule that must not be broken: an answer is an expectation, checked against the truth at the
+first run, never a licence to skip a bounds check.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Final
+
+import torch
+
+from jgpu.broker.executor.programs.arguments import Bound, Const, Draw, Many, Node, Ref, Value
+from jgpu.broker.executor.programs.geometry import ViewSpec, geometry_of, required_bytes
+from jgpu.broker.executor.programs.ops import OpInfo
+from jgpu.errors import ProgramError
+from jgpu.wire.program import Geometry
+
+__all__ = ["META", "Inferred", "Returned", "call_on", "flatten", "infer", "scratch"]
+
+META: Final = torch.device("meta")
+#: What a run parameter is while geometry is inferred: two guesses, which must agree.
+_GUESSES: Final = (
+    {"float": 0.5, "int": 1, "bool": True, "complex": 1j},
+    {"float": 0.25, "int": 2, "bool": True, "complex": 2 + 1j},
+)
+_MOST: Final = 16384
+#: Ops whose result depends on how large their argument's storage is.
+_STORAGE_MATTERS: Final = ("as_strided", "resize", "resize_as", "_reshape_alias")
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """One tensor return: its geometry, and the tensor argument it shares storage with, or -1."""
+
+    geometry: Geometry
+    alias: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """An op's tensor returns in order (None: undefined), and arguments whose geometry changed."""
+
+    returns: tuple[Returned | None, ...]
+    changed: tuple[tuple[int, Returned], ...]
+
+
+def flatten(info: OpInfo, result: Any) -> list[Any]:
+    """The tensor returns of an op in order, lists laid out flat, other returns left out."""
+    if not any(kind != "other" for kind in info.returns):
+        return []
+    if result is None or isinstance(result, torch.Tensor):
+        return [result]
+    found = []
+    for item in result:
+        if isinstance(item, list):
+            found.extend(item)
+        elif item is None or isinstance(item, torch.Tensor):
+            found.append(item)
+    return found
+
+
+def scratch(geometry: Geometry, device: torch.device, nbytes: int = 0) -> torch.Tensor:
+    """A tensor of this geometry over a zeroed storage of its own."""
+    make = torch.empty if device.type == "meta" else torch.zeros
+    base = make(max(nbytes, required_bytes(geometry)), dtype=torch.uint8, device=device)
+    return ViewSpec(geometry).over(base)
+
+
+def call_on(
+    info: OpInfo, bound: Bound, tensors: Sequence[torch.Tensor], values: Any, generator: Any
+) -> Any:
+    """Call the op with `tensors` for its references in order; `values` maps a `Value`."""
+    left = iter(tensors)
+
+    def fill(node: Node) -> Any:
+        if isinstance(node, Ref):
+            return next(left)
+        if isinstance(node, Many):
+            return [fill(leaf) for leaf in node.nodes]
+        if isinstance(node, Value):
+            return values(node)
+        return generator if isinstance(node, Draw) else node.value
+
+    args, kwargs = [], {}
+    for argument, node in zip(info.arguments, bound, strict=True):
+        filled = fill(node)
+        if not argument.kwarg_only:
+            args.append(filled)
+        elif filled is not None or argument.required:
+            kwargs[argument.name] = filled
+    return info.call(*args, **kwargs)
+
+
+_LOCK: Final = Lock()
+_known: OrderedDict[tuple[Any, ...], Inferred | str | None] = OrderedDict()
+
+
+def infer(info: OpInfo, bound: Bound, tensors: Sequence[tuple[Geometry, int]]) -> Inferred | None:
+    """Infer an op's returns from the (geometry, storage bytes) of its tensors, in order.
+
+    None where no meta kernel can say. Raises `ProgramError` where the op refuses its arguments.
+    """
+    key = _key(info, bound, tensors)
+    with _LOCK:
+        found = _known.get(key, key)
+    if found is key:
+        found = _infer(info, bound, tensors)
+        with _LOCK:
+            _known[key] = found
+            while len(_known) > _MOST:
+                _known.popitem(last=False)
+    if isinstance(found, str):
+        raise ProgramError(f"{info.name} does not take these arguments: {found}")
+    return found  # type: ignore[return-value]
+
+
+def _key(info: OpInfo, bound: Bound, tensors: Sequence[tuple[Geometry, int]]) -> tuple[Any, ...]:
+    matters = info.base.removesuffix("_").startswith(_STORAGE_MATTERS) or info.resizes
+    shapes = tuple(tensors) if matters else tuple(geometry for geometry, _ in tensors)
+    return info.name, shapes, tuple(_key_of(node) for node in bound)
+
+
+def _key_of(node: Node) -> Any:
+    if isinstance(node, Ref):
+        return "ref"
+    if isinstance(node, Many):
+        return tuple(_key_of(leaf) for leaf in node.nodes)
+    if isinstance(node, Value):
+        return "value", node.kind
+    if isinstance(node, Draw):
+        return "draw"
+    value = node.value
+    if isinstance(value, torch.Tensor):
+        return "host", value.dtype, tuple(value.shape), value.numpy(force=True).tobytes()
+    return type(value).__name__, repr(value)
+
+
+def _infer(
+    info: OpInfo, bound: Bound, tensors: Sequence[tuple[Geometry, int]]
+) -> Inferred | str | None:
+    on_meta = tuple(_moved(node) for node in bound)
+    try:
+        found = _infer_once(info, on_meta, tensors, 0)
+        if any(_has_value(node) for node in bound):
+            again = _infer_once(info, on_meta, tensors, 1)
+            if again != found:
+                return "its result's geometry depends on a run parameter."
+    except NotImplementedError:
+        return None
+    except Exception as error:
+        text = str(error)
+        unable = "meta tensor" in text or "data-dependent" in text.lower()
+        return None if unable else text.split("\n", 1)[0][:1000]
+    return found
+
+
+def _has_value(node: Node) -> bool:
+    leaves = node.nodes if isinstance(node, Many) else (node,)
+    return any(isinstance(leaf, Value) for leaf in leaves)
+
+
+def _moved(node: Node) -> Node:
+    if not isinstance(node, Const):
+        return node
+    if isinstance(node.value, torch.device):
+        return Const(META)
+    if isinstance(node.value, torch.Tensor) and node.value.ndim:
+        return Const(node.value.to(META))
+    return node
+
+
+def _infer_once(
+    info: OpInfo, bound: Bound, tensors: Sequence[tuple[Geometry, int]], guess: int
+) -> Inferred:
+    inputs = [scratch(geometry, META, nbytes) for geometry, nbytes in tensors]
+    with torch.no_grad():
+        result = call_on(info, bound, inputs, lambda node: _GUESSES[guess][node.kind], None)
+    owners = {tensor.untyped_storage()._cdata: k for k, tensor in enumerate(inputs)}
+    returns = tuple(None if r is None else _returned(r, owners) for r in flatten(info, result))
+    changed = tuple(
+        (k, _returned(tensor, owners))
+        for k, (tensor, (geometry, nbytes)) in enumerate(zip(inputs, tensors, strict=True))
+        if tuple(tensor.shape) != geometry.shape
+        or tuple(tensor.stride()) != geometry.stride
+        or tensor.untyped_storage().nbytes() > max(nbytes, required_bytes(geometry))
+    )
+    return Inferred(returns, changed)
+
+
+def _returned(tensor: torch.Tensor, owners: dict[int, int]) -> Returned:
+    storage = tensor.untyped_storage()
+    return Returned(geometry_of(tensor), owners.get(storage._cdata, -1), storage.nbytes())

@@ -1,0 +1,141 @@
+"""The executor's form of a program: checked steps over slots, and what follows from them.
+
+A plan is what checking leaves: every step has its op, its bound arguments, the slots it makes
+with their claimed geometry, what to guard and what to zero. Compiler and interpreter both work
+from it and name variables alike: `s<slot>` is a fresh slot's tensor as claimed (or an input's
+base), `v<n>` a view.
+
+The rule that must not be broken: a plan is frozen; what runs teach is kept beside it.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from jgpu.broker.executor.programs.arguments import Bound, Draw, Ref
+from jgpu.broker.executor.programs.geometry import ViewSpec
+from jgpu.broker.executor.programs.guards import Guard
+from jgpu.broker.executor.programs.ops import OpInfo
+from jgpu.wire.program import NO_SLOT, Flags
+
+__all__ = ["Plan", "Step", "draws", "mask_bits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One op, checked."""
+
+    index: int
+    info: OpInfo
+    bound: Bound
+    refs: tuple[Ref, ...]
+    #: per tensor return the fresh slot it fills, or NO_SLOT
+    outs: tuple[int, ...]
+    #: per tensor return its claimed geometry where it fills a slot
+    claims: tuple[ViewSpec | None, ...]
+    #: per tensor return whether it shares an older slot's storage
+    aliases: tuple[bool, ...]
+    #: what it returns depends on data, so it is compared with the claim at every run
+    dynamic: bool = False
+    #: uninitialised: fill with zeros after the call
+    zeroed: bool = False
+    #: index tensors to look at before the call
+    guards: tuple[Guard, ...] = ()
+    #: this op overwrites the uninitialised slot that an earlier step left as it was
+    overwrites: int = NO_SLOT
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked program."""
+
+    inputs: int
+    fresh: int
+    params: tuple[str, ...]
+    flags: Flags
+    steps: tuple[Step, ...]
+    #: the program's views: spec, and the run parameter with the offset or -1
+    views: tuple[tuple[ViewSpec, int], ...]
+    #: smallest bytes of each input slot
+    least_bytes: tuple[int, ...]
+    #: bytes of each fresh slot; 0 where it shares an older storage
+    slot_bytes: tuple[int, ...]
+    #: input slots that a step may resize
+    resized: tuple[int, ...]
+    #: slots (any) whose views are private because a step may resize them
+    private: frozenset[int]
+    #: (slot, view) -> variable name
+    names: dict[tuple[int, int], str] = field(default_factory=dict)
+
+    @cached_property
+    def last_use(self) -> tuple[int, ...]:
+        """Per slot the index of the last step that reads, writes or makes it; -1 for none."""
+        last = [-1] * (self.inputs + self.fresh)
+        for step in self.steps:
+            for ref in step.refs:
+                last[ref.slot] = step.index
+            for slot in step.outs:
+                if slot != NO_SLOT:
+                    last[slot] = step.index
+        return tuple(last)
+
+    @cached_property
+    def generators(self) -> tuple[int, ...]:
+        """Indices of the session's generators that the program draws from."""
+        return tuple(sorted({i for step in self.steps for i in draws(step)}))
+
+    @cached_property
+    def taken(self) -> tuple[tuple[int, int, str], ...]:
+        """(slot, view, name) of the input views that a run takes before the first op."""
+        return tuple(
+            (slot, view, name)
+            for (slot, view), name in self.names.items()
+            if slot < self.inputs and slot not in self.private
+        )
+
+    @cached_property
+    def variables(self) -> dict[int, tuple[str, ...]]:
+        """All variable names by slot."""
+        found: dict[int, list[str]] = {}
+        for (slot, _), name in self.names.items():
+            found.setdefault(slot, [f"s{slot}"]).append(name)
+        return {slot: tuple(names) for slot, names in found.items()}
+
+    @cached_property
+    def bases(self) -> tuple[int, ...]:
+        """Input slots that a run hands over whole, because views of them are private."""
+        return tuple(slot for slot in sorted(self.private) if slot < self.inputs)
+
+    def output_bytes(self, live: bytes) -> int:
+        """Bytes of the fresh slots whose bit is set."""
+        return sum(size for size, bit in zip(self.slot_bytes, self.live(live), strict=True) if bit)
+
+    def transient_bytes(self, live: bytes) -> int:
+        """Most bytes of fresh slots at once; slots that are not live end with their last use."""
+        kept = self.live(live)
+        ends: dict[int, int] = {}
+        for k, size in enumerate(self.slot_bytes):
+            if not kept[k]:
+                at = self.last_use[self.inputs + k]
+                ends[at] = ends.get(at, 0) + size
+        now = most = 0
+        for step in self.steps:
+            now += sum(self.slot_bytes[s - self.inputs] for s in step.outs if s != NO_SLOT)
+            most = max(most, now)
+            now -= ends.get(step.index, 0)
+        return most
+
+    def live(self, mask: bytes) -> list[bool]:
+        """One flag a fresh slot."""
+        return mask_bits(mask, self.fresh)
+
+
+def draws(step: Step) -> tuple[int, ...]:
+    """Generators that a step draws from."""
+    given = tuple(node.index for node in step.bound if isinstance(node, Draw))
+    return given or ((0,) if step.info.seeded else ())
+
+
+def mask_bits(mask: bytes, count: int) -> list[bool]:
+    """The first `count` bits of a mask, least significant first; missing ones are 0."""
+    number = int.from_bytes(mask, "little")
+    return [bool(number >> k & 1) for k in range(count)]

@@ -1,0 +1,44 @@
+"""Random ops that take no generator, drawn from the session's all the same.
+
+Such an op (`native_dropout`, `rand_like`) draws from torch's default generator of its device. Here
+the session's state is put into it for the length of one op, under a lock of the whole process.
+
+The rule that must not be broken: nothing else in an executor draws from a default generator.
+"""
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Any, Final
+
+import torch
+
+__all__ = ["drawing"]
+
+_LOCK: Final = Lock()
+
+
+def drawing(generator: torch.Generator, call: Callable[..., Any], *args: Any, **kw: Any) -> Any:
+    """`call(*args, **kw)` with the default generator of its device standing for `generator`."""
+    if generator.device.type == "cuda":
+        return _drawing_cuda(generator, call, *args, **kw)
+    default = torch.default_generator
+    with _LOCK:
+        default.set_state(generator.get_state())
+        try:
+            return call(*args, **kw)
+        finally:
+            generator.set_state(default.get_state())
+
+
+def _drawing_cuda(
+    generator: torch.Generator, call: Callable[..., Any], *args: Any, **kw: Any
+) -> Any:
+    """The same by swapping a pointer: both ends then share one state."""
+    default = torch.cuda.default_generators[generator.device.index or 0]
+    with _LOCK:
+        own = default.graphsafe_get_state()
+        default.graphsafe_set_state(generator)
+        try:
+            return call(*args, **kw)
+        finally:
+            default.graphsafe_set_state(own)
