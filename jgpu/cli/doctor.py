@@ -1,0 +1,260 @@
+"""Explain what is wrong with this host's shared device, and what to do about it.
+
+Each line is one thing that was looked at: ok, a note, or a problem with what to do. The exit
+status is 1 if there is a problem.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Any, Final
+
+from jgpu import __version__
+from jgpu.errors import BrokerUnreachable, JgpuError
+from jgpu.wire import address
+
+__all__ = ["CHECKS", "Finding", "main"]
+
+#: As in the requirements of the package: torch>=2.11,<2.14.
+_TORCH_FROM: Final = (2, 11)
+_TORCH_BELOW: Final = (2, 14)
+_OK, _NOTE, _PROBLEM = "ok", "note", "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one look showed; `advice` says what to do."""
+
+    subject: str
+    state: str
+    text: str
+    advice: str = ""
+
+
+def check_system() -> Iterator[Finding]:
+    """Linux, Python, and what jgpu needs of the kernel."""
+    if not sys.platform.startswith("linux"):
+        advice = "Use a Linux host; on Windows, WSL 2."
+        yield Finding("system", _PROBLEM, f"This is {platform.system()}.", advice)
+        return
+    yield Finding("system", _OK, f"Linux {platform.release()}, Python {platform.python_version()}")
+    try:
+        descriptor = os.memfd_create("jgpu-doctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.close(descriptor)
+        yield Finding("memory files", _OK, "memfd_create works.")
+    except (OSError, AttributeError) as error:
+        advice = "Allow memfd_create in the container's seccomp profile."
+        yield Finding("memory files", _PROBLEM, f"memfd_create fails: {error}.", advice)
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+        yield Finding("process watch", _OK, "pidfd_open works.")
+    except (OSError, AttributeError) as error:
+        text = f"pidfd_open fails ({error}); the broker looks into /proc instead, a little slower."
+        yield Finding("process watch", _NOTE, text)
+
+
+def check_torch() -> Iterator[Finding]:
+    """The torch of this environment, without importing it, and the way jgpu gets into it."""
+    try:
+        version = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        advice = "Install torch into the environment of the kernel."
+        yield Finding("torch", _PROBLEM, f"{sys.executable} has no torch.", advice)
+        return
+    release = tuple(int(part) for part in version.partition("+")[0].split(".")[:2])
+    if _TORCH_FROM <= release < _TORCH_BELOW:
+        yield Finding("torch", _OK, f"torch {version} is supported.")
+    else:
+        first, last = ".".join(map(str, _TORCH_FROM)), ".".join(map(str, _TORCH_BELOW))
+        advice = f"Install torch>={first},<{last}."
+        yield Finding("torch", _PROBLEM, f"torch {version} was not tested with jgpu.", advice)
+    points = metadata.entry_points(group="torch.backends", name="jgpu")
+    if points:
+        yield Finding("entry point", _OK, "torch loads jgpu by the entry point torch.backends.")
+    else:
+        advice = f"Install it: {sys.executable} -m pip install --force-reinstall jgpu."
+        yield Finding("entry point", _PROBLEM, "jgpu is not installed as a package.", advice)
+    if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "0":
+        advice = "Unset it where kernels are started; it keeps jgpu out of torch."
+        text = "TORCH_DEVICE_BACKEND_AUTOLOAD is 0."
+        yield Finding("autoload", _PROBLEM, text, advice)
+
+
+def check_packages() -> Iterator[Finding]:
+    """What the broker needs besides, in this environment."""
+    modules = ("numpy", "prometheus_client", "psutil", "pynvml", "rich", "tornado")
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        text = f"Missing for a broker of one's own: {', '.join(missing)}."
+        yield Finding("broker's packages", _NOTE, text, "pip install 'jgpu[broker]'")
+    else:
+        yield Finding("broker's packages", _OK, f"jgpu {__version__} with the broker's extras.")
+    if _has("pynvml") and _has("nvidia-ml-py"):
+        text = "The package pynvml is deprecated and makes torch warn at every start."
+        yield Finding("pynvml", _PROBLEM, text, "pip uninstall pynvml; nvidia-ml-py replaces it.")
+
+
+def _has(distribution: str) -> bool:
+    try:
+        metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def check_gpu() -> Iterator[Finding]:
+    """Whether driver and GPU are there for this user."""
+    nodes = [f"/dev/nvidia{n}" for n in range(16) if os.path.exists(f"/dev/nvidia{n}")]
+    for node in nodes:
+        if not os.access(node, os.R_OK | os.W_OK):
+            text = f"You may not open {node}."
+            advice = "That is right for users of a host's broker, and wrong for its account."
+            yield Finding("GPU", _NOTE, text, advice)
+    try:
+        import pynvml  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        yield Finding("GPU", _NOTE, "nvidia-ml-py is not installed, so the driver is not asked.")
+        return
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        if nodes:
+            advice = "Reinstall the driver, or restart the host after its update."
+            text = f"There is a GPU, but its driver does not answer: {error}."
+            yield Finding("GPU", _PROBLEM, text, advice)
+        else:
+            yield Finding("GPU", _NOTE, "No GPU here; brokers serve from the CPU (device cpu).")
+        return
+    try:
+        driver = _text(pynvml.nvmlSystemGetDriverVersion())
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            total = pynvml.nvmlDeviceGetMemoryInfo(handle).total
+            name = _text(pynvml.nvmlDeviceGetName(handle))
+            yield Finding("GPU", _OK, f"{index}: {name}, {total / 2**30:.1f} GiB, driver {driver}.")
+    except pynvml.NVMLError as error:
+        yield Finding("GPU", _PROBLEM, f"The driver fails: {error}.", "Look into dmesg.")
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def check_broker() -> Iterator[Finding]:
+    """The address, its socket, and whether somebody answers there."""
+    where = address.find()
+    origin = {"environment": address.ADDRESS, "system": "the host", "user": "you alone"}
+    yield Finding("address", _OK, f"{where} ({origin[where.origin]}).")
+    try:
+        found = where.path.lstat()
+    except OSError as error:
+        if where.may_be_private and isinstance(error, FileNotFoundError):
+            text = "No broker runs; a kernel or `jgpu run` starts one for you when it needs it."
+            yield Finding("broker", _NOTE, text)
+        else:
+            text = f"No socket at {where.path}: {error.strerror}."
+            advice = "Start the host's broker (systemctl start jgpu-broker), or unset JGPU_ADDRESS."
+            yield Finding("broker", _PROBLEM, text, advice)
+        return
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & 0o007:
+        advice = "Restart the broker; it makes its socket with mode 0600, or 0660 with --group."
+        yield Finding("socket", _PROBLEM, f"Anybody may connect: mode {mode:04o}.", advice)
+    yield from _ask(where)
+
+
+def _ask(where: address.Address) -> Iterator[Finding]:
+    from jgpu.cli.status import ask_status
+
+    try:
+        status = ask_status(where)
+    except BrokerUnreachable as error:
+        if where.may_be_private:
+            text = f"{error} A kernel or `jgpu run` starts one for you when it needs it."
+            yield Finding("broker", _NOTE, text)
+        else:
+            yield Finding("broker", _PROBLEM, str(error), "Start it, and look into its log.")
+        return
+    broker = status["broker"]
+    text = f"jgpu {broker['version']} with torch {broker['torch'] or '-'} answers."
+    if broker["version"] == __version__:
+        yield Finding("broker", _OK, text)
+    else:
+        advice = f"This is jgpu {__version__}; have the same version in both environments."
+        yield Finding("broker", _NOTE, text, advice)
+    for device in status["devices"]:
+        state = {"failed": _PROBLEM, "ready": _OK}.get(device["state"], _NOTE)
+        text = f"{device['name']} ({device['kind']}) is {device['state']}. {device['note']}"
+        yield Finding("device", state, text.strip())
+
+
+def check_jupyter() -> Iterator[Finding]:
+    """Whether Jupyter knows the kernel and its provisioner."""
+    points = metadata.entry_points(group="jupyter_client.kernel_provisioners")
+    if "jgpu-provisioner" not in points.names:
+        advice = f"Install jgpu into Jupyter's environment ({sys.executable})."
+        yield Finding("provisioner", _PROBLEM, "Jupyter does not know jgpu-provisioner.", advice)
+        return
+    from jgpu.kernelprovider import kernelspec, routing
+
+    specs = kernelspec.find_all()
+    routed = routing.is_routed(kernelspec.Place.default())
+    if specs:
+        names = ", ".join(f"{name} ({path})" for name, path in specs.items())
+        yield Finding("kernels", _OK, f"Installed: {names}.")
+    elif routed or "JUPYTER_DEFAULT_PROVISIONER_NAME" in os.environ:
+        yield Finding("kernels", _OK, "Every kernel goes through jgpu-provisioner.")
+    else:
+        text = "No kernel of Jupyter uses the shared device."
+        yield Finding("kernels", _PROBLEM, text, "Run `jgpu kernelspec install`.")
+
+
+CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
+    check_system,
+    check_torch,
+    check_packages,
+    check_gpu,
+    check_broker,
+    check_jupyter,
+)
+
+
+def examine() -> list[Finding]:
+    """All findings; a check that fails is itself a finding."""
+    findings: list[Finding] = []
+    for check in CHECKS:
+        try:
+            findings.extend(check())
+        except JgpuError as error:
+            subject = check.__name__.removeprefix("check_")
+            findings.append(Finding(subject, _PROBLEM, str(error), error.advice))
+        except Exception as error:
+            subject = check.__name__.removeprefix("check_")
+            text = f"Could not be looked at: {type(error).__name__}: {error}"
+            findings.append(Finding(subject, _PROBLEM, text))
+    return findings
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`jgpu doctor [--json]`."""
+    parser = argparse.ArgumentParser(prog="jgpu doctor", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="the findings, for programs")
+    options = parser.parse_args(arguments)
+    findings = examine()
+    if options.json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        for finding in findings:
+            print(f"{finding.state:>8}  {finding.subject}: {finding.text}")
+            if finding.advice and finding.state != _OK:
+                print(f"{'':>8}  -> {finding.advice}")
+    return int(any(finding.state == _PROBLEM for finding in findings))

@@ -1,0 +1,247 @@
+"""The pure parts of the control process, from identity to the status report."""
+
+import os
+
+import pytest
+from hypothesis import given, strategies
+
+from jgpu.broker.control.environment import executor_environment
+from jgpu.broker.control.gpus import GpuClaim, gpu_seems_present, gpu_uuid
+from jgpu.broker.control.identity import Identities, Peer, clean_text
+from jgpu.broker.control.registry import Session, SessionState, UserUsage
+from jgpu.broker.control.report import DeviceView, Viewer, build_report
+from jgpu.broker.control.restarts import Restarts
+from jgpu.broker.control.runtimes import check_protocol, check_runtime
+from jgpu.broker.control.settings import BrokerSettings
+from jgpu.broker.control.units import parse_bytes
+from jgpu.errors import ConfigError, VersionMismatch
+from jgpu.wire import limits
+from jgpu.wire.messages import DeviceFacts, LaneReport, ReportIs, Runtime, SessionReport
+
+# -- identity --------------------------------------------------------------------------------
+
+NAMES = {0: "root", 5: "jgpu", 1001: "user1", 1002: "user2"}
+
+
+def identities(**fields):
+    return Identities(own_uid=5, name_of=NAMES.__getitem__, **fields)
+
+
+def test_only_the_brokers_own_uid_speaks_for_others():
+    known = identities()
+    assert known.user_of(Peer(1, 1001), "user2") == "user1"
+    assert known.user_of(Peer(1, 0), "user2") == "root"
+    assert known.user_of(Peer(1, 5), "user2") == "user2"
+    assert known.user_of(Peer(1, 5), "  ") == "jgpu"
+
+
+def test_administrators_are_root_the_broker_and_those_configured():
+    known = identities(administrators=frozenset({"user2"}))
+    assert [known.is_administrator(Peer(1, uid)) for uid in NAMES] == [True, True, False, True]
+    assert [known.may_stop(Peer(1, uid)) for uid in NAMES] == [True, True, False, False]
+
+
+def test_a_uid_is_looked_up_once():
+    asked = []
+    known = Identities(own_uid=5, name_of=lambda uid: asked.append(uid) or "user1")
+    assert not known.known(1001)
+    assert [known.name(1001), known.name(1001)] == ["user1", "user1"]
+    assert asked == [1001]
+    assert known.known(1001)
+
+
+@given(strategies.text(), strategies.integers(0, 50))
+def test_cleaned_text_is_one_printable_line(text, longest):
+    cleaned = clean_text(text, longest)
+    assert len(cleaned) == min(len(text), longest)
+    assert cleaned.isprintable()
+
+
+# -- versions --------------------------------------------------------------------------------
+
+SERVED = Runtime("3.11", "2.13.0+cu128", "aa")
+
+
+@pytest.mark.parametrize("torch", ["2.13.0", "2.13.0+cpu", "2.13.1", "2.13.0a0+git1"])
+def test_builds_of_one_release_fit(torch):
+    check_runtime(Runtime("3.12", torch, "aa"), SERVED)
+    check_runtime(Runtime("3.12", torch, ""), SERVED)
+
+
+def test_other_releases_and_other_ops_do_not_fit():
+    with pytest.raises(VersionMismatch, match=r"torch 2\.12\.0, .* torch 2\.13\.0\+cu128"):
+        check_runtime(Runtime("3.11", "2.12.0", "aa"), SERVED)
+    with pytest.raises(VersionMismatch, match="not those of the broker"):
+        check_runtime(Runtime("3.11", "2.13.0", "bb"), SERVED)
+
+
+def test_what_is_not_known_is_not_compared():
+    check_runtime(Runtime("3.11", "1.0", "bb"), Runtime("", "", ""))
+
+
+@pytest.mark.parametrize(("protocol", "whose"), [(0, "notebook's"), (999, "broker's")])
+def test_another_protocol_says_what_to_upgrade(protocol, whose):
+    with pytest.raises(VersionMismatch, match=f"Upgrade jgpu in the {whose} environment"):
+        check_protocol(protocol)
+    check_protocol(limits.PROTOCOL)
+
+
+# -- restarts --------------------------------------------------------------------------------
+
+
+def test_restarts_are_at_once_then_slower_then_not_for_a_while():
+    restarts = Restarts(limit=4, window_s=60.0)
+    assert [restarts.ended(t) for t in (0.0, 1.0, 2.0, 3.0, 4.0)] == [0.0, 0.25, 0.5, 1.0, None]
+    assert restarts.ended(5.0) == 0.0
+    assert restarts.count == 6
+
+
+def test_ends_long_ago_do_not_count():
+    restarts = Restarts(limit=1, window_s=60.0)
+    assert [restarts.ended(t) for t in (0.0, 100.0, 200.0)] == [0.0, 0.0, 0.0]
+
+
+# -- environment and GPUs --------------------------------------------------------------------
+
+
+def test_nothing_that_changes_results_or_makes_it_a_client_reaches_an_executor():
+    shell = {"OMP_NUM_THREADS": "1", "JGPU_TICKET": "t", "HOME": "/h", "JGPU_ADDRESS": "unix:/x"}
+    made = executor_environment(shell, "cpu", {"EXTRA": "1"})
+    assert made == {
+        "HOME": "/h",
+        "EXTRA": "1",
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+
+
+def test_a_cuda_executor_gets_its_allocator_settings_and_the_administrator_wins():
+    made = executor_environment({"CUDA_VISIBLE_DEVICES": "1"}, "cuda", {"PYTORCH_ALLOC_CONF": "x"})
+    assert made["CUDA_VISIBLE_DEVICES"] == "1"
+    assert made["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"
+    assert made["PYTORCH_ALLOC_CONF"] == "x"
+
+
+def test_a_gpu_is_claimed_once_and_the_second_learns_by_whom():
+    name = f"GPU-test-{os.getpid()}"
+    claim = GpuClaim(name)
+    with pytest.raises(
+        ConfigError, match=rf"{name} is taken by another broker \(pid {os.getpid()}"
+    ):
+        GpuClaim(name)
+    claim.release()
+    GpuClaim(name).release()
+
+
+def test_a_gpu_is_named_as_cuda_will_count():
+    assert gpu_uuid(1, {"CUDA_VISIBLE_DEVICES": "GPU-a, GPU-b"}) == "GPU-b"
+    with pytest.raises(ConfigError, match="GPU 1 is not among"):
+        gpu_uuid(1, {"CUDA_VISIBLE_DEVICES": "0,-1,2"})
+    assert not gpu_seems_present({"CUDA_VISIBLE_DEVICES": ""})
+
+
+# -- settings --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [("0", 0), ("1000", 1000), ("2G", 2 << 30), ("1.5 GiB", 3 << 29), ("512mb", 512 << 20)],
+)
+def test_sizes_are_written_as_people_write_them(text, nbytes):
+    assert parse_bytes(text) == nbytes
+
+
+@pytest.mark.parametrize("text", ["", "G", "-1", "2Q", "1e9", "2G2"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(ValueError, match="is no size"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"device": "tpu"}, {"max_sessions": 0}, {"start_timeout_s": 0}, {"executor_command": ()}],
+)
+def test_settings_that_make_no_sense_are_refused(wrong, tmp_path):
+    with pytest.raises(ConfigError):
+        BrokerSettings(socket=tmp_path / "s", **wrong)
+
+
+# -- the report ------------------------------------------------------------------------------
+
+FACTS = DeviceFacts("cpu", "Device (shared)", 4000, 2)
+ROW = SessionReport(1, "waiting", 0, 10, 20, 0, 1.5, 3, 2, "cell 4", ("user2",))
+REPORT = ReportIs(1, (LaneReport(0, 2000, (1, 2), 2),), (ROW,), 30, "fair", 5)
+
+
+def session(number, user, uid, state=SessionState.ADOPTED, adoptions=1):
+    return Session(
+        number, user, Peer(100 + number, uid), "t", "k", "a.ipynb", 5.0, state, adoptions
+    )
+
+
+def report(viewer, device_state="ready", measured=REPORT):
+    view = DeviceView("cpu", device_state, "", FACTS, measured, "fair", 0, 1, 99)
+    sessions = [session(1, "user1", 1001), session(2, "user2", 1002)]
+    usage = {"user1": UserUsage(2, 10.0), "user3": UserUsage(1, 1.0)}
+    return build_report({"pid": 7}, [view], sessions, usage, viewer, now=8.0)
+
+
+def test_an_administrator_sees_everything():
+    made = report(Viewer("root", administrator=True))
+    assert made["devices"] == [
+        {
+            "name": "Device (shared)",
+            "kind": "cpu",
+            "capacity_bytes": 4000,
+            "policy": "fair",
+            "lanes": [{"id": 0, "capacity_bytes": 2000, "sessions": [1, 2], "running": 2}],
+            "state": "ready",
+            "note": "",
+            "used_bytes": 30,
+            "threads": 2,
+            "definitions": 5,
+            "restarts": 1,
+            "pid": 99,
+        }
+    ]
+    assert made["sessions"][0] == {
+        "id": 1,
+        "user": "user1",
+        "kernel_id": "k",
+        "state": "waiting",
+        "lane": 0,
+        "resident_bytes": 10,
+        "ephemeral_bytes": 20,
+        "spilled_bytes": 0,
+        "device_seconds": 1.5,
+        "iterations": 3,
+        "queue_position": 2,
+        "waits_for": ["user2"],
+        "label": "a.ipynb",
+        "cell": "cell 4",
+        "pid": 101,
+        "age_seconds": 3.0,
+    }
+    assert made["sessions"][1]["state"] == "starting"
+    users = {row["name"]: (row["sessions"], row["device_seconds"]) for row in made["users"]}
+    assert users == {"user1": (1, 11.5), "user2": (1, 0.0), "user3": (0, 1.0)}
+
+
+def test_others_see_themselves_and_that_there_are_others():
+    made = report(Viewer("user1", administrator=False))
+    own, other = made["sessions"]
+    assert (own["user"], own["label"], own["pid"]) == ("user1", "a.ipynb", 101)
+    assert own["waits_for"] == ["another user"]
+    assert (other["user"], other["label"], other["kernel_id"], other["pid"]) == (
+        "another user",
+        "",
+        "",
+        None,
+    )
+    assert [row["name"] for row in made["users"]] == ["user1"]
+    assert made["devices"][0]["pid"] is None
+
+
+def test_sessions_between_two_executors_are_lost():
+    made = report(Viewer("root", administrator=True), "restarting", None)
+    assert [row["state"] for row in made["sessions"]] == ["lost", "lost"]

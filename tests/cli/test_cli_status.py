@@ -1,0 +1,178 @@
+"""`jgpu status`, `jgpu top --once` and `jgpu doctor` against a broker that is real."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from jgpu.cli import _tables, doctor, main
+from jgpu.device.activate import TESTED
+from jgpu.wire.address import Address
+
+STATUS = {
+    "devices": [
+        {
+            "name": "cpu (shared)",
+            "kind": "cpu",
+            "state": "ready",
+            "note": "The GPU cannot be used.",
+            "capacity_bytes": 4 << 30,
+            "used_bytes": 1 << 20,
+            "policy": "fair",
+            "lanes": [{"id": 0, "capacity_bytes": 1, "sessions": [1], "running": 1}],
+            "restarts": 0,
+        }
+    ],
+    "sessions": [
+        {
+            "id": 1,
+            "user": "[red]user1",
+            "label": "very/" * 20 + "lesson.ipynb",
+            "cell": "In [3]",
+            "state": "waiting",
+            "lane": 0,
+            "queue_position": 2,
+            "waits_for": ["user2"],
+            "resident_bytes": 3 << 20,
+            "ephemeral_bytes": 0,
+            "spilled_bytes": 0,
+            "device_seconds": 75.0,
+            "iterations": 12,
+        }
+    ],
+}
+
+
+def drawn(status):
+    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    with console.file:
+        console.print(_tables.report(status))
+        return console.export_text()
+
+
+def test_the_tables_say_what_the_report_says_and_take_no_markup_from_users():
+    text = drawn(STATUS)
+    for part in ("cpu (shared)", "1 MiB of 4 GiB", "The GPU cannot be used.", "[red]user1"):
+        assert part in text
+    assert "waiting (place 2) for user2" in text
+    assert "lesson.ipynb" in text
+    assert "1:15" in text
+
+
+def test_no_sessions_is_said():
+    assert "No sessions." in drawn(STATUS | {"sessions": []})
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1024, "1 KiB"), (1 << 30, "1 GiB"), (1000 << 20, "0.977 GiB")],
+)
+def test_sizes_for_people(count, text):
+    assert _tables.format_bytes(count) == text
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A broker without a device to wait for: its executor is never ready."""
+    directory = tmp_path_factory.mktemp("broker")
+    config = directory / "config.py"
+    wait = [sys.executable, "-c", "import signal; signal.pause()"]
+    config.write_text(
+        f"c.JgpuBroker.executor_command = {wait!r}\nc.JgpuBroker.spool = {str(directory / 's')!r}\n"
+    )
+    path = directory / "broker.sock"
+    words = ["--config", str(config), "--socket", str(path), "--device", "null", "--private"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "jgpu", "broker", *words],
+        stderr=subprocess.PIPE,
+    )
+    assert b"Listening" in process.stderr.readline()
+    yield Address(path, "environment")
+    process.terminate()
+    process.communicate(timeout=20)
+
+
+@pytest.fixture
+def environ(address, monkeypatch):
+    monkeypatch.setenv("JGPU_ADDRESS", str(address))
+
+
+@pytest.mark.usefixtures("environ")
+def test_status_as_json_is_the_whole_report(capsys):
+    assert main(["status", "--json"]) == 0
+    status = json.loads(capsys.readouterr().out)
+    assert status["sessions"] == []
+    device = status["devices"][0]
+    assert {"name", "kind", "capacity_bytes", "policy", "lanes"} <= device.keys()
+
+
+@pytest.mark.usefixtures("environ")
+@pytest.mark.parametrize("command", [["status"], ["top", "--once"], ["top"]])
+def test_tables_are_printed(command, capsys):
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert "Devices" in out
+    assert "No sessions." in out
+
+
+def test_an_absent_broker_is_a_sentence(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("JGPU_ADDRESS", f"unix:{tmp_path}/nobody")
+    assert main(["status"]) == 1
+    assert "There is no broker at" in capsys.readouterr().err
+
+
+# -- doctor ----------------------------------------------------------------------------------
+
+
+def findings(check):
+    return [(finding.subject, finding.state) for finding in check()]
+
+
+def test_doctor_knows_the_supported_versions_of_torch():
+    first = ".".join(map(str, doctor._TORCH_FROM))
+    major, minor = doctor._TORCH_BELOW
+    assert (first, f"{major}.{minor - 1}") == (TESTED[0], TESTED[-1])
+    assert ("torch", "ok") in findings(doctor.check_torch)
+
+
+def test_doctor_sees_an_autoload_that_is_switched_off(monkeypatch):
+    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    assert ("autoload", "problem") in findings(doctor.check_torch)
+
+
+@pytest.mark.usefixtures("environ")
+def test_doctor_asks_the_broker():
+    assert findings(doctor.check_broker)[:2] == [("address", "ok"), ("broker", "ok")]
+
+
+def test_doctor_says_that_a_named_broker_is_absent(monkeypatch, tmp_path):
+    monkeypatch.setenv("JGPU_ADDRESS", f"unix:{tmp_path}/nobody")
+    assert findings(doctor.check_broker)[-1] == ("broker", "problem")
+    assert main(["doctor"]) == 1
+
+
+def test_doctor_says_that_ones_own_broker_is_started_when_needed(monkeypatch, tmp_path):
+    monkeypatch.delenv("JGPU_ADDRESS", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert findings(doctor.check_broker)[-1] == ("broker", "note")
+
+
+def test_doctor_explains_each_problem(monkeypatch, capsys):
+    monkeypatch.setenv("JGPU_ADDRESS", "tcp://host")
+    assert main(["doctor", "--json"]) == 1
+    made = json.loads(capsys.readouterr().out)
+    broken = next(finding for finding in made if finding["subject"] == "broker")
+    assert "has to read unix:" in broken["text"]
+
+
+def test_a_check_that_fails_is_a_finding(monkeypatch):
+    def broken():
+        raise ValueError("oh")
+        yield
+
+    monkeypatch.setattr(doctor, "CHECKS", (broken,))
+    assert doctor.examine() == [
+        doctor.Finding("broken", "problem", "Could not be looked at: ValueError: oh")
+    ]
