@@ -281,7 +281,7 @@ def _explain(address: Address, error: OSError) -> NoReturn:
     else:
         what = f"The broker at {address} cannot be reached: {error.strerror or error}."
     if address.origin == "system":
-        what += " An administrator starts it with `systemctl start jgpu`."
+        what += " An administrator starts it with `systemctl start jgpu-broker`."
     elif address.origin == "environment":
         what += f" {ADDRESS} names it."
     raise BrokerUnreachable(what) from None
