@@ -1,7 +1,187 @@
-"""Composite ops that branch on the device: lowered as the executor's device would."""
+"""Composite ops that branch on the device: lowered as the executor's device would lower them.
 
-__all__ = ["install"]
+Left alone, PyTorch treats the backend as "some GPU": LSTM and GRU pick CUDA-only cells, attention
+decomposes into the quadratic math path, dropout takes the fused kernel. Here such an op runs once
+more, at the autograd key, on stand-ins (`Face`) that share the buffers and say that they live on
+the executor's kind of device. Torch's own code then chooses, its own formulas differentiate, and
+every primitive that it reaches is recorded as usual: forward and gradients are native, bit for bit.
+
+The list of ops is `LOWERED`, each with the branch that makes it necessary.
+"""
+
+from typing import Any
+
+import torch
+
+from jgpu.device import current, dispatch
+from jgpu.device.geometry import geometry_of
+from jgpu.device.tensor import DeviceTensor, wrap
+
+__all__ = ["LOWERED", "Face", "install"]
+
+#: op: why the backend's own branch is not the executor's
+LOWERED = {
+    "lstm.input": "picks the CUDA-only fused cell",
+    "lstm.data": "picks the CUDA-only fused cell",
+    "gru.input": "picks the CUDA-only fused cell",
+    "gru.data": "picks the CUDA-only fused cell",
+    "rnn_tanh.input": "shares gru's and lstm's layer code",
+    "rnn_tanh.data": "shares gru's and lstm's layer code",
+    "rnn_relu.input": "shares gru's and lstm's layer code",
+    "rnn_relu.data": "shares gru's and lstm's layer code",
+    "lstm_cell": "picks the CUDA-only fused cell",
+    "gru_cell": "picks the CUDA-only fused cell",
+    "scaled_dot_product_attention": "falls to the math path, of other bits and N^2 memory",
+    "dropout": "takes native_dropout, which draws other random numbers than the CPU's way",
+    "dropout_": "as dropout",
+    "feature_dropout": "as dropout",
+    "alpha_dropout": "as dropout",
+    "feature_alpha_dropout": "as dropout",
+}
+
+_library: Any = None
+_make = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+_DEVICES = {"cpu": torch.device("cpu"), "null": torch.device("cpu")}
+
+
+class Face(torch.Tensor):
+    """Stands for a device tensor inside a composite; says that it lives on the executor's device."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+    _twin: DeviceTensor
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        faces: dict[int, Face] = {}
+
+        def twin(value: Any) -> Any:
+            if isinstance(value, Face):
+                faces[id(value._twin)] = value
+                return value._twin
+            if isinstance(value, list | tuple):
+                return [twin(item) for item in value]
+            return value
+
+        def face(value: Any) -> Any:
+            if isinstance(value, DeviceTensor):
+                found = faces.get(id(value))
+                return face_of(value) if found is None else found
+            if isinstance(value, list | tuple):
+                return type(value)(face(item) for item in value)
+            return value
+
+        arguments = tuple(twin(value) for value in args)
+        keywords = {name: twin(value) for name, value in (kwargs or {}).items()}
+        if "device" in keywords:
+            keywords["device"] = None
+        found = _FACTS.get(func._schema.name)
+        if found is not None:
+            return found(*arguments, **keywords)
+        return face(dispatch.dispatch(func, arguments, keywords))
+
+
+def face_of(tensor: DeviceTensor) -> Face:
+    """The stand-in of a device tensor."""
+    geometry = tensor._g
+    made = _make(
+        Face, geometry.shape, geometry.stride, tensor._o, None,
+        geometry.dtype, torch.strided, _executor_device(),
+    )  # fmt: skip
+    made._twin = tensor
+    result: Face = made
+    return result
+
+
+def _executor_device() -> torch.device:
+    kind = current.session.device_facts().kind
+    return _DEVICES.get(kind, torch.device("cuda", 0))
+
+
+class _ToFace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Any) -> Any:
+        return face_of(_plain(tensor))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return _FromFace.apply(grad)
+
+
+class _FromFace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, face: Any) -> Any:
+        twin = face._twin if isinstance(face, Face) else face
+        return wrap(twin._b, twin._g, twin._o) if isinstance(twin, DeviceTensor) else twin
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return _ToFace.apply(grad)
+
+
+def _plain(tensor: DeviceTensor) -> DeviceTensor:
+    return wrap(tensor._b, tensor._g, tensor._o)
+
+
+def _enter(value: Any) -> Any:
+    if isinstance(value, DeviceTensor):
+        return _ToFace.apply(value)
+    if isinstance(value, list | tuple):
+        return [_enter(item) for item in value]
+    return value
+
+
+def _leave(value: Any) -> Any:
+    if isinstance(value, Face):
+        return _FromFace.apply(value)
+    if isinstance(value, list | tuple):
+        return type(value)(_leave(item) for item in value)
+    return value
+
+
+def lower(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a composite as the executor's device would, on stand-ins of its tensors."""
+    result = op(*(_enter(a) for a in args), **{k: _enter(v) for k, v in kwargs.items()})
+    if op._schema.is_mutable:  # dropout_(x): the argument itself comes back
+        return args[0]
+    return _leave(result)
 
 
 def install() -> None:
-    """Register the lowerings."""
+    """Register the lowerings at the backend's autograd key."""
+    global _library
+    _library = torch.library.Library("aten", "IMPL")
+    for name in LOWERED:
+        base, _, overload = name.partition(".")
+        op = getattr(getattr(torch.ops.aten, base), overload or "default")
+        _library.impl(name, _lowering(op), "AutogradPrivateUse1")
+        dispatch.LOWERED[f"aten::{name}"] = lower
+
+
+def _lowering(op: Any) -> Any:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        return lower(op, args, kwargs)
+
+    return kernel
+
+
+def _fused_sdp_choice(query: DeviceTensor, *rest: Any, **kwargs: Any) -> int:
+    """Which attention kernel the device would take: asked of empty tensors of these geometries."""
+
+    def stand_in(value: Any) -> Any:
+        if not isinstance(value, DeviceTensor):
+            return value
+        g = value._g
+        made = torch.empty_strided(g.shape, g.stride, dtype=g.dtype)
+        return made
+
+    with torch._C._DisableTorchDispatch():
+        choice: int = torch.ops.aten._fused_sdp_choice.default(
+            stand_in(query), *(stand_in(value) for value in rest), **kwargs
+        )
+    return choice
+
+
+_FACTS = {"aten::_fused_sdp_choice": _fused_sdp_choice}
+_ = geometry_of

@@ -19,6 +19,8 @@ from jgpu.device.errors import mixed_devices, refused, use_of_lost
 from jgpu.device.geometry import Geometry
 from jgpu.device.infer import Plan, fact, plan_for
 from jgpu.device.ops import (
+    ASKS_GRAD_MODE,
+    COMPOSITE,
     COPY,
     FACT,
     HOST_ARGUMENTS,
@@ -38,6 +40,15 @@ __all__ = ["dispatch", "record"]
 _plans: dict[Any, Plan] = {}
 #: most plans kept; growing caches (a text generator's) would otherwise never end
 _MAX_PLANS = 1 << 16
+
+
+class _Rewritten:
+    """A call whose arguments a special kind has changed; it is recorded like any other."""
+
+    __slots__ = ("args",)
+
+    def __init__(self, args: tuple[Any, ...]) -> None:
+        self.args = args
 
 
 class _Call:
@@ -98,7 +109,9 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
     info = infos.get(id(func)) or info_of(func)
     if info.kind != STREAM:
         special = _SPECIAL[info.kind](info, args, kwargs or {})
-        if special is not NotImplemented:
+        if type(special) is _Rewritten:
+            args = special.args
+        elif special is not NotImplemented:
             return special
     call = _Call(info)
     key = call.key
@@ -285,6 +298,24 @@ def _refuse(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     raise refused(info.name, REFUSALS[info.name.partition(".")[0]])
 
 
+#: composites that the executor's device lowers otherwise than the backend; filled by `composites`
+LOWERED: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {}
+
+
+def _composite(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Composites arrive whole only where autograd is off altogether (inference mode)."""
+    lower = LOWERED.get(info.name)
+    if lower is not None:
+        return lower(info.func, args, kwargs)
+    return info.func.decompose(*args, **kwargs)
+
+
+def _train_if_grad(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The kernel asks whether gradients are recorded, which the executor cannot know: say it."""
+    at = info.positions["train"]
+    return _Rewritten((*args[:at], bool(args[at]) and torch.is_grad_enabled(), *args[at + 1 :]))
+
+
 def _wait(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if info.name == "aten::equal":
         return copies.equal(*args)
@@ -297,4 +328,6 @@ _SPECIAL: dict[int, Callable[[OpInfo, tuple[Any, ...], dict[str, Any]], Any]] = 
     WAIT: _wait,
     REFUSED: _refuse,
     FACT: fact,
+    COMPOSITE: _composite,
+    ASKS_GRAD_MODE: _train_if_grad,
 }

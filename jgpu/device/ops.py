@@ -2,7 +2,8 @@
 
 Five kinds: STREAM (recorded, no wait), VIEW (no message: geometry over the same buffer), COPY
 (uploads, and downloads, which wait), WAIT (flush and one round trip), REFUSED (a sentence that says
-what to do instead); and FACT, which geometries alone answer (`is_same_size`). The schema says what aliases and what is written; the few names below are what no
+what to do instead); FACT, which geometries alone answer (`is_same_size`); and COMPOSITE, which torch
+takes apart itself. The schema says what aliases and what is written; the few names below are what no
 schema says, each with its reason.
 
 `OpInfo.lift` tells which numbers become run parameters (those that no geometry depends on): number
@@ -14,6 +15,8 @@ from typing import Any, Final
 import torch
 
 __all__ = [
+    "ASKS_GRAD_MODE",
+    "COMPOSITE",
     "COPY",
     "FACT",
     "HOST_ARGUMENTS",
@@ -33,6 +36,8 @@ COPY: Final = 2
 WAIT: Final = 3
 REFUSED: Final = 4
 FACT: Final = 5
+COMPOSITE: Final = 6
+ASKS_GRAD_MODE: Final = 7
 
 #: Transfers between host and device, or conversions that may be either.
 _COPIES: Final = frozenset({
@@ -99,6 +104,10 @@ _SILENT_VIEWS: Final = frozenset({"aten::_unsafe_view", "aten::_reshape_alias", 
                                   "aten::lift_fresh"})  # fmt: skip
 
 
+#: Kernels that look at grad mode themselves (a workspace only if a backward may follow).
+_ASK_GRAD_MODE: Final = frozenset({"aten::mkldnn_rnn_layer"})
+
+
 class OpInfo:
     """One aten overload: its kind, what it lifts, what it writes and returns."""
 
@@ -154,8 +163,12 @@ class OpInfo:
             return REFUSED
         if base in _COPIES:
             return COPY
+        if base in _ASK_GRAD_MODE:
+            return ASKS_GRAD_MODE
         if base in _SILENT_VIEWS:
             return VIEW
+        if self.func._can_decompose():
+            return COMPOSITE
         if self.inplace_view:
             return VIEW
         if self.name in _DATA_DEPENDENT or base in _DATA_DEPENDENT:
