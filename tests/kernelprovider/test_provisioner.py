@@ -10,8 +10,10 @@ import sysconfig
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
+from jupyter_client.ioloop import AsyncIOLoopKernelManager
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager, KernelManager
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
@@ -31,9 +33,9 @@ def kernel_name():
 
 
 @contextmanager
-def kernel(name="jgpu", **options):
+def kernel(name="jgpu", traits=None, **options):
     """A running kernel's manager and client."""
-    manager = KernelManager(kernel_name=name)
+    manager = KernelManager(kernel_name=name, **(traits or {}))
     manager.start_kernel(**options)
     try:
         client = manager.client()
@@ -114,6 +116,40 @@ def test_a_killed_kernel_is_restarted_on_its_seat(control, kernel_name):
         manager.restart_kernel(now=True, newports=False)
         client.wait_for_ready(timeout=50)
         assert environment_of(client)["JGPU_TICKET"] == "ticket-1"
+
+
+def test_the_servers_own_restarter_keeps_the_seat(control, kernel_name):
+    async def killed_and_restarted():
+        manager = AsyncIOLoopKernelManager(kernel_name=kernel_name)
+        restarted = asyncio.Event()
+        await manager.start_kernel()
+        try:
+            manager._restarter.stop()
+            manager._restarter.time_to_dead = 0.1
+            manager._restarter.start()
+            manager.add_restart_callback(restarted.set, "restart")
+            killed = manager.provisioner.pid
+            os.kill(killed, signal.SIGKILL)
+            await asyncio.wait_for(restarted.wait(), 30)
+            for _ in range(3000):
+                if manager.provisioner.pid != killed and manager.ready.done():
+                    break
+                await asyncio.sleep(0.01)
+        finally:
+            await manager.shutdown_kernel(now=True)
+
+    asyncio.run(killed_and_restarted())
+    assert control.requests == [
+        TakeSeat(1, ANY, ANY),
+        LeaveSeat("ticket-1", restart=True),
+        LeaveSeat("ticket-1", restart=False),
+    ]
+
+
+def test_a_kernel_may_be_required_to_encrypt(control, kernel_name):
+    with kernel(kernel_name, {"transport_encryption": "required"}) as (manager, client):
+        assert run(client, "print(1)")["stdout"] == "1\n"
+        assert manager.curve_publickey
 
 
 def test_a_broker_that_came_back_without_the_seat_gives_a_new_one(control, kernel_name):
