@@ -17,6 +17,7 @@ from jgpu.wire.program import (
     Dtype,
     Flags,
     GeneratorArg,
+    HostTensor,
     Layout,
     MemoryFormat,
     Op,
@@ -37,7 +38,7 @@ class Recording:
     params: tuple
     #: bytes of each input storage before the run
     inputs: list[torch.Tensor]
-    #: every storage by slot after the native run, as 1-d uint8 tensors
+    #: by slot after the native run: an input's whole storage, a fresh slot's first tensor
     after: list[torch.Tensor]
     ops: list[str]
     rng: torch.Tensor = None
@@ -87,9 +88,9 @@ class Recorder(TorchDispatchMode):
             id_of(a) for a in _leaves((*args, *kwargs.values())) if isinstance(a, torch.Tensor)
         }
         recorded = [
-            self._arg(arg, types_of[name], takes) for name, arg in zip(names, args, strict=False)
+            self._arg(arg, types_of[name], takes, name) for name, arg in zip(names, args, strict=False)
         ]
-        named = {name: self._arg(arg, types_of[name], takes) for name, arg in kwargs.items()}
+        named = {name: self._arg(arg, types_of[name], takes, name) for name, arg in kwargs.items()}
         result = func(*args, **kwargs)
         flat = []
         for item in result if isinstance(result, (tuple, list)) else (result,):
@@ -126,7 +127,10 @@ class Recorder(TorchDispatchMode):
     def _geometry(self, tensor):
         return self.state.geometries.setdefault(geometry_of(tensor), len(self.state.geometries))
 
-    def _arg(self, arg, kind, takes):
+    def _arg(self, arg, kind, takes, name=""):
+        if isinstance(arg, torch.Tensor) and "lengths" in name:
+            data = arg.contiguous().numpy().tobytes()
+            return HostTensor(str(arg.dtype).removeprefix("torch."), tuple(arg.shape), data)
         if isinstance(arg, torch.Tensor):
             geometry = self._geometry(arg)
             view = self.state.views.setdefault(geometry, len(self.state.views))
@@ -197,7 +201,10 @@ class Recorder(TorchDispatchMode):
             zip((number(s) for s in state.slots.values()), state.kept, strict=True),
             key=lambda pair: pair[0],
         )
-        after = [storage_bytes(tensor.detach()).clone() for _, tensor in order]
+        after = [
+            storage_bytes(t.detach()).clone() if k < count else t.detach().clone()
+            for k, (_, t) in enumerate(order)
+        ]
         return Recording(
             encode_program(program),
             tuple(state.params),

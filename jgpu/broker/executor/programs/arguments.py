@@ -218,7 +218,8 @@ def _number(info: OpInfo, argument: Argument, arg: Any) -> Const | Value | None:
 
 
 def _value(info: OpInfo, argument: Argument, arg: form.Param) -> Value:
-    if not info.takes_tensors or argument.name.startswith("scale") or argument.kind == "floats":
+    scale = argument.name.startswith("scale") and argument.name != "scale"
+    if not info.takes_tensors or scale or argument.kind == "floats":
         raise ProgramError(
             f"{info.name}: {argument.name} may shape the result; it is no parameter."
         )

@@ -178,7 +178,7 @@ class _Walk:
                 None if out.slot == NO_SLOT else self.slots[out.slot].claim for out in op.outs
             ),
             aliases=aliases,
-            dynamic=inferred is None or info.dynamic,
+            dynamic=bool(op.outs) and (inferred is None or info.dynamic),
             zeroed=info.base in _UNINITIALISED and not self.program.flags.deterministic,
             guards=guards,
         )

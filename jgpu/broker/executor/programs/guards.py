@@ -87,6 +87,16 @@ def _margins(shapes: Shapes, plain: dict[str, object]) -> list[Guard]:
     return [Guard("target", -1, shapes["self"][-1] if shapes["self"] else 1)]
 
 
+def _bags(shapes: Shapes, plain: dict[str, object]) -> list[Guard]:
+    """Bags' offsets lie within the indices; what was saved of them within the bags."""
+    count = shapes["indices"][0] if shapes["indices"] else 0
+    guards = [Guard("offsets", 0, count + 1)] if "offsets" in shapes else []
+    if "grad" in shapes:
+        guards.append(Guard("offset2bag", 0, shapes["grad"][0]))
+        guards.extend(_rows("indices", "num_weights", "padding_idx")(shapes, plain))
+    return guards
+
+
 def _ctc(shapes: Shapes, plain: dict[str, object]) -> list[Guard]:
     return [Guard("targets", 0, shapes["log_probs"][-1])]
 
@@ -104,7 +114,10 @@ _RULES: Final[dict[str, _Rule]] = {
     "fractional_max_pool2d_backward": _plane(2),
     "fractional_max_pool3d_backward": _plane(3),
     "embedding_dense_backward": _rows("indices", "num_weights", "padding_idx"),
-    "_embedding_bag_dense_backward": _rows("indices", "num_weights", "padding_idx"),
+    "_embedding_bag": _bags,
+    "_embedding_bag_forward_only": _bags,
+    "_embedding_bag_backward": _bags,
+    "_embedding_bag_dense_backward": _bags,
     "linalg_lu_solve": _pivots,
     "lu_solve": _pivots,
     "lu_unpack": _pivots,

@@ -157,7 +157,7 @@ def _infer(
         return None
     except Exception as error:
         text = str(error)
-        unable = "meta tensor" in text or "data-dependent" in text.lower()
+        unable = " meta " in text or "data-dependent" in text.lower()
         return None if unable else text.split("\n", 1)[0][:1000]
     return found
 

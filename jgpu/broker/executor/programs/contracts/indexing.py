@@ -45,6 +45,21 @@ def _embedding_bag_backward(call: Call) -> None:
     call.require(call["mode"] in (0, 1), "the gradient of max is not served here")
 
 
+@contract("_embedding_bag_backward")
+def _embedding_bag_composed(call: Call) -> None:
+    """The same, before the mode is told apart; `offset2bag` may still have to be made."""
+    call.require(not call["sparse"], "sparse gradients cannot be had on the shared device")
+    call.require(call["offsets"].dim() == 1, "offsets is a vector")
+    call.contiguous("offsets")
+    if call["offset2bag"].numel():
+        _embedding_bag_backward(call)
+    else:
+        call.require(call["mode"] == 0 and call["indices"].dim() == 1, "offset2bag is missing")
+        call.require(call["grad"].dim() == 2, "grad is a matrix")
+        call.channels(call["grad"].shape[0], "bag_size")
+        call.same("per_sample_weights", "indices")
+
+
 @contract("_index_put_impl")
 def _index_put(call: Call) -> None:
     call.require(call["unsafe"] is False, "its index must be looked at")

@@ -35,6 +35,11 @@ class Call:
     def __init__(self, info: OpInfo, bound: Bound, geometries: Sequence[Geometry]) -> None:
         left = iter(geometries)
         self.name = info.name
+        self._host = {
+            argument.name: node.value
+            for argument, node in zip(info.arguments, bound, strict=True)
+            if isinstance(node, Const) and isinstance(node.value, torch.Tensor)
+        }
         self._arguments = {
             argument.name: _filled(node, left)
             for argument, node in zip(info.arguments, bound, strict=True)
@@ -45,6 +50,15 @@ class Call:
 
     def __contains__(self, name: str) -> bool:
         return name in self._arguments
+
+    def integers(self, name: str) -> list[int]:
+        """The values of an int list, or of a vector of integers in host memory."""
+        value = self._host.get(name, self._arguments[name])
+        if isinstance(value, torch.Tensor):
+            known = not value.is_meta and value.dim() == 1 and value.dtype is torch.int64
+            self.require(known, f"{name} must be a list or a host tensor of int64")
+            return [int(item) for item in value]
+        return list(value)
 
     def items(self) -> list[tuple[str, Any]]:
         """All arguments by name."""

@@ -48,18 +48,18 @@ def _fused(call: Call, states: dict[str, bool]) -> None:
         call.single("lr")
 
 
-@contract("_fused_adam", "_fused_adamw")
+@contract("_fused_adam", "_fused_adamw", without_meta=True)
 def _adam(call: Call) -> None:
     needed = {"exp_avgs": True, "exp_avg_sqs": True, "max_exp_avg_sqs": bool(call["amsgrad"])}
     _fused(call, needed)
 
 
-@contract("_fused_sgd")
+@contract("_fused_sgd", without_meta=True)
 def _sgd(call: Call) -> None:
     _fused(call, {"momentum_buffer_list": call["momentum"] != 0})
 
 
-@contract("_fused_adagrad")
+@contract("_fused_adagrad", without_meta=True)
 def _adagrad(call: Call) -> None:
     _fused(call, {"state_sums": True})
 

@@ -44,8 +44,7 @@ def _multilabel_margin(call: Call) -> None:
 def _ctc(call: Call) -> tuple[int, int, int]:
     """Shapes that both directions of CTC share: steps, batch, longest target."""
     probs, targets = call["log_probs"], call["targets"]
-    inputs, lengths = call["input_lengths"], call["target_lengths"]
-    call.require(isinstance(inputs, list) and isinstance(lengths, list), "lengths must be lists")
+    inputs, lengths = call.integers("input_lengths"), call.integers("target_lengths")
     call.require(probs.dim() == 3, "log_probs must have three dimensions")
     steps, batch, labels = probs.shape
     call.require(len(inputs) == len(lengths) == batch, "there must be one length per sequence")
@@ -72,8 +71,8 @@ def _ctc_forward(call: Call) -> None:
 @contract("_ctc_loss_backward", without_meta=True)
 def _ctc_backward(call: Call) -> None:
     _, batch, _ = _ctc(call)
-    steps = max(call["input_lengths"], default=0)
-    longest = max(call["target_lengths"], default=0)
+    steps = max(call.integers("input_lengths"), default=0)
+    longest = max(call.integers("target_lengths"), default=0)
     call.channels(batch, "neg_log_likelihood")
     call.shaped("grad", (batch,))
     alpha = call["log_alpha"]

@@ -35,9 +35,7 @@ def _layer(call: Call, weights: tuple[str, ...], state: tuple[str, str]) -> tupl
         call.typed(name, call["input"].dtype)
     call.require(call["input"].dtype in (torch.float32, torch.bfloat16), "its type is not served")
     call.require(not call["batch_sizes"], "packed sequences are not served")
-    call.require(
-        call["has_biases"] and not call["batch_first"], "it must be laid out as torch does"
-    )
+    call.require(bool(call["has_biases"]), "only layers with biases are served")
     return steps, batch, features, hidden
 
 
