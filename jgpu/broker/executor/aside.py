@@ -1,14 +1,16 @@
 """A thread for what must not hold up the pump: checking definitions, probing ops.
 
-Tasks are done in order; what comes of them is handed back on the pump's thread, by `collect`.
+Tasks of one owner are done in order, those of several owners in turn, so that nobody waits for
+more than one task of each neighbour. What comes of a task is handed back on the pump's thread, by
+`collect`.
 
 The rule that must not be broken: a task touches nothing of the pump's.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
 
 import torch
@@ -23,15 +25,21 @@ class Aside:
     """One helper thread; `wake` is called after each task, on that thread."""
 
     def __init__(self, name: str, wake: Callable[[], None]) -> None:
-        self._tasks: SimpleQueue[tuple[_Task, _Then] | None] = SimpleQueue()
+        self._lock = Lock()
+        #: tasks by owner, the owner whose turn is next first; no empty entries
+        self._tasks: OrderedDict[int, deque[tuple[_Task, _Then]]] = OrderedDict()
+        #: one True for each task, False to end
+        self._tokens: SimpleQueue[bool] = SimpleQueue()
         self._results: deque[tuple[_Then, Any]] = deque()
         self._wake = wake
         self._thread = Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
-    def put(self, task: _Task, then: _Then) -> None:
+    def put(self, owner: int, task: _Task, then: _Then) -> None:
         """Do `task` aside; then call `then` on the pump with its result, or its exception."""
-        self._tasks.put((task, then))
+        with self._lock:
+            self._tasks.setdefault(owner, deque()).append((task, then))
+        self._tokens.put(True)
 
     def collect(self) -> None:
         """Hand back what is done."""
@@ -40,14 +48,22 @@ class Aside:
             then(result)
 
     def close(self) -> None:
-        """End the thread after the task that it does."""
-        self._tasks.put(None)
+        """End the thread after the tasks that were put."""
+        self._tokens.put(False)
+
+    def _next(self) -> tuple[_Task, _Then]:
+        with self._lock:
+            owner, tasks = self._tasks.popitem(last=False)
+            task = tasks.popleft()
+            if tasks:
+                self._tasks[owner] = tasks
+            return task
 
     def _serve(self) -> None:
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
-        while (entry := self._tasks.get()) is not None:
-            task, then = entry
+        while self._tokens.get():
+            task, then = self._next()
             try:
                 result = task()
             except Exception as error:

@@ -49,7 +49,7 @@ class Definitions:
         """Whether this hash is being checked."""
         return key in self._pending
 
-    def learn(self, data: bytes, then: Callable[[Verdict], None]) -> None:
+    def learn(self, owner: int, data: bytes, then: Callable[[Verdict], None]) -> None:
         """Check a program aside; `then` is told the verdict on the pump, at once if known."""
         key = program_hash(data)
         known = self.get(key)
@@ -60,7 +60,9 @@ class Definitions:
         else:
             self._pending[key] = [then]
             self._aside.put(
-                lambda: define(data, self._device), lambda result: self._settle(key, data, result)
+                owner,
+                lambda: define(data, self._device),
+                lambda result: self._settle(key, data, result),
             )
 
     def _settle(self, key: bytes, data: bytes, result: Any) -> None:

@@ -106,7 +106,9 @@ class Dispatch:
     def _define(self, session: Session, message: messages.Define) -> None:
         session.helping += 1
         self._definitions.learn(
-            message.program, lambda verdict: self._defined(session, message.program, verdict)
+            session.number,
+            message.program,
+            lambda verdict: self._defined(session, message.program, verdict),
         )
 
     def _defined(self, session: Session, data: bytes, verdict: Verdict) -> None:
@@ -128,7 +130,7 @@ class Dispatch:
                 del self._missing[key]
 
     def _note(self, session: Session, message: messages.Free | messages.Tag) -> None:
-        session.after.append(message)
+        session.note(message)
         self._turns.settle(session)
 
     # -- at once -----------------------------------------------------------------------------
@@ -136,6 +138,7 @@ class Dispatch:
     def _probe(self, session: Session, message: messages.Probe) -> None:
         session.helping += 1
         self._probing.put(
+            session.number,
             lambda: self._prober.probe(message.op, message.inputs, message.params, message.flags),
             lambda result: self._probed(session, message.request, result),
         )

@@ -131,7 +131,7 @@ class Pump:
         self._handlers[session.connection.fileno()] = lambda mask: self._ready(session, mask)
         self._epoll.register(session.connection.fileno(), select.EPOLLIN)
         session.mask = select.EPOLLIN
-        self._asides[1].put(lambda: self.device.pin(session.arena.memory), _nothing)
+        self._asides[1].put(session.number, lambda: self.device.pin(session.arena.memory), _nothing)
         self.turns.open(session)
         if epoch:
             text = "The executor that held this session's tensors ended; they are lost."
@@ -168,7 +168,7 @@ class Pump:
 
     def _released(self, session: Session) -> None:
         # On the thread that pinned it, for it may still be at that.
-        self._asides[1].put(lambda: self._close_arena(session), _nothing)
+        self._asides[1].put(session.number, lambda: self._close_arena(session), _nothing)
         del self.sessions[session.number]
         self._blocked.discard(session.number)
         self.on_ended(SessionEnded(session.number, session.device_seconds, session.ending or ""))
@@ -227,8 +227,8 @@ class Pump:
     def _has_room(self, session: Session) -> bool:
         return (
             session.outstanding < _QUEUED_WORKS
-            and session.queued_bytes < _QUEUED_BYTES
-            and session.helping < HELPING
+            and session.queued_bytes + session.after_bytes < _QUEUED_BYTES
+            and session.helping + len(session.cancel_requests) < HELPING
         )
 
     def _unstall(self) -> None:

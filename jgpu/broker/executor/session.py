@@ -34,6 +34,8 @@ _log = logging.getLogger(__name__)
 #: torch's default seed, for generators that nobody seeded
 _SEED: Final = 67280421310721
 _MAX_GENERATORS: Final = 1024
+#: buffers of one session, poisoned ones included
+_MAX_BUFFERS: Final = 1 << 18
 
 #: why buffers of a session that came from another executor hold nothing
 LOST: Final = Failure(
@@ -72,6 +74,8 @@ class Session:
     next_work: int = 1
     #: `Free` and `Tag` received after the last work
     after: list[messages.Free | messages.Tag] = field(default_factory=list)
+    #: bytes of those, roughly
+    after_bytes: int = 0
     #: the last work that was launched ended an iteration, or none was
     at_boundary: bool = True
     #: works taken back, whose effects wait for the launched ones, and requests to be told then
@@ -208,10 +212,19 @@ class Session:
         """Put a work at the end of the order; `ProtocolError` if its number is not the next."""
         if self.next_work and work.number != self.next_work:
             raise ProtocolError(f"Work {work.number} came where {self.next_work} was due.")
+        if len(self.table.buffers) > _MAX_BUFFERS:
+            raise ProtocolError(f"A session has at most {_MAX_BUFFERS} buffers.")
         self.next_work = work.number + 1
         work.before, self.after = self.after, []
+        work.nbytes += self.after_bytes
+        self.after_bytes = 0
         (self.held if self.cancel_requests else self.received).append(work)
         self.queued_bytes += work.nbytes
+
+    def note(self, message: messages.Free | messages.Tag) -> None:
+        """Remember what is to be done after the works before it."""
+        self.after.append(message)
+        self.after_bytes += 64 + 8 * len(message.buffers)
 
     def next_ready(self) -> Work | None:
         """The next work that the scheduler may be told of, taken out of `received`."""

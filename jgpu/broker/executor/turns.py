@@ -161,6 +161,7 @@ class Turns:
             self.offer(session)
         if not session.outstanding and session.after:
             session.settle(session.after, self._port)
+            session.after_bytes = 0
             self._measure(session)
 
     def snapshot(self) -> Snapshot:

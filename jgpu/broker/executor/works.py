@@ -163,7 +163,9 @@ class RunWork(Work):
         self.message = message
         #: the program, or why there is none; None while it is awaited
         self.definition: Definition | ProgramError | None = None
-        self.nbytes = 64 + 8 * (len(message.inputs) + len(message.free) + 2 * len(message.params))
+        live = int.from_bytes(message.live, "little").bit_count()
+        ids = len(message.inputs) + len(message.free) + 2 * len(message.params)
+        self.nbytes = 64 + 8 * ids + 64 * live
         self._failures: list[tuple[Failure, list[int]]] = []
         self._learnt: tuple[TensorReport, ...] = ()
 
