@@ -1,28 +1,71 @@
 """Asking the real kernels what an op returns (message `Probe`), on scratch tensors.
 
-Answers depend on the key alone and are shared by all sessions. The rule that must not be broken:
-a probe never sees a session's data and is checked as a program's op is.
+Meta kernels are wrong about strides, sometimes about shapes, and say nothing of ops whose kernels
+choose a layout. A probe runs the op once on zeros of the geometries in question. Answers depend
+on the key alone and are shared by all sessions; a probe may take as long as the op takes, so the
+pump asks from a helper thread.
+
+The rule that must not be broken: a probe never sees a session's data and is checked as a
+program's op is.
 """
 
+from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final, TypeAlias
 
-from jgpu.broker.executor.programs.definition import DeviceKind
+import msgspec
+import torch
+
+from jgpu.broker.executor.programs import contracts
+from jgpu.broker.executor.programs.arguments import Bound, Ref, bind, refs_of
+from jgpu.broker.executor.programs.checking import check_guards
+from jgpu.broker.executor.programs.definition import DEVICES, DeviceKind
+from jgpu.broker.executor.programs.flags import check_flags, gate
+from jgpu.broker.executor.programs.geometry import geometry_of, required_bytes
+from jgpu.broker.executor.programs.guards import check_range
+from jgpu.broker.executor.programs.inference import Inferred, call_on, flatten, infer, scratch
+from jgpu.broker.executor.programs.ops import OpInfo, resolve
+from jgpu.broker.executor.programs.rng import drawing
+from jgpu.errors import ProgramError
 from jgpu.wire.messages import Number
-from jgpu.wire.program import Flags, Geometry, Op
+from jgpu.wire.program import Flags, Geometry, Op, Program, View, validate_form
 
 __all__ = ["Answer", "Prober"]
 
 #: `Probed.outputs` and `Probed.error`
-Answer = tuple[tuple[Geometry | None, ...], tuple[str, str] | None]
+Answer: TypeAlias = tuple[tuple[Geometry | None, ...], tuple[str, str] | None]
+
+_KINDS: Final = {bool: "bool", int: "int", float: "float", tuple: "complex"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    info: OpInfo
+    bound: Bound
+    refs: tuple[Ref, ...]
+    tensors: tuple[tuple[Geometry, int], ...]
+    values: tuple[bool | int | float | complex, ...]
+    flags: Flags
+
+    @property
+    def geometries(self) -> list[Geometry]:
+        return [geometry for geometry, _ in self.tensors]
 
 
 class Prober:
     """Probes and remembers; `most_bytes` bounds the scratch memory of one probe."""
 
-    def __init__(self, device: DeviceKind, most: int = 8192, most_bytes: int = 1 << 30) -> None:
+    def __init__(self, device: DeviceKind, most: int = 8192, most_bytes: int = 256 << 20) -> None:
         self.device: DeviceKind = device
         self.most = most
         self.most_bytes = most_bytes
+        self._lock = Lock()
+        self._known: OrderedDict[bytes, Answer] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
 
     def probe(
         self,
@@ -35,4 +78,88 @@ class Prober:
 
         Raises `ProgramError` where the op may not run at all.
         """
-        raise NotImplementedError
+        key = msgspec.msgpack.encode((op, tuple(inputs), tuple(params), flags), order="sorted")
+        with self._lock:
+            found = self._known.get(key)
+            if found is not None:
+                self._known.move_to_end(key)
+                return found
+        answer = self._ask(self._question(op, inputs, params, flags))
+        with self._lock:
+            self._known[key] = answer
+            while len(self._known) > self.most:
+                self._known.popitem(last=False)
+        return answer
+
+    def _question(
+        self, op: Op, inputs: Sequence[Geometry], params: Sequence[Number], flags: Flags
+    ) -> _Question:
+        """The op, checked as a program of its own."""
+        check_flags(flags)
+        kinds = tuple(_KINDS[type(value)] for value in params)
+        views = tuple(View(k) for k in range(len(inputs)))
+        alone = Op(op.name, op.args, op.kwargs, ())
+        validate_form(Program(len(inputs), kinds, tuple(inputs), views, (alone,), flags))
+        info = resolve(op.name, self.device)
+        bound = bind(alone, info, DEVICES[self.device])
+        refs = tuple(refs_of(bound))
+        tensors = tuple((inputs[ref.view], required_bytes(inputs[ref.view])) for ref in refs)
+        contracts.check(info, bound, [geometry for geometry, _ in tensors])
+        values = tuple(complex(*v) if isinstance(v, tuple) else v for v in params)
+        return _Question(info, bound, refs, tensors, values, flags)
+
+    def _ask(self, question: _Question) -> Answer:
+        """The kernel's word; where zeros are not to its liking or too many, the meta kernel's."""
+        expected: Inferred | None = None
+        refusal = None
+        try:
+            expected = infer(question.info, question.bound, question.tensors)
+        except ProgramError as error:
+            refusal = str(error)
+        if self.device == "null":
+            return _inferred(expected, refusal)
+        needed = sum(nbytes for _, nbytes in question.tensors)
+        if expected is not None:
+            needed += sum(r.nbytes for r in expected.returns if r is not None)
+        if needed > self.most_bytes:
+            return _inferred(expected, refusal or "It is too large to be tried.")
+        try:
+            return self._run(question), None
+        except Exception as error:
+            # zeros are singular matrices, wrong pivots, ...: no fault of the user's
+            if expected is not None:
+                return _inferred(expected, None)
+            return (), (type(error).__name__, str(error)[:4096])
+
+    def _run(self, question: _Question) -> tuple[Geometry | None, ...]:
+        device = DEVICES[self.device]
+        info, geometries = question.info, question.geometries
+        made: dict[int, torch.Tensor] = {}
+        for ref, (geometry, nbytes) in zip(question.refs, question.tensors, strict=True):
+            if ref.slot not in made:
+                made[ref.slot] = scratch(geometry, device, nbytes)
+        tensors = [made[ref.slot] for ref in question.refs]
+        for guard in check_guards(info, question.bound, question.refs, geometries):
+            names = [a.name for a in info.arguments]
+            node = question.bound[names.index(guard.argument)]
+            if isinstance(node, Ref):
+                check_range(info.name, made[node.slot], guard)
+        generator = torch.Generator(device)
+        with gate.passing(question.flags), torch.no_grad():
+            call = (info, question.bound, tensors, lambda node: question.values[node.index])
+            if info.seeded and info.generator is None:
+                result = drawing(generator, call_on, *call, generator)
+            else:
+                result = call_on(*call, generator)
+        owners = {tensor.untyped_storage()._cdata for tensor in tensors}
+        return tuple(
+            None if r is None or r.untyped_storage()._cdata in owners else geometry_of(r)
+            for r in flatten(info, result)
+        )
+
+
+def _inferred(expected: Inferred | None, refusal: str | None) -> Answer:
+    if expected is None:
+        return (), ("RuntimeError", refusal or "Nothing foretells what this op returns.")
+    geometries = tuple(None if r is None or r.alias >= 0 else r.geometry for r in expected.returns)
+    return geometries, None
