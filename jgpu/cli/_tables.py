@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +24,10 @@ _STYLES: Final = {
     "lost": "red",
     "failed": "red",
 }
+_NUMBERS: Final = frozenset(
+    {"CAPACITY", "TIME", "EPHEMERAL", "ID", "ITER", "LANE", "LANES", "RESIDENT"}
+    | {"RESTARTS", "SPILLED", "USED"}
+)
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _LONGEST_LABEL: Final = 40
 
@@ -45,10 +49,16 @@ def format_seconds(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _table(title: str, *columns: str, right: tuple[str, ...] = ()) -> Table:
+def _table(title: str, rows: list[dict[str, Text]], *, optional: frozenset[str]) -> Table:
+    """A table of the rows' columns, without optional ones that are empty in all rows."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    columns = [c for c in rows[0] if c not in optional or any(row[c] for row in rows)]
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", no_wrap=True)
+        justify: JustifyMethod = "right" if column in _NUMBERS else "left"
+        room = len(column) if column in _NUMBERS else min(len(column), 8)
+        table.add_column(column, justify=justify, no_wrap=True, min_width=room)
+    for row in rows:
+        table.add_row(*(row[column] for column in columns))
     return table
 
 
@@ -56,45 +66,52 @@ def _state(word: str) -> Text:
     return Text(word, style=_STYLES.get(word, ""))
 
 
+def _number(number: int) -> Text:
+    """A count, empty for none."""
+    return Text(str(number) if number else "")
+
+
+def _size(count: int) -> Text:
+    return Text(format_bytes(count) if count else "")
+
+
 def device_table(status: Mapping[str, Any]) -> Table:
     """A row for each device."""
-    columns = ("DEVICE", "KIND", "STATE", "MEMORY", "POLICY", "LANES", "RESTARTS")
-    table = _table("Devices", *columns, right=("LANES", "RESTARTS"))
-    for device in status["devices"]:
-        memory = f"{format_bytes(device['used_bytes'])} of {format_bytes(device['capacity_bytes'])}"
-        table.add_row(
-            Text(device["name"]),
-            device["kind"],
-            _state(device["state"]),
-            memory,
-            device["policy"],
-            str(len(device["lanes"])),
-            str(device["restarts"]),
-        )
-    return table
+    rows = [
+        {
+            "DEVICE": Text(device["name"]),
+            "STATE": _state(device["state"]),
+            "USED": Text(format_bytes(device["used_bytes"])),
+            "CAPACITY": Text(format_bytes(device["capacity_bytes"])),
+            "POLICY": Text(device["policy"]),
+            "LANES": Text(str(len(device["lanes"]))),
+            "RESTARTS": _number(device["restarts"]),
+        }
+        for device in status["devices"]
+    ]
+    return _table("Devices", rows, optional=frozenset({"RESTARTS"}))
 
 
 def session_table(status: Mapping[str, Any]) -> Table:
-    """A row for each session, as far as the asker may see it."""
-    right = ("ID", "LANE", "RESIDENT", "EPHEMERAL", "SPILLED", "DEVICE", "ITERATIONS")
-    columns = ["ID", "USER", "NOTEBOOK", "CELL", "STATE", "LANE", "RESIDENT", "EPHEMERAL"]
-    columns += ["SPILLED", "DEVICE", "ITERATIONS"]
-    table = _table("Sessions", *columns, right=right)
-    for session in status["sessions"]:
-        table.add_row(
-            str(session["id"]),
-            Text(session["user"]),
-            Text(_tail(session["label"])),
-            Text(_tail(session["cell"])),
-            _what(session),
-            "" if session["lane"] is None else str(session["lane"]),
-            format_bytes(session["resident_bytes"]),
-            format_bytes(session["ephemeral_bytes"]),
-            format_bytes(session["spilled_bytes"]),
-            format_seconds(session["device_seconds"]),
-            str(session["iterations"]),
-        )
-    return table
+    """A row for each session, as far as the asker may see it; there must be one."""
+    rows = [
+        {
+            "ID": Text(str(session["id"])),
+            "USER": Text(session["user"]),
+            "NOTEBOOK": Text(_tail(session["label"])),
+            "CELL": Text(_tail(session["cell"])),
+            "STATE": _what(session),
+            "LANE": Text("" if session["lane"] is None else str(session["lane"])),
+            "RESIDENT": _size(session["resident_bytes"]),
+            "EPHEMERAL": _size(session["ephemeral_bytes"]),
+            "SPILLED": _size(session["spilled_bytes"]),
+            "TIME": Text(format_seconds(session["device_seconds"])),
+            "ITER": _number(session["iterations"]),
+        }
+        for session in status["sessions"]
+    ]
+    optional = frozenset({"NOTEBOOK", "CELL", "LANE", "SPILLED"})
+    return _table("Sessions", rows, optional=optional)
 
 
 def _what(session: Mapping[str, Any]) -> Text:

@@ -214,7 +214,7 @@ class Session:
             self._piece, self._limit = 0, PIECES[0]
             link = self._open()
             made = into or Buffer(nbytes, self.graveyard, self.generation)
-            made.generation = self.generation
+            made.generation, made.graveyard = self.generation, self.graveyard
             made_id = self._next_buffer
             self._next_buffer += 1
             if nbytes <= limits.INLINE_BYTES:
@@ -585,7 +585,8 @@ class Session:
         self._lost = error
         self.generation += 1
         self._log.clear()
-        self.graveyard.clear()
+        # A new list: buffers of before, which bury themselves later, must not free new ones' ids.
+        self.graveyard = []
         self.poisoned.clear()
         self._replies.clear()
         self._failures.clear()

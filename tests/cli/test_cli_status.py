@@ -54,7 +54,7 @@ def drawn(status):
 
 def test_the_tables_say_what_the_report_says_and_take_no_markup_from_users():
     text = drawn(STATUS)
-    for part in ("cpu (shared)", "1 MiB of 4 GiB", "The GPU cannot be used.", "[red]user1"):
+    for part in ("cpu (shared)", "1 MiB", "4 GiB", "The GPU cannot be used.", "[red]user1"):
         assert part in text
     assert "waiting (place 2) for user2" in text
     assert "lesson.ipynb" in text

@@ -121,7 +121,8 @@ class Sessions:
         line.watch = ProcessWatch.of_peer(
             visit.connection, visit.peer.pid, lambda: self.end(number, "The process ended.")
         )
-        _LOG.info("Session %d: %s, pid %d, %s.", number, user, visit.peer.pid, session.label or "-")
+        label = clean_text(session.label, 60) or "-"
+        _LOG.info("Session %d: %s, pid %d, %s.", number, user, visit.peer.pid, label)
         return number
 
     async def welcome(self, number: int) -> None:
