@@ -7,7 +7,7 @@ other op is recorded, floats may be run parameters. It does not infer: claims ar
 from dataclasses import dataclass, field
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from jgpu.broker.executor.programs.geometry import geometry_of
 from jgpu.wire.program import (
@@ -88,7 +88,8 @@ class Recorder(TorchDispatchMode):
             id_of(a) for a in _leaves((*args, *kwargs.values())) if isinstance(a, torch.Tensor)
         }
         recorded = [
-            self._arg(arg, types_of[name], takes, name) for name, arg in zip(names, args, strict=False)
+            self._arg(arg, types_of[name], takes, name)
+            for name, arg in zip(names, args, strict=False)
         ]
         named = {name: self._arg(arg, types_of[name], takes, name) for name, arg in kwargs.items()}
         result = func(*args, **kwargs)
@@ -112,7 +113,9 @@ class Recorder(TorchDispatchMode):
     def _new(self, tensor):
         slot = ("fresh", sum(kind == "fresh" for kind, _ in self.state.slots.values()))
         self.state.slots[id_of(tensor)] = slot
-        self.state.kept.append(tensor)
+        with _disable_current_modes():
+            # of its own, for `transpose_` and the like change a tensor's geometry in place
+            self.state.kept.append(tensor.detach())
         return slot
 
     def _slot(self, tensor):
@@ -120,7 +123,7 @@ class Recorder(TorchDispatchMode):
         if key not in self.state.slots:
             self.state.slots[key] = ("input", len(self.state.inputs))
             self.state.kept.append(tensor)
-            with torch.utils._python_dispatch._disable_current_modes():
+            with _disable_current_modes():
                 self.state.inputs.append(storage_bytes(tensor.detach()).clone())
         return self.state.slots[key]
 
