@@ -153,6 +153,8 @@ class Dispatch:
 
     def _memory(self, session: Session, message: messages.Memory) -> None:
         account, table = session.account, session.table
+        if message.reset_peak:
+            table.peak = table.used
         free = max(0, min(account.total - account.used, self._turns.free_bytes()))
         session.send(
             messages.MemoryIs(message.request, free, account.total, table.used, table.peak)

@@ -67,7 +67,7 @@ class Pump:
         )
         #: what to call when a descriptor is ready
         self._handlers: dict[int, Callable[[int], None]] = {device.wake_fd: lambda mask: None}
-        self._epoll.register(device.wake_fd, select.EPOLLIN)
+        self._epoll.register(device.wake_fd, select.EPOLLIN | select.EPOLLET)
         #: sessions with messages that were read and not dealt with
         self._backlog: dict[int, Session] = {}
         #: sessions that are not read until they have less to do
@@ -93,11 +93,13 @@ class Pump:
 
     def turn(self, timeout_s: float = -1.0) -> None:
         """One round: wait for something to happen, deal with it."""
-        for descriptor, mask in self._epoll.poll(self._timeout(timeout_s)):
+        ready = self._epoll.poll(self._timeout(timeout_s))
+        # First what is over, for it makes room in the lanes for what comes.
+        self.turns.collect()
+        for descriptor, mask in ready:
             handler = self._handlers.get(descriptor)
             if handler is not None:
                 handler(mask)
-        self.turns.collect()
         for aside in self._asides:
             aside.collect()
         self._unstall()

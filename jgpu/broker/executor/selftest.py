@@ -40,7 +40,7 @@ class _Job:
         matrix = buffer.bytes().view(torch.float32).view(2, 2)
         result = Buffer(1, torch.addmm(matrix, matrix, matrix))
         port.made([result])
-        port.read(result.bytes(), memoryview(self.result))
+        port.read(result, 0, memoryview(self.result))
         port.retire([buffer, result])
 
     def finish(self) -> None:

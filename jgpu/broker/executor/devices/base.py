@@ -25,8 +25,8 @@ class Port(Protocol):
     def write(self, target: torch.Tensor, source: memoryview | bytes) -> None:
         """Copy host bytes to `target` (uint8, on the device) before the job is over."""
 
-    def read(self, source: torch.Tensor, target: memoryview) -> None:
-        """Copy `source` (uint8, on the device) to host memory before the job is over."""
+    def read(self, buffer: Buffer, offset: int, target: memoryview) -> None:
+        """Copy bytes of a buffer from `offset` to host memory before the job is over."""
 
     def use(self, buffers: Iterable[Buffer]) -> None:
         """The ops that follow read or write these buffers."""
@@ -63,7 +63,7 @@ class Device(Protocol):
     #: where tensors live: "cpu", "cuda:0" or "meta"
     torch_device: torch.device
     facts: DeviceFacts
-    #: readable when `completions` has something; an eventfd
+    #: becomes readable when `completions` has something; an eventfd, to be watched for edges
     wake_fd: int
 
     def open_lane(self, lane: int) -> None:

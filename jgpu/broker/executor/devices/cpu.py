@@ -11,6 +11,7 @@ The rule that must not be broken: the number of threads of a lane never changes,
 import os
 from collections import deque
 from collections.abc import Iterable
+from ctypes import string_at
 from queue import SimpleQueue
 from threading import Thread
 from time import perf_counter
@@ -31,6 +32,8 @@ __all__ = ["CpuDevice"]
 _MEMORY_PART: Final = 0.5
 #: predicted seconds of finished and unreported work after which the pump is woken early
 _REPORT_S: Final = 0.0005
+#: bytes that are copied faster than torch is asked to
+_FEW_BYTES: Final = 4096
 
 
 class CpuDevice:
@@ -144,8 +147,13 @@ class _Lane:
         writable = source if isinstance(source, memoryview) else bytearray(source)
         target.copy_(torch.frombuffer(writable, dtype=torch.uint8))
 
-    def read(self, source: torch.Tensor, target: memoryview) -> None:
-        """Copy with torch, which leaves the interpreter's lock to others meanwhile."""
+    def read(self, buffer: Buffer, offset: int, target: memoryview) -> None:
+        """A few bytes by hand, which is what `item()` needs; more of them as in `write`."""
+        if len(target) <= _FEW_BYTES and buffer.base is not None:
+            address = buffer.base.untyped_storage().data_ptr() + offset
+            target[:] = string_at(address, len(target))
+            return
+        source = buffer.bytes()[offset : offset + len(target)]
         torch.frombuffer(target, dtype=torch.uint8).copy_(source)
 
     def use(self, buffers: Iterable[Buffer]) -> None:

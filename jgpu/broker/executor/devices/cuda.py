@@ -201,8 +201,9 @@ class _Lane:
         self._keep(pinned)
         self._calls.copy(target, pinned)
 
-    def read(self, source: torch.Tensor, target: memoryview) -> None:
+    def read(self, buffer: Buffer, offset: int, target: memoryview) -> None:
         """The same way back; the last hop is made when the event was reached."""
+        source = buffer.bytes()[offset : offset + len(target)]
         host = torch.frombuffer(target, dtype=torch.uint8)
         if self._calls.is_pinned(host):
             self._calls.copy(host, source)

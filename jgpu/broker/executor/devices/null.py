@@ -86,7 +86,7 @@ class NullDevice:
     def write(self, target: torch.Tensor, source: memoryview | bytes) -> None:
         """There is nowhere to write to."""
 
-    def read(self, source: torch.Tensor, target: memoryview) -> None:
+    def read(self, buffer: Buffer, offset: int, target: memoryview) -> None:
         """Zeros."""
         target[:] = bytes(len(target))
 
