@@ -55,6 +55,8 @@ class Session:
         self._next_request = 1
         self._work = 0
         self._replies: dict[int, Any] = {}
+        #: what to call with the reply of a request that nobody waits for
+        self._later: dict[int, Callable[[Any], None]] = {}
         self._wanted: set[int] = set()
         self._reports: dict[int, m.Learnt | None] = {}
         self._failures: list[errors.JgpuError] = []
@@ -322,12 +324,13 @@ class Session:
             if self._link is not None:
                 self._request(lambda request: m.Sync(self._work, request))
 
-    def memory(self) -> m.MemoryIs:
-        """Bytes free, total, used and peak, as the broker counts them now."""
+    def memory(self, *, reset_peak: bool = False) -> m.MemoryIs:
+        """Bytes free, total, used and peak, when all that was recorded so far is done."""
         with self._lock:
             self.cut()
             self.release()
-            reply: m.MemoryIs = self._request(m.Memory)
+            self.synchronize()
+            reply: m.MemoryIs = self._request(lambda request: m.Memory(request, reset_peak))
             return reply
 
     def release(self) -> None:
@@ -369,9 +372,52 @@ class Session:
                 self._link.queue(message)
             self._pump(self._link)
 
-    def seed_later(self, index: int, value: int) -> None:
-        """Seed a generator as soon as there is a connection."""
-        self._seeds[index] = value
+    def seed(self, index: int, value: int) -> None:
+        """Seed a generator in the order of works; opens no connection for that alone."""
+        with self._lock:
+            if self._link is None and not self._log:
+                self._seeds[index] = value
+                return
+            self.send_ordered(lambda work: m.Seed(work, value, index))
+
+    def ask(self, make: Callable[[int, int], Any], answered: Callable[[Any], None]) -> None:
+        """Send a request in the order of works and go on; `answered` is called with its reply.
+
+        It is called with None if the device is lost first. Failures of earlier work stay for the
+        next wait.
+        """
+        with self._lock:
+            self.cut()
+            link = self._open()
+            with quiet():
+                request = self._next_request
+                self._next_request += 1
+                self._work += 1
+                self._later[request] = answered
+                link.queue(make(self._work, request))
+            self._pump(link)
+
+    def poll(self) -> None:
+        """Take in what has arrived, without waiting."""
+        with self._lock:
+            if self._link is not None and not self._forked:
+                self._pump(self._link)
+
+    def wait_until(self, done: Callable[[], bool]) -> None:
+        """Wait until what arrives has made `done` true."""
+        with self._lock:
+            if not done():
+                self._await(done)
+
+    @property
+    def position(self) -> tuple[int, int, int]:
+        """Changes whenever something was recorded or sent."""
+        return self.generation, self._work, len(self._log)
+
+    @property
+    def used(self) -> bool:
+        """Whether anything was recorded or sent so far."""
+        return self._link is not None or bool(self._log)
 
     def finish_cell(self, result: Any) -> None:
         """A notebook cell ended: what was recorded goes out, what was forgotten is freed."""
@@ -501,6 +547,9 @@ class Session:
             raise error
         else:
             self._failures.append(error)
+            answered = self._later.pop(message.request, None) if message.request else None
+            if answered is not None:
+                answered(None)
 
     def _place(self, message: m.Failed) -> tuple[str, int] | None:
         frame = self.frame
@@ -513,6 +562,10 @@ class Session:
     def _on_reply(self, message: Any) -> None:
         if message.request in self._wanted:
             self._replies[message.request] = message
+            return
+        answered = self._later.pop(message.request, None)
+        if answered is not None:
+            answered(message)
 
     def _on_definition_unknown(self, message: m.DefinitionUnknown) -> None:
         compiled = self._recorder.by_hash.get(message.program)
@@ -595,6 +648,9 @@ class Session:
         self._next_buffer = 1
         self._work = 0
         self._piece, self._limit = 0, PIECES[0]
+        later, self._later = self._later, {}
+        for answered in later.values():
+            answered(None)
 
     def forked(self) -> None:
         """In a forked child: the connection is the parent's; touching the device is an error."""

@@ -356,9 +356,13 @@ class SetRng(_Message, frozen=True):
 
 
 class Memory(_Message, frozen=True):
-    """Reply: MemoryIs, at once (not after earlier work)."""
+    """Reply: MemoryIs, at once (not after earlier work).
+
+    `reset_peak`: the session's peak counts anew from here.
+    """
 
     request: Natural
+    reset_peak: bool = False
 
 
 class CellStarted(_Message, frozen=True):
@@ -439,9 +443,10 @@ class Downloaded(_Message, frozen=True):
 
 
 class Synced(_Message, frozen=True):
-    """All work before the request is done."""
+    """All work before the request is done; `at_ns` on the host's monotonic clock, 0 if unknown."""
 
     request: Natural
+    at_ns: Natural = 0
 
 
 class Probed(_Message, frozen=True):
