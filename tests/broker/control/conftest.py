@@ -1,6 +1,7 @@
 """A real broker process around the scripted executor."""
 
 import contextlib
+import resource
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ def start_broker(tmp_path):
     """Start `jgpu broker` with these words and configuration lines; stopped at the end."""
     started = []
 
-    def start(*words, script="", config=(), device="null", wait=True):
+    def start(*words, script="", config=(), device="null", wait=True, files=None):
         path = tmp_path / "broker.sock"
         lines = [
             f"c.JgpuBroker.executor_command = [{sys.executable!r}, {str(SCRIPTED)!r}]",
@@ -37,6 +38,8 @@ def start_broker(tmp_path):
                 stdout=stream,
                 stderr=stream,
             )
+        if files is not None:
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (files, files))
         broker = RunningBroker(Address(path, "environment"), process, log)
         started.append(broker)
         if wait:

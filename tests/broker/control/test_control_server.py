@@ -291,6 +291,41 @@ def test_many_silent_connections_of_one_uid_do_not_use_up_the_broker(broker):
     assert broker.status()["devices"][0]["state"] == "ready"
 
 
+def test_a_whole_course_gets_a_new_executor(broker):
+    clients = [open_session(broker)[0] for _ in range(120)]
+    for client in clients:
+        assert isinstance(client.receive(), Ready)
+    clients[0].send(CellStarted("crash"))
+    for client in clients:
+        assert isinstance(client.receive(), Resync)
+
+
+def test_a_broker_that_runs_out_of_descriptors_refuses_and_recovers(start_broker):
+    broker = start_broker(files=90, config=["c.JgpuBroker.handshake_timeout = 1.0"]).ready()
+    clients = [broker.client() for _ in range(60)]
+    assert 10 < sum(map(is_served, clients)) < 60
+    for client in clients:
+        client.close()
+    until(lambda: status_or_none(broker) and not broker.status()["sessions"])
+    open_session(broker)
+
+
+def is_served(client):
+    client.socket.settimeout(3.0)
+    try:
+        return isinstance(client.hello(), Welcome) and isinstance(client.receive(), Ready)
+    except OSError:
+        return False
+
+
+def status_or_none(broker):
+    try:
+        return broker.status()
+    except ConnectionError:
+        assert broker.process.poll() is None
+        return None
+
+
 # -- the executor's device -------------------------------------------------------------------
 
 
