@@ -160,7 +160,7 @@ class JgpuBroker(Application):
     generate_config = Bool(False, help="Write a configuration file that explains every setting.")
     systemd_unit = Bool(False, help="Print a systemd unit for a broker of the whole host.")
 
-    aliases: ClassVar[Any] = {
+    aliases: ClassVar[Any] = {  # type: ignore[misc]
         "config": "JgpuBroker.config_file",
         "device": "JgpuBroker.device",
         "gpu": "JgpuBroker.gpu",
@@ -175,7 +175,7 @@ class JgpuBroker(Application):
         "spool": "JgpuBroker.spool",
         "threads": "JgpuBroker.threads",
     }
-    flags: ClassVar[Any] = {
+    flags: ClassVar[Any] = {  # type: ignore[misc]
         "private": ({"JgpuBroker": {"private": True}}, private.help),
         "debug": ({"JgpuBroker": {"log_level": 10}}, "Log everything."),
         "generate-config": ({"JgpuBroker": {"generate_config": True}}, generate_config.help),
