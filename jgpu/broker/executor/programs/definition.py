@@ -19,7 +19,6 @@ from jgpu.broker.executor.programs.buffers import Buffer, Failure
 from jgpu.broker.executor.programs.checking import check_program
 from jgpu.broker.executor.programs.compile import Variant, compile_plan
 from jgpu.broker.executor.programs.flags import gate
-from jgpu.broker.executor.programs.geometry import required_bytes
 from jgpu.broker.executor.programs.interpret import OutOfMemory, Walker, is_out_of_memory
 from jgpu.broker.executor.programs.outcome import Outcome, RunContext, Suspended
 from jgpu.broker.executor.programs.plan import Plan, mask_bits
@@ -94,8 +93,7 @@ class Definition:
             spec, param = plan.views[view]
             if param >= 0 and buffers[slot].poison is None:
                 offset = int(params[param])  # type: ignore[arg-type]
-                needed = required_bytes(spec.geometry, offset) if offset >= 0 else -1
-                if not 0 <= needed <= buffers[slot].nbytes:
+                if offset < 0 or spec.bytes_at(offset) > buffers[slot].nbytes:
                     raise ProgramError(f"Offset {offset} is outside of buffer {buffers[slot].id}.")
 
     def run(

@@ -46,10 +46,9 @@ def dtype_of(name: str) -> torch.dtype:
     return dtype
 
 
-def required_bytes(geometry: Geometry, offset: int | None = None) -> int:
+def required_bytes(geometry: Geometry) -> int:
     """Bytes of storage from its start that this geometry touches; 0 for an empty tensor."""
-    first = geometry.offset if offset is None else offset
-    last = first
+    last = geometry.offset
     for size, stride in zip(geometry.shape, geometry.stride, strict=True):
         if size == 0:
             return 0
@@ -119,6 +118,10 @@ class ViewSpec:
         if self.bits & NEG:
             torch._C._set_neg(made, True)
         return made
+
+    def bytes_at(self, offset: int) -> int:
+        """What `nbytes` would be at another offset (in elements)."""
+        return self.nbytes + (offset - self.offset) * self.dtype.itemsize if self.nbytes else 0
 
     def fits(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor has this geometry (the offset apart from an empty one's)."""

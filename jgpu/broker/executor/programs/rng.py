@@ -23,11 +23,13 @@ def drawing(generator: torch.Generator, call: Callable[..., Any], *args: Any, **
         return _drawing_cuda(generator, call, *args, **kw)
     default = torch.default_generator
     with _LOCK:
+        own = default.get_state()
         default.set_state(generator.get_state())
         try:
             return call(*args, **kw)
         finally:
             generator.set_state(default.get_state())
+            default.set_state(own)
 
 
 def _drawing_cuda(

@@ -1,0 +1,446 @@
+"""Runs: poison, memory that comes later, masks, wrongly claimed layouts, random numbers."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+from sketch import CPU, Sketch, all_live, buffers, context, contiguous
+
+from jgpu.broker.executor.programs import Buffer, Failure, RunContext
+from jgpu.errors import ProgramError
+from jgpu.wire.program import Device, Dtype, Flags, Geometry, Param
+
+SQUARE = contiguous(4, 4)
+LONG = contiguous(4, dtype="int64")
+
+
+def chain():
+    """Input 0 doubled, its rows chosen by input 1, then doubled; input 0 gains 1 on the way."""
+    sketch = Sketch(inputs=2)
+    square, index = sketch.seen(0, SQUARE), sketch.seen(1, LONG)
+    first = sketch.op("mul.Tensor", square, 2, outs=[SQUARE])
+    chosen = sketch.op("index_select.default", square, 0, index, outs=[SQUARE])
+    sketch.op("add_.Tensor", square, 1, outs=[None])
+    last = sketch.op("mul.Tensor", sketch.seen(chosen, SQUARE), 2, outs=[SQUARE])
+    sketch.op("add_.Tensor", square, sketch.seen(last, SQUARE), outs=[None])
+    assert (first, chosen, last) == (2, 3, 4)
+    return sketch
+
+
+def run(definition, bufs, params=(), live=None, dead=b"", **kwargs):
+    live = all_live(definition) if live is None else live
+    return definition.run(bufs, params, live, dead, context(**kwargs))
+
+
+def test_a_program_runs_step_by_step_first_and_compiled_afterwards():
+    definition = chain().define()
+    x, index = torch.rand(4, 4), torch.tensor([3, 0, 0, 1])
+    for _ in range(3):
+        bufs = buffers(x, index)
+        outcome = run(definition, bufs)
+        assert outcome.failures == []
+        assert torch.equal(outcome.outputs[0], x * 2)
+        assert torch.equal(outcome.outputs[2], x[index] * 2)
+        assert torch.equal(bufs[0].base, x + 1 + x[index] * 2)
+
+
+@pytest.mark.parametrize("earlier_runs", [0, 1, 2])
+def test_a_failed_op_poisons_what_depends_on_it_and_nothing_else(earlier_runs):
+    definition = chain().define()
+    x = torch.rand(4, 4)
+    for _ in range(earlier_runs):
+        run(definition, buffers(x, torch.zeros(4, dtype=torch.int64)))
+    bufs = buffers(x, torch.tensor([3, 0, 9, 1]))
+    outcome = run(definition, bufs)
+    (failure,) = outcome.failures
+    assert (failure.work, failure.op, failure.error) == (1, 1, "IndexError")
+    assert failure.name == "aten::index_select.default"
+    assert torch.equal(outcome.outputs[0], x * 2)
+    assert outcome.outputs[1] is failure
+    assert outcome.outputs[2] is failure
+    # the op after the failure that does not lean on it ran, the one that does was skipped whole
+    assert torch.equal(bufs[0].base, x + 1)
+
+
+def test_a_poisoned_input_poisons_what_is_made_of_it():
+    definition = chain().define()
+    x = torch.rand(4, 4)
+    run(definition, buffers(x, torch.zeros(4, dtype=torch.int64)))
+    poison = Failure(7, 2, "aten::mm.default", "RuntimeError", "earlier")
+    bufs = [Buffer(0, x.clone()), Buffer(1, None, 32, poison=poison)]
+    outcome = run(definition, bufs)
+    assert outcome.failures == []
+    assert torch.equal(outcome.outputs[0], x * 2)
+    assert outcome.outputs[1:] == [poison, poison]
+    assert torch.equal(bufs[0].base, x + 1)
+
+
+def test_memory_that_runs_out_suspends_at_the_op_and_goes_on_there():
+    definition = chain().define()
+    x, index = torch.rand(4, 4), torch.tensor([3, 0, 0, 1])
+    asked = []
+
+    def allocate(op, nbytes):
+        asked.append((op, nbytes))
+        if op == 3 and asked.count((op, nbytes)) < 3:
+            raise torch.OutOfMemoryError("no room")
+
+    bufs = buffers(x, index)
+    outcome = run(definition, bufs, allocate=allocate)
+    assert (outcome.suspended.op, outcome.suspended.nbytes) == (3, 64)
+    outcome = definition.resume(outcome.suspended, context(allocate=allocate))
+    assert outcome.suspended.op == 3
+    outcome = definition.resume(outcome.suspended, context(allocate=allocate))
+    assert outcome.suspended is None
+    assert outcome.failures == []
+    # nothing that was updated in place was updated twice
+    assert torch.equal(bufs[0].base, x + 1 + x[index] * 2)
+    assert asked == [(0, 64), (1, 64), (2, 0), (3, 64), (3, 64), (3, 64), (4, 0)]
+
+
+def test_memory_that_never_comes_is_the_op_s_failure():
+    definition = chain().define()
+
+    def allocate(op, nbytes):
+        if op == 1:
+            raise torch.OutOfMemoryError("no room")
+
+    x = torch.rand(4, 4)
+    bufs = buffers(x, torch.zeros(4, dtype=torch.int64))
+    outcome = run(definition, bufs, allocate=allocate)
+    outcome = definition.abandon(outcome.suspended, context())
+    (failure,) = outcome.failures
+    assert (failure.op, failure.error, failure.text) == (1, "OutOfMemoryError", "no room")
+    assert torch.equal(outcome.outputs[0], x * 2)
+    assert torch.equal(bufs[0].base, x + 1)
+
+
+def test_memory_that_runs_out_in_a_compiled_run_suspends_too(monkeypatch):
+    definition = chain().define()
+    x, index = torch.rand(4, 4), torch.tensor([3, 0, 0, 1])
+    run(definition, buffers(x, index))
+    run(definition, buffers(x, index))
+    (variant,) = definition._variants.values()
+    space = variant.function.__globals__
+    target = definition.plan.steps[3].info.call
+    short = iter([True])
+
+    def failing(*args):
+        if next(short, False):
+            raise torch.OutOfMemoryError("no room")
+        return target(*args)
+
+    # the first product runs in the same function, so only its second call may fail
+    name = next(n for n, value in space.items() if value is target)
+    calls = iter([target, failing])
+    monkeypatch.setitem(space, name, lambda *args: next(calls)(*args))
+    bufs = buffers(x, index)
+    outcome = run(definition, bufs)
+    assert outcome.suspended.op == 3
+    outcome = definition.resume(outcome.suspended, context())
+    assert torch.equal(outcome.outputs[2], x[index] * 2)
+    assert torch.equal(bufs[0].base, x + 1 + x[index] * 2)
+
+
+def test_only_live_outputs_come_back_and_each_mask_has_its_function():
+    definition = chain().define()
+    x, index = torch.rand(4, 4), torch.tensor([3, 0, 0, 1])
+    run(definition, buffers(x, index))
+    for mask in range(8):
+        outcome = run(definition, buffers(x, index), live=bytes([mask]))
+        assert [output is not None for output in outcome.outputs] == [
+            bool(mask >> k & 1) for k in range(3)
+        ]
+    assert len(definition._variants) == 8
+
+
+def test_masks_without_number_share_one_function():
+    sketch = Sketch(inputs=1)
+    for _ in range(6):
+        sketch.op("relu.default", sketch.seen(0, SQUARE), outs=[SQUARE])
+    definition = sketch.define()
+    x = torch.rand(4, 4) - 0.5
+    run(definition, buffers(x))
+    for mask in range(64):
+        outcome = run(definition, buffers(x), live=bytes([mask]))
+        for k, output in enumerate(outcome.outputs):
+            assert (output is not None) == bool(mask >> k & 1)
+            assert output is None or torch.equal(output, x.relu())
+    assert len(definition._variants) == 9
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_dead_inputs_are_released_and_leave_nothing_behind(runs):
+    definition = chain().define()
+    for _ in range(runs):
+        x, index = torch.rand(4, 4), torch.tensor([3, 0, 0, 1])
+        bufs = buffers(x, index)
+        kept = weakref.ref(bufs[0].base.untyped_storage())
+        outcome = run(definition, bufs, live=b"\x01", dead=b"\x03")
+        assert bufs[0].base is None
+        assert bufs[1].base is None
+        assert torch.equal(outcome.outputs[0], x * 2)
+        gc.collect()
+        assert kept() is None
+
+
+def test_bytes_are_counted_per_mask():
+    sketch = Sketch(inputs=1)
+    a = sketch.op("relu.default", sketch.seen(0, SQUARE), outs=[SQUARE])
+    b = sketch.op("relu.default", sketch.seen(a, SQUARE), outs=[SQUARE])
+    c = sketch.op("relu.default", sketch.seen(b, SQUARE), outs=[SQUARE])
+    sketch.op("sum.default", sketch.seen(c, SQUARE), outs=[contiguous()])
+    definition = sketch.define()
+    assert definition.slot_bytes() == (64, 64, 64, 4)
+    assert definition.output_bytes(b"\x08") == 4
+    assert definition.transient_bytes(b"\x08") == 128
+    assert definition.transient_bytes(b"\x0f") == 196
+    assert definition.least_bytes == (64,)
+
+
+def channels_last_convolution():
+    """A convolution whose claimed stride is contiguous, and a row taken of it by that claim."""
+    image = Geometry("float32", (2, 3, 8, 8), (192, 1, 24, 3))
+    weight, made = contiguous(4, 3, 3, 3), contiguous(2, 4, 6, 6)
+    sketch = Sketch(inputs=2)
+    plain = ((1, 1), (0, 0), (1, 1), False, (0, 0), 1)
+    seen = sketch.seen(0, image), sketch.seen(1, weight)
+    slot = sketch.op("convolution.default", *seen, None, *plain, outs=[made])
+    row = Geometry("float32", (2, 6, 6), (144, 6, 1), 36)
+    sketch.op("mul.Tensor", sketch.seen(slot, row), 1.0, outs=[contiguous(2, 6, 6)])
+    return sketch
+
+
+def test_a_wrongly_claimed_stride_is_mended_and_reported():
+    definition = channels_last_convolution().define()
+    x = torch.rand(2, 3, 8, 8).contiguous(memory_format=torch.channels_last)
+    w = torch.rand(4, 3, 3, 3)
+    native = torch.nn.functional.conv2d(x, w)
+    assert native.stride() == (144, 1, 24, 4)
+    for number in range(3):
+        outcome = run(definition, buffers(x, w))
+        assert outcome.outputs[0].stride() == (144, 36, 6, 1)
+        assert torch.equal(outcome.outputs[0], native)
+        assert torch.equal(outcome.outputs[1], native[:, 1])
+        reported = [(t.op, t.index, t.geometry.stride) for t in outcome.learnt]
+        assert reported == ([(0, 0, (144, 1, 24, 4))] if number == 0 else [])
+    assert len(definition.learnt) == 1
+
+
+def test_a_report_has_the_truth_about_every_output():
+    definition = channels_last_convolution().define()
+    bufs = buffers(torch.rand(2, 8, 8, 3).permute(0, 3, 1, 2), torch.rand(4, 3, 3, 3))
+    run(definition, bufs)
+    outcome = run(definition, bufs, report=True)
+    strides = [(t.op, t.geometry.stride, t.nbytes) for t in outcome.learnt]
+    assert strides == [(0, (144, 1, 24, 4), 1152), (1, (36, 6, 1), 288)]
+
+
+def test_a_wrong_shape_fails_the_op_if_somebody_leans_on_it():
+    sketch = Sketch(inputs=1)
+    wrong = sketch.op("mm.default", *[sketch.seen(0, SQUARE)] * 2, outs=[contiguous(4, 5)])
+    sketch.op("relu.default", sketch.seen(wrong, contiguous(4, 5)), outs=[contiguous(4, 5)])
+    definition = sketch.define()
+    for _ in range(2):
+        outcome = run(definition, buffers(torch.rand(4, 4)))
+        (failure,) = outcome.failures
+        assert failure.op == 0
+        assert "shape [4, 4]" in failure.text
+        assert "shape [4, 5]" in failure.text
+        assert outcome.outputs == [failure, failure]
+
+
+def test_a_wrong_shape_that_nobody_reads_is_only_poisoned():
+    sketch = Sketch(inputs=1)
+    sketch.op("mm.default", *[sketch.seen(0, SQUARE)] * 2, outs=[contiguous(4, 5)])
+    definition = sketch.define()
+    outcome = run(definition, buffers(torch.rand(4, 4)))
+    assert outcome.failures == []
+    assert isinstance(outcome.outputs[0], Failure)
+    assert run(definition, buffers(torch.rand(4, 4)), live=b"").outputs == [None]
+
+
+def test_a_result_that_depends_on_data_is_compared_at_every_run():
+    sketch = Sketch(inputs=1)
+    found = contiguous(2, 1, dtype="int64")
+    slot = sketch.op("nonzero.default", sketch.seen(0, contiguous(4)), outs=[found])
+    sketch.op("mul.Tensor", sketch.seen(slot, found), 2, outs=[found])
+    definition = sketch.define()
+    fitting, other = torch.tensor([0.0, 1, 0, 1]), torch.tensor([1.0, 1, 0, 1])
+    for x, fails in ((fitting, False), (other, True), (fitting, False)):
+        outcome = run(definition, buffers(x))
+        assert bool(outcome.failures) == fails
+        if not fails:
+            assert torch.equal(outcome.outputs[1], x.nonzero() * 2)
+
+
+def test_uninitialised_memory_is_zero_even_if_what_would_overwrite_it_fails():
+    sketch = Sketch(inputs=1)
+    options = {"dtype": Dtype("float32"), "device": Device()}
+    size = (1 << 16,)
+    big = contiguous(*size)
+    sketch.op("empty.memory_format", size, **options, outs=[big])
+    copied = sketch.op("empty.memory_format", size, **options, outs=[big])
+    sketch.op("copy_.default", sketch.seen(copied, big), sketch.seen(0, big), outs=[None])
+    definition = sketch.define()
+    assert [step.zeroed for step in definition.plan.steps] == [True, False, False]
+    poison = Failure(1, 0, "aten::mm.default", "RuntimeError", "earlier")
+    for _ in range(3):
+        torch.full(size, 7.0)
+        good = run(definition, buffers(torch.ones(size)))
+        assert good.outputs[0].count_nonzero() == 0
+        assert torch.equal(good.outputs[1], torch.ones(size))
+        bad = run(definition, [Buffer(0, None, 1 << 18, poison=poison)])
+        assert bad.outputs[1].count_nonzero() == 0
+
+
+def test_batches_of_a_dataset_share_a_program_by_their_offsets():
+    sketch = Sketch(inputs=1, params=("int",))
+    batch = contiguous(2, 3)
+    seen = sketch.seen(0, batch, offset_param=0)
+    sketch.op("mul.Tensor", seen, 1.0, outs=[batch])
+    definition = sketch.define()
+    data = torch.arange(12.0)
+    for offset in (0, 6, 3):
+        outcome = run(definition, buffers(data), (offset,))
+        assert torch.equal(outcome.outputs[0].flatten(), data[offset : offset + 6])
+    for offset in (-1, 7, 1 << 62, -(1 << 62)):
+        with pytest.raises(ProgramError, match="outside of buffer"):
+            run(definition, buffers(data), (offset,))
+
+
+def test_inputs_that_do_not_fit_are_refused_before_anything_runs():
+    definition = chain().define()
+    x, index = torch.rand(4, 4), torch.zeros(4, dtype=torch.int64)
+    with pytest.raises(ProgramError, match="needs 64 bytes"):
+        run(definition, buffers(x[0].clone(), index))
+    with pytest.raises(ProgramError, match="takes 2 buffers"):
+        run(definition, buffers(x))
+    with pytest.raises(ProgramError, match="0 parameters"):
+        run(definition, buffers(x, index), (1.0,))
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        ("float", 1),
+        ("float", True),
+        ("int", 1.0),
+        ("int", True),
+        ("int", 1 << 63),
+        ("complex", 1.0),
+    ],
+)
+def test_parameters_have_their_kind(kind, wrong):
+    sketch = Sketch(inputs=1, params=(kind,))
+    made = SQUARE if kind != "complex" else contiguous(4, 4, dtype="complex64")
+    sketch.op("mul.Tensor", sketch.seen(0, SQUARE), Param(0, kind), outs=[made])
+    definition = sketch.define()
+    with pytest.raises(ProgramError, match="is not of kind"):
+        run(definition, buffers(torch.rand(4, 4)), (wrong,))
+
+
+def test_complex_parameters_come_as_pairs():
+    sketch = Sketch(inputs=1, params=("complex",))
+    made = contiguous(4, 4, dtype="complex64")
+    sketch.op("mul.Tensor", sketch.seen(0, SQUARE), Param(0, "complex"), outs=[made])
+    definition = sketch.define()
+    x = torch.rand(4, 4)
+    for _ in range(2):
+        assert torch.equal(run(definition, buffers(x), ((1.0, 2.0),)).outputs[0], x * (1 + 2j))
+
+
+@pytest.mark.parametrize(
+    "name", ["native_dropout.default", "rand_like.default", "bernoulli.default"]
+)
+def test_random_ops_draw_from_the_session_and_leave_the_default_generator_alone(name):
+    sketch = Sketch(inputs=1)
+    outs = [SQUARE]
+    args = ()
+    if name.startswith("native_dropout"):
+        outs, args = [SQUARE, contiguous(4, 4, dtype="bool")], (0.5, True)
+    sketch.op(name, sketch.seen(0, SQUARE), *args, outs=outs)
+    definition = sketch.define()
+    x = torch.full((4, 4), 0.5)
+    op = getattr(torch.ops.aten, name.split(".")[0]).default
+    torch.manual_seed(3)
+    natives = [op(x, *args) for _ in range(3)]
+    torch.manual_seed(99)
+    state = torch.get_rng_state()
+    session = RunContext(CPU, {0: torch.Generator().manual_seed(3)})
+    for native in natives:
+        outcome = definition.run(buffers(x), (), all_live(definition), b"", session)
+        native = native if isinstance(native, tuple) else (native,)
+        assert all(torch.equal(a, b) for a, b in zip(outcome.outputs, native, strict=True))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_sessions_do_not_share_random_numbers():
+    sketch = Sketch()
+    sketch.op("randn.default", (4, 4), dtype=Dtype("float32"), device=Device(), outs=[SQUARE])
+    definition = sketch.define()
+    generators = [torch.Generator().manual_seed(k) for k in (1, 2, 1)]
+    for _ in range(3):
+        one, two, again = (
+            definition.run([], (), b"\x01", b"", RunContext(CPU, {0: g})).outputs[0]
+            for g in generators
+        )
+        assert torch.equal(one, again)
+        assert not torch.equal(one, two)
+
+
+def test_a_session_without_the_generator_is_told():
+    sketch = Sketch()
+    sketch.op("randn.default", (4, 4), dtype=Dtype("float32"), device=Device(), outs=[SQUARE])
+    with pytest.raises(ProgramError, match="no generator"):
+        sketch.define().run([], (), b"\x01", b"", RunContext(CPU, {}))
+
+
+def test_flags_hold_for_their_program_only():
+    sketch = Sketch(inputs=1, flags=Flags(deterministic=True))
+    sketch.op("empty_like.default", sketch.seen(0, SQUARE), outs=[SQUARE])
+    strict = sketch.define()
+    plain = Sketch(inputs=1)
+    plain.op("empty_like.default", plain.seen(0, SQUARE), outs=[SQUARE])
+    lax = plain.define()
+    for _ in range(2):
+        # deterministic torch fills uninitialised memory with NaN, and so must this
+        assert run(strict, buffers(torch.ones(4, 4))).outputs[0].isnan().all()
+        assert run(lax, buffers(torch.ones(4, 4))).outputs[0].count_nonzero() == 0
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_resizing_ops_grow_the_buffer_and_later_views_fit():
+    sketch = Sketch(inputs=1)
+    empty, grown = contiguous(0), contiguous(5, dtype="float32")
+    sketch.op("arange.start_out", 0, 5, 1, out=sketch.seen(0, empty), outs=[None])
+    sketch.op("mul.Tensor", sketch.seen(0, grown), 2, outs=[grown])
+    definition = sketch.define()
+    assert definition.resized == (0,)
+    for _ in range(3):
+        bufs = buffers(torch.empty(0))
+        outcome = run(definition, bufs)
+        assert torch.equal(outcome.outputs[0], torch.arange(5.0) * 2)
+        assert bufs[0].remeasure() == 20
+
+
+def test_a_run_of_the_null_device_has_shapes_only():
+    definition = chain().define("null")
+    meta = [torch.empty(4, 4, device="meta"), torch.empty(4, dtype=torch.int64, device="meta")]
+    for _ in range(3):
+        bufs = [Buffer(k, t) for k, t in enumerate(meta)]
+        live = all_live(definition)
+        outcome = definition.run(bufs, (), live, b"", RunContext(torch.device("meta"), {}))
+        assert outcome.failures == []
+        assert [tuple(t.shape) for t in outcome.outputs] == [(4, 4)] * 3
+        assert all(t.is_meta for t in outcome.outputs)
+
+
+def test_what_a_run_took_is_remembered():
+    definition = chain().define()
+    assert definition.predicted_s is None
+    definition.observe(1.0)
+    assert definition.predicted_s == 1.0
+    definition.observe(2.0)
+    assert definition.predicted_s == 1.25
