@@ -13,16 +13,11 @@ from jgpu.broker.executor.cancel import begin_cancel
 from jgpu.broker.executor.definitions import Definitions, Verdict
 from jgpu.broker.executor.devices.base import Device
 from jgpu.broker.executor.programs import Definition, Failure, Prober
+from jgpu.broker.executor.runs import RunWork
 from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.transfers import DownloadWork, UploadWork
 from jgpu.broker.executor.turns import Turns
-from jgpu.broker.executor.works import (
-    DownloadWork,
-    RngWork,
-    RunWork,
-    SyncWork,
-    UploadWork,
-    report_failure,
-)
+from jgpu.broker.executor.works import RngWork, SyncWork, report_failure
 from jgpu.errors import ProgramError, ProtocolError
 from jgpu.wire import limits, messages
 from jgpu.wire.program import program_hash

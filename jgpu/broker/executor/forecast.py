@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from jgpu.broker.executor.programs import Definition
+from jgpu.broker.executor.runs import RunWork, bits
 from jgpu.broker.executor.table import BufferTable
-from jgpu.broker.executor.works import RunWork, UploadWork, Work, bits
+from jgpu.broker.executor.transfers import UploadWork
+from jgpu.broker.executor.works import Work
 
 __all__ = ["Forecast"]
 

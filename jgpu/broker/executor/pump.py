@@ -12,17 +12,17 @@ import logging
 import select
 from collections.abc import Callable
 from time import monotonic, sleep
-from typing import Final
+from typing import Final, cast
 
 from jgpu.broker.executor.aside import Aside
 from jgpu.broker.executor.definitions import Definitions
 from jgpu.broker.executor.devices.base import Device
 from jgpu.broker.executor.dispatch import HELPING, Dispatch
-from jgpu.broker.executor.programs import Prober
+from jgpu.broker.executor.programs import DeviceKind, Prober
 from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.turns import Turns
 from jgpu.broker.settings import ExecutorSettings
-from jgpu.errors import ConfigError, ProtocolError
+from jgpu.errors import ProtocolError
 from jgpu.sched import Core, LanesConfigured
 from jgpu.wire.messages import Ready, Refused, Resync, SessionEnded
 
@@ -53,9 +53,7 @@ class Pump:
         self.on_ended: Callable[[SessionEnded], None] = lambda notice: None
         self._epoll = select.epoll()
         self._asides = [Aside("definitions", device.wake), Aside("probes", device.wake)]
-        kind = settings.device
-        if kind not in ("cpu", "cuda", "null"):
-            raise ConfigError(f"There is no device of the kind {kind!r}.")
+        kind = cast("DeviceKind", settings.device)  # `make_device` has looked
         self.definitions = Definitions(kind, self._asides[0])
         self.turns = Turns(device, core, clock)
         self.turns.on_released = self._released

@@ -85,6 +85,8 @@ class Session:
     held: list[Work] = field(default_factory=list)
     #: numbers of works whose definition was asked for again; their Run comes again, too
     asked: set[int] = field(default_factory=set)
+    #: hashes of programs whose learnt geometry the client was told, or needs not be told
+    told: set[bytes] = field(default_factory=set)
     #: probes and definitions that helper threads have
     helping: int = 0
     #: why the session ends, or None while it lives

@@ -14,10 +14,12 @@ from typing import Any, Final
 
 from jgpu.broker.executor.cancel import finish_cancel
 from jgpu.broker.executor.devices.base import Device, Job
+from jgpu.broker.executor.devices.idle import IdlePort
 from jgpu.broker.executor.forecast import Forecast
-from jgpu.broker.executor.programs import Buffer, Definition, Failure
+from jgpu.broker.executor.programs import Definition, Failure
+from jgpu.broker.executor.runs import RunWork
 from jgpu.broker.executor.session import Session
-from jgpu.broker.executor.works import RunWork, Work, WorkState, report_failure
+from jgpu.broker.executor.works import Work, WorkState, report_failure
 from jgpu.sched import Core, Snapshot, actions, events
 from jgpu.wire import messages
 
@@ -45,7 +47,7 @@ class Turns:
         self._starts: dict[int, list[Job]] = {}
         #: resting sessions of which the core was told
         self._idle_told: set[int] = set()
-        self._port = _Discarding(device)
+        self._port = IdlePort(device)
         #: called when a session has ended and nothing of it runs any more
         self.on_released: Callable[[Session], None] = lambda session: None
         #: called when a work showed that the client breaks the protocol
@@ -236,29 +238,3 @@ class Turns:
         report_failure(session, failure, work.cancel(self._port, failure), work.request)
         self.taken_back(session, [work])
         self.settle(session)
-
-
-class _Discarding:
-    """The port of what the pump does itself, while no lane has anything of the session."""
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-
-    def write(self, target: Any, source: Any) -> None:
-        """Never: bytes move in lanes."""
-        raise NotImplementedError
-
-    read = write
-
-    def use(self, buffers: Iterable[Buffer]) -> None:
-        """Nothing is used."""
-
-    made = use
-
-    def owns(self, buffers: Iterable[Buffer]) -> bool:
-        """Nothing is in flight."""
-        return True
-
-    def retire(self, buffers: Iterable[Buffer]) -> None:
-        """Nothing is in flight."""
-        self._device.discard(buffers)

@@ -1,0 +1,145 @@
+"""Runs of programs as works.
+
+The rule that must not be broken: whatever comes of a run, every buffer that the client was to get
+is there afterwards, with a value or with the reason why it has none.
+"""
+
+from typing import TYPE_CHECKING
+
+from jgpu.broker.executor.devices.base import Port
+from jgpu.broker.executor.programs import Buffer, Definition, Failure, Outcome, RunContext
+from jgpu.broker.executor.works import Work, report_failure
+from jgpu.errors import ProgramError
+from jgpu.wire import messages
+
+if TYPE_CHECKING:
+    from jgpu.broker.executor.session import Session
+    from jgpu.wire.messages import TensorReport
+
+__all__ = ["RunWork", "bits"]
+
+
+def bits(flags: bytes, count: int) -> list[int]:
+    """Indices below `count` whose bit is set, least significant bit first."""
+    number = int.from_bytes(flags, "little") & ((1 << count) - 1)
+    found = []
+    while number:
+        lowest = number & -number
+        found.append(lowest.bit_length() - 1)
+        number ^= lowest
+    return found
+
+
+class RunWork(Work):
+    """A program over the session's buffers."""
+
+    def __init__(self, session: "Session", message: messages.Run) -> None:
+        super().__init__(session, message.work, ends_iteration=message.ends_iteration)
+        self.message = message
+        #: the program, or why there is none; None while it is awaited
+        self.definition: Definition | ProgramError | None = None
+        live = int.from_bytes(message.live, "little").bit_count()
+        ids = len(message.inputs) + len(message.free) + 2 * len(message.params)
+        self.nbytes = 64 + 8 * ids + 64 * live
+        self._failures: list[tuple[Failure, list[int]]] = []
+        self._learnt: tuple[TensorReport, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        """The definition is known, or known to be bad."""
+        return self.definition is not None
+
+    def predicted_s(self) -> float:
+        """What runs of this program took."""
+        if isinstance(self.definition, Definition):
+            return self.definition.predicted_s or 0.0
+        return 0.0
+
+    def do(self, port: Port) -> None:
+        """Run the program, or fail as a whole."""
+        message, session = self.message, self.session
+        session.drop(message.free, port)
+        if not isinstance(self.definition, Definition):
+            self._fail("ProgramError", str(self.definition))
+            return
+        buffers = [session.buffer(number) for number in message.inputs]
+        dead = [message.inputs[k] for k in bits(message.dead, len(buffers))]
+        if not session.may_use(self.transient):
+            self._fail("OutOfMemoryError", session.out_of_memory(self.transient))
+        else:
+            try:
+                self._run(self.definition, buffers, port)
+            except ProgramError as error:
+                self._fail("ProgramError", str(error))
+        session.drop(dead, port)
+
+    def _run(self, definition: Definition, buffers: list[Buffer], port: Port) -> None:
+        message, session = self.message, self.session
+        context = RunContext(
+            session.torch_device, session.generators, work=self.number, report=message.report
+        )
+        session.table.note_peak(self.transient)
+        port.use(buffers)
+        # On the way only where this lane alone ever had them; `do` drops them in any case.
+        dead = message.dead if port.owns(buffers) else b""
+        outcome = definition.run(buffers, message.params, message.live, dead, context)
+        while outcome.suspended is not None:
+            # The memory was promised and is not there: the host is short of it.
+            outcome = definition.abandon(outcome.suspended, context)
+        for k in definition.resized:
+            session.table.remeasure(buffers[k])
+        self._keep(outcome, port)
+        if not outcome.learnt and message.program not in session.told:
+            # An earlier session's run found out; this one has not been told yet.
+            session.told.add(message.program)
+            self._learnt = definition.learnt
+        else:
+            self._learnt = outcome.learnt
+
+    def _keep(self, outcome: Outcome, port: Port) -> None:
+        session, first = self.session, self.message.first
+        poisoned: dict[int, list[int]] = {id(failure): [] for failure in outcome.failures}
+        fresh = []
+        for k, output in enumerate(outcome.outputs):
+            if output is None:
+                continue
+            if isinstance(output, Failure):
+                poisoned.setdefault(id(output), []).append(first + k)
+                session.put(Buffer(first + k, None, 0, poison=output), port)
+            else:
+                fresh.append(Buffer(first + k, output))
+                session.put(fresh[-1], port)
+        port.made(fresh)
+        self._failures = [(failure, poisoned[id(failure)]) for failure in outcome.failures]
+
+    def _outputs(self) -> list[int]:
+        """Numbers of the buffers that somebody will ask for."""
+        return [self.message.first + k for k in bits(self.message.live, 8 * len(self.message.live))]
+
+    def _fail(self, error: str, text: str) -> None:
+        """The program did not run at all."""
+        failure = Failure(self.number, 0, "", error, text)
+        outputs = self._outputs()
+        for number in outputs:
+            self.session.table.poison(number, failure)
+        self._failures = [(failure, outputs)]
+
+    def reply(self) -> None:
+        """Report failures and learnt geometry."""
+        for failure, buffers in self._failures:
+            report_failure(self.session, failure, buffers)
+        if self._learnt or self.message.report:
+            self.session.send(messages.Learnt(self.number, self.message.program, self._learnt))
+
+    def cancel(self, port: Port, failure: Failure) -> list[int]:
+        """Poison what it would have made."""
+        super().cancel(port, failure)
+        self.session.drop(self.message.free, port)
+        self.session.drop(
+            [self.message.inputs[k] for k in bits(self.message.dead, len(self.message.inputs))],
+            port,
+        )
+        outputs = self._outputs()
+        for number in outputs:
+            self.session.table.poison(number, failure)
+        return outputs
