@@ -255,9 +255,10 @@ def test_a_wrong_shape_that_nobody_reads_is_only_poisoned():
     sketch = Sketch(inputs=1)
     sketch.op("mm.default", *[sketch.seen(0, SQUARE)] * 2, outs=[contiguous(4, 5)])
     definition = sketch.define()
-    outcome = run(definition, buffers(torch.rand(4, 4)))
-    assert outcome.failures == []
-    assert isinstance(outcome.outputs[0], Failure)
+    for _ in range(3):
+        outcome = run(definition, buffers(torch.rand(4, 4)))
+        assert outcome.failures == []
+        assert isinstance(outcome.outputs[0], Failure)
     assert run(definition, buffers(torch.rand(4, 4)), live=b"").outputs == [None]
 
 

@@ -41,10 +41,15 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A run parameter."""
+    """A run parameter; with a `dtype` it is given to the op as a host tensor of no dimensions."""
 
     index: int
     kind: str
+    dtype: torch.dtype | None = None
+
+    def of(self, number: Any) -> Any:
+        """The argument that this number becomes."""
+        return number if self.dtype is None else host_scalar(number, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +168,16 @@ def _generator(name: str, arg: form.Arg) -> Draw:
     return Draw(arg.index)
 
 
-def _tensor(arg: form.Leaf | form.Arg, argument: Argument) -> Const | Ref | None:
+def host_scalar(number: Any, dtype: torch.dtype) -> torch.Tensor:
+    """A 0-dim host tensor; unlike a plain number it takes part in type promotion by its dtype."""
+    return torch.tensor(number, dtype=dtype)
+
+
+def _tensor(arg: form.Leaf | form.Arg, argument: Argument) -> Const | Ref | Value | None:
     if isinstance(arg, form.Slot):
         return Ref(arg.slot, arg.view, argument.written)
+    if isinstance(arg, form.HostScalar) and not argument.written:
+        return Value(arg.index, arg.kind, dtype_of(arg.dtype))
     if isinstance(arg, form.HostTensor) and not argument.written:
         return Const(_host_tensor(arg))
     return None

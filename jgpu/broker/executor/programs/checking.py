@@ -73,8 +73,7 @@ def check_op(
     op: Op, info: OpInfo, bound: Bound, tensors: list[tuple[Geometry, int]]
 ) -> Inferred | None:
     """Infer an op's returns and hold it to its contract; raises `ProgramError`."""
-    if info.internal:
-        contracts.check(info, bound, [geometry for geometry, _ in tensors])
+    contracts.check(info, bound, [geometry for geometry, _ in tensors])
     inferred = infer(info, bound, tensors)
     if inferred is None and info.internal and not contracts.works_without_meta(info.base):
         raise ProgramError(f"{op.name} may not run here: nothing foretells what it returns.")
@@ -155,6 +154,7 @@ class _Walk:
 
     def _step(self, index: int, op: Op) -> Step:
         info = resolve(op.name, self.kind)
+        contracts.require_contract(info)
         bound = bind(op, info, self.device)
         refs = tuple(refs_of(bound))
         for ref in refs:
@@ -163,9 +163,10 @@ class _Walk:
         inferred = check_op(op, info, bound, tensors)
         guards = check_guards(info, bound, refs, [geometry for geometry, _ in tensors])
         if inferred is not None:
+            self._check_returns(op, inferred)
             self._note_changes(op, info, refs, inferred)
         aliases = tuple(
-            self._make(op, out, self._returned(op, inferred, k), refs)
+            self._make(op, out, inferred.returns[k] if inferred else None, refs)
             for k, out in enumerate(op.outs)
         )
         return Step(
@@ -216,20 +217,20 @@ class _Walk:
             root.open = False
             self.resized.add(root.root)
 
-    def _returned(self, op: Op, inferred: Inferred | None, k: int) -> Returned | None:
-        if inferred is None:
-            return None
-        if len(op.outs) != len(inferred.returns):
-            raise ProgramError(
-                f"{op.name} returns {len(inferred.returns)} tensors, not {len(op.outs)}."
-            )
-        if inferred.returns[k] is None and op.outs[k].slot != NO_SLOT:
-            raise ProgramError(f"{op.name} returns nothing at place {k}.")
-        return inferred.returns[k]
+    def _check_returns(self, op: Op, inferred: Inferred) -> None:
+        count = len(inferred.returns)
+        if len(op.outs) != count:
+            raise ProgramError(f"{op.name} returns {count} tensors, not {len(op.outs)}.")
+        for k, (out, returned) in enumerate(zip(op.outs, inferred.returns, strict=True)):
+            if returned is None and out.slot != NO_SLOT:
+                raise ProgramError(f"{op.name} returns nothing at place {k}.")
 
     def _make(self, op: Op, out: Out, returned: Returned | None, refs: tuple[Ref, ...]) -> bool:
         """Note the slot that a return fills; says whether it shares an older storage."""
         if out.slot == NO_SLOT:
+            return False
+        if out.geometry < 0:
+            self.slots.append(_Slot(0, False, out.slot, None))
             return False
         claim = intern(self.program.geometries[out.geometry])
         alias = returned.alias if returned is not None else -1

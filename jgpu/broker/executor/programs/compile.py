@@ -15,7 +15,15 @@ from typing import Any
 
 import torch
 
-from jgpu.broker.executor.programs.arguments import Const, Draw, Many, Node, Ref, Value
+from jgpu.broker.executor.programs.arguments import (
+    Const,
+    Draw,
+    Many,
+    Node,
+    Ref,
+    Value,
+    host_scalar,
+)
 from jgpu.broker.executor.programs.geometry import ViewSpec
 from jgpu.broker.executor.programs.guards import check_range
 from jgpu.broker.executor.programs.inference import flatten
@@ -165,6 +173,8 @@ class _Writer:
         if isinstance(node, Ref):
             return self._view(node)
         if isinstance(node, Value):
+            if node.dtype is not None:
+                return f"{self._bind(host_scalar)}(p{node.index}, {self._bind(node.dtype)})"
             return f"p{node.index}"
         if isinstance(node, Draw):
             return f"g{node.index}"

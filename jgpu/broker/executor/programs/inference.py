@@ -86,7 +86,7 @@ def call_on(
         if isinstance(node, Many):
             return [fill(leaf) for leaf in node.nodes]
         if isinstance(node, Value):
-            return values(node)
+            return node.of(values(node))
         return generator if isinstance(node, Draw) else node.value
 
     args, kwargs = [], {}
@@ -134,7 +134,7 @@ def _key_of(node: Node) -> Any:
     if isinstance(node, Many):
         return tuple(_key_of(leaf) for leaf in node.nodes)
     if isinstance(node, Value):
-        return "value", node.kind
+        return "value", node.kind, node.dtype
     if isinstance(node, Draw):
         return "draw"
     value = node.value

@@ -136,7 +136,7 @@ class Walker:
         if isinstance(node, Ref):
             return self._tensor(node)
         if isinstance(node, Value):
-            return self.values[node.index]
+            return node.of(self.values[node.index])
         if isinstance(node, Draw):
             return self.generators[node.index]
         if isinstance(node, Many):
@@ -171,8 +171,11 @@ class Walker:
         self, step: Step, place: int, made: torch.Tensor | None, context: RunContext
     ) -> torch.Tensor | None:
         claim = step.claims[place]
-        if claim is None:
-            raise RuntimeError("A slot without a claim.")
+        if claim is None:  # sizes that only the run can tell
+            geometry = geometry_of(made) if made is not None else None
+            nbytes = made.untyped_storage().nbytes() if made is not None else 0
+            self.learnt.append(TensorReport(step.index, place, geometry, nbytes))
+            return made
         fits = made is not None and claim.fits(made)
         if not fits or context.report:
             geometry = geometry_of(made) if made is not None else None
@@ -195,6 +198,7 @@ class Walker:
         It counts as a failure only if a later op leans on it; one that is merely kept (a saved
         statistic that nobody may ever read) raises when it is used.
         """
+        self.verified.discard(step.index)  # it never keeps its word, so it is never compiled
         slot, claim = step.outs[place], step.claims[place]
         text = (
             f"{step.info.name} returned {describe(geometry_of(made) if made is not None else None)}"

@@ -101,6 +101,7 @@ class Prober:
         alone = Op(op.name, op.args, op.kwargs, ())
         validate_form(Program(len(inputs), kinds, tuple(inputs), views, (alone,), flags))
         info = resolve(op.name, self.device)
+        contracts.require_contract(info)
         bound = bind(alone, info, DEVICES[self.device])
         refs = tuple(refs_of(bound))
         tensors = tuple((inputs[ref.view], required_bytes(inputs[ref.view])) for ref in refs)

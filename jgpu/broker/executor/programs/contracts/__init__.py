@@ -18,7 +18,12 @@ from jgpu.broker.executor.programs.contracts import (
     recurrent,
     selfchecked,
 )
-from jgpu.broker.executor.programs.contracts.language import CONTRACTS, check, works_without_meta
+from jgpu.broker.executor.programs.contracts.language import (
+    CONTRACTS,
+    check,
+    require_contract,
+    works_without_meta,
+)
 
 __all__ = [
     "CONTRACTS",
@@ -31,6 +36,7 @@ __all__ = [
     "losses",
     "norms",
     "recurrent",
+    "require_contract",
     "selfchecked",
     "works_without_meta",
 ]

@@ -17,7 +17,15 @@ from jgpu.broker.executor.programs.ops import OpInfo
 from jgpu.errors import ProgramError
 from jgpu.wire.program import Geometry
 
-__all__ = ["CONTRACTS", "Call", "check", "contract", "selfchecked", "works_without_meta"]
+__all__ = [
+    "CONTRACTS",
+    "Call",
+    "check",
+    "contract",
+    "require_contract",
+    "selfchecked",
+    "works_without_meta",
+]
 
 Contract: TypeAlias = Callable[["Call"], None]
 
@@ -162,16 +170,19 @@ def works_without_meta(base: str) -> bool:
 
 def check(info: OpInfo, bound: Bound, geometries: Sequence[Geometry]) -> None:
     """Hold a call to its contract, if its op has one or needs one; raises `ProgramError`."""
-    base = info.base.removesuffix("_")
-    found = CONTRACTS.get(base)
-    if found is None:
-        if info.internal:
-            raise ProgramError(f"{info.name} may not run here: it trusts its arguments.")
-        return
-    if info.internal and info.resizes and base not in _SELFCHECKED:
-        raise ProgramError(f"{info.name} may not run here: use the variant without `out`.")
+    require_contract(info)
+    found = CONTRACTS.get(info.base.removesuffix("_"), _nothing)
     if found is not _nothing:
         found(Call(info, bound, geometries))
+
+
+def require_contract(info: OpInfo) -> None:
+    """Raise `ProgramError` for an internal op that has no contract."""
+    base = info.base.removesuffix("_")
+    if info.internal and base not in CONTRACTS:
+        raise ProgramError(f"{info.name} may not run here: it trusts its arguments.")
+    if info.internal and info.resizes and base not in _SELFCHECKED:
+        raise ProgramError(f"{info.name} may not run here: use the variant without `out`.")
 
 
 def _nothing(call: Call) -> None:

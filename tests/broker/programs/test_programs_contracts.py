@@ -1,0 +1,249 @@
+"""Contracts hold: what internal ops are fed natively passes, anything smaller does not."""
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's custom
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recorder import Recorder
+from sketch import CPU, Sketch, all_live, contiguous
+from test_programs_replay import LOSSES, OPTIMIZERS, SEQUENCE, X, Y, classify, cnn, mlp, trainer
+from torch import nn
+
+from jgpu.broker.executor.programs import Buffer, RunContext
+from jgpu.broker.executor.programs.ops import is_internal
+from jgpu.errors import ProgramError
+from jgpu.wire.program import Dtype, Geometry, Slot, slots_of
+
+IMAGES = torch.linspace(-1, 1, 4 * 3 * 64).view(4, 3, 8, 8).sin()
+
+
+def steps():
+    """One step of many models, which together call most internal ops."""
+    weight = nn.ParameterList([nn.Parameter(torch.linspace(-1, 1, 48).view(6, 8))])
+    for name in ("bags", "embedding", "ctc", "margins", "segmented", "fourier", "weighted"):
+        yield trainer(weight, lambda m, name=name: LOSSES[name](m[0]))
+    for name in ("adam-fused", "adagrad-fused", "sgd-fused", "adam-foreach"):
+        yield trainer(mlp(), classify, OPTIMIZERS[name])
+    yield trainer(
+        cnn(),
+        lambda m: F.cross_entropy(
+            m(torch.cat([IMAGES] * 4, 2)[:, :, :16, :8].repeat(1, 1, 1, 2)), Y[:4]
+        ),
+    )
+    layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.AdaptiveMaxPool2d(3))
+    yield trainer(layers, lambda m: m(IMAGES).sum())
+    yield trainer(nn.LSTM(8, 6), lambda m: m(SEQUENCE)[0].sum())
+    norms = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8))
+    yield trainer(norms, lambda m: m(X).pow(2).sum())
+
+    def attention(model):
+        heads = model(SEQUENCE).view(5, 3, 3, 4, 2).permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(*heads).sum()
+
+    yield trainer(nn.Linear(8, 24), attention)
+
+
+@pytest.fixture(scope="module")
+def calls():
+    """Every internal call of the steps, each as a program of its own: (program, op)."""
+    torch.manual_seed(1)
+    found = {}
+    for step in steps():
+        step()
+        with Recorder() as recorder:
+            step()
+        recorder.recording()
+        for op in recorder.program.ops:
+            if is_internal(op.name.removeprefix("aten::").partition(".")[0]) and any(slots_of(op)):
+                found.setdefault(op.name, (recorder.program, op))
+    return found
+
+
+def alone(program, op, change=None):
+    """The op as a program: one input per tensor argument, the geometry of one of them changed."""
+    sketch = Sketch()
+    slots = []
+
+    def tensor(slot):
+        geometry = program.geometries[program.views[slot.view].geometry]
+        number = len(slots)
+        if change is not None and change[0] == number:
+            geometry = change[1](geometry)
+        slots.append(geometry)
+        return sketch.seen(number, geometry)
+
+    def filled(arg):
+        if isinstance(arg, Slot):
+            return tensor(arg)
+        return tuple(filled(a) for a in arg) if isinstance(arg, tuple) else arg
+
+    args = [filled(arg) for arg in op.args]
+    kwargs = {name: filled(arg) for name, arg in op.kwargs.items()}
+    outs = [None if out.slot < 0 else program.geometries[out.geometry] for out in op.outs]
+    sketch.inputs = sketch.made = len(slots)
+    sketch.op(op.name.removeprefix("aten::"), *args, outs=outs, **kwargs)
+    return sketch, slots
+
+
+def test_the_native_calls_keep_their_contracts(calls):
+    assert len(calls) > 35
+    for program, op in calls.values():
+        sketch, _ = alone(program, op)
+        assert sketch.define().ops == 1
+
+
+def smaller(geometry):
+    """One dimension less long."""
+    shape = list(geometry.shape)
+    if shape and max(shape) > 1:
+        shape[shape.index(max(shape))] -= 1
+    return contiguous(*shape, dtype=geometry.dtype)
+
+
+def flat(geometry):
+    """Fewer dimensions and elements."""
+    return contiguous(1, dtype=geometry.dtype)
+
+
+def squeezed(geometry):
+    """All elements in one place."""
+    return Geometry(geometry.dtype, geometry.shape, (0,) * len(geometry.shape))
+
+
+@pytest.mark.parametrize("change", [smaller, flat, squeezed])
+def test_a_smaller_tensor_is_refused_or_the_kernel_gets_by(calls, change):
+    """Whatever passes the check is run under canaries: the bytes around every tensor stay."""
+    refused = run = 0
+    for name, (program, op) in calls.items():
+        _, slots = alone(program, op)
+        for number in range(len(slots)):
+            try:
+                sketch, geometries = alone(program, op, (number, change))
+                definition = sketch.define()
+            except ProgramError:
+                refused += 1
+                continue
+            run += 1
+            inside_canaries(name, definition, geometries)
+    assert refused > run / 4
+
+
+def inside_canaries(name, definition, geometries):
+    """Run amid two patterns of foreign bytes: they stay, and what comes out does not tell them."""
+    results = []
+    for canary in (0xA5, 0x3C):
+        blocks = []
+        for nbytes in definition.least_bytes[: len(geometries)]:
+            block = torch.full((nbytes + 8192,), canary, dtype=torch.uint8)
+            block[4096 : 4096 + nbytes] = 0
+            blocks.append(block)
+        bufs = [
+            Inside(k, block, nbytes)
+            for k, (block, nbytes) in enumerate(zip(blocks, definition.least_bytes, strict=True))
+        ]
+        run = RunContext(CPU, {0: torch.Generator().manual_seed(1)})
+        outcome = definition.run(bufs, (), all_live(definition), b"", run)
+        for block, nbytes in zip(blocks, definition.least_bytes, strict=True):
+            assert (block[:4096] == canary).all(), name
+            assert (block[4096 + nbytes :] == canary).all(), name
+        made = [t for t in outcome.outputs if isinstance(t, torch.Tensor)]
+        results.append([block[4096:-4096] for block in blocks] + made)
+    if name != "aten::mkldnn_rnn_layer.default":  # leaves a part of its workspace unset
+        for one, other in zip(*results, strict=True):
+            assert torch.equal(one, other) or torch.equal(one.isnan(), other.isnan()), name
+
+
+class Inside(Buffer):
+    """A buffer that is the middle of a block; bounds were checked, so views may start there."""
+
+    def __init__(self, number, block, nbytes):
+        super().__init__(number, block, nbytes)
+        self.block = block
+
+    def view(self, spec):
+        typed = self.block.view(spec.dtype)
+        return typed.as_strided(spec.shape, spec.stride, spec.offset + 4096 // spec.dtype.itemsize)
+
+
+GUARDED = {
+    "nll_loss_backward": (
+        lambda s, g: s.op(
+            "nll_loss_backward.default",
+            *(s.seen(0, contiguous()), s.seen(1, contiguous(4, 3)), s.seen(2, g), None, 1, -100),
+            s.seen(3, contiguous()),
+            outs=[contiguous(4, 3)],
+        ),
+        [torch.ones(()), torch.rand(4, 3), None, torch.ones(())],
+        (torch.tensor([0, 2, 1, -100]), torch.tensor([0, 3, 1, 2]), torch.tensor([0, -1, 1, 2])),
+    ),
+    "embedding_dense_backward": (
+        lambda s, g: s.op(
+            "embedding_dense_backward.default",
+            *(s.seen(0, contiguous(4, 2)), s.seen(1, g), 5, -1, False),
+            outs=[contiguous(5, 2)],
+        ),
+        [torch.rand(4, 2), None],
+        (torch.tensor([0, 4, 1, 2]), torch.tensor([0, 5, 1, 2]), torch.tensor([0, -2, 1, 2])),
+    ),
+    "max_pool2d_with_indices_backward": (
+        lambda s, g: s.op(
+            "max_pool2d_with_indices_backward.default",
+            *(s.seen(0, contiguous(1, 1, 2, 2)), s.seen(1, contiguous(1, 1, 4, 4))),
+            *(
+                (2, 2),
+                (2, 2),
+                (0, 0),
+                (1, 1),
+                False,
+                s.seen(2, contiguous(1, 1, 2, 2, dtype="int64")),
+            ),
+            outs=[contiguous(1, 1, 4, 4)],
+        ),
+        [torch.rand(1, 1, 2, 2), torch.rand(1, 1, 4, 4), None],
+        (
+            torch.tensor([[[[0, 2], [8, 15]]]]),
+            torch.tensor([[[[0, 2], [8, 16]]]]),
+            torch.tensor([[[[0, 2], [-5, 15]]]]),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GUARDED)
+@pytest.mark.parametrize("earlier_runs", [0, 1])
+def test_index_values_that_a_kernel_would_trust_are_looked_at(name, earlier_runs):
+    write, tensors, (good, *bad) = GUARDED[name]
+    sketch = Sketch(inputs=len(tensors))
+    write(sketch, contiguous(4, dtype="int64"))
+    definition = sketch.define()
+
+    def run(index):
+        bufs = [Buffer(k, (index if t is None else t).clone()) for k, t in enumerate(tensors)]
+        return definition.run(bufs, (), b"\x01", b"", RunContext(CPU, {}))
+
+    for _ in range(1 + earlier_runs):
+        assert run(good).failures == []
+    for index in bad:
+        (failure,) = run(index).failures
+        assert failure.error == "IndexError"
+        assert "is not in [0, " in failure.text
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.lists(st.integers(0, 5), min_size=0, max_size=3),
+    other=st.lists(st.integers(0, 5), min_size=0, max_size=3),
+    dim=st.integers(-3, 3),
+)
+def test_softmax_backward_takes_two_tensors_of_one_shape(shape, other, dim):
+    sketch = Sketch(inputs=2)
+    seen = sketch.seen(0, contiguous(*shape)), sketch.seen(1, contiguous(*other))
+    dtype = Dtype("float32")
+    sketch.op("_log_softmax_backward_data.default", *seen, dim, dtype, outs=[contiguous(*shape)])
+    dims = max(len(shape), 1)
+    if shape == other and -dims <= dim < dims:
+        sketch.define()
+    else:
+        with pytest.raises(ProgramError):
+            sketch.define()
