@@ -84,12 +84,7 @@ class _BackendModule:
         return current.session._forked
 
     def manual_seed_all(self, seed: int) -> None:
-        from jgpu.device import rng
-
-        rng.manual_seed(seed)
-
-    def manual_seed(self, seed: int) -> None:
-        self.manual_seed_all(seed)
+        """Nothing: whoever seeds this backend (`torch.manual_seed`) has seeded "cuda", too."""
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.float16, torch.bfloat16, torch.float32]
@@ -127,6 +122,7 @@ def _install(problem: errors.JgpuError | None) -> None:
     face.install()
     modules.install()
     saving.install()
+    rng.install()
     cudaface.install()
     composites.install()
     autocast.install()
@@ -169,4 +165,5 @@ def _warm() -> None:
         with torch.no_grad():
             torch.ops.aten.mm.default(made, made)
 
-    threading.Thread(target=work, name="jgpu-warm", daemon=True).start()
+    # Not a daemon: those are torn out of C++ when the interpreter ends, which aborts the process.
+    threading.Thread(target=work, name="jgpu-warm").start()

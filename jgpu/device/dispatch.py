@@ -90,6 +90,8 @@ class _Call:
             raise TypeError("A subclass of the device's tensor reached the device.")
         elif isinstance(value, torch.Tensor):
             self._add_host(value)
+        elif isinstance(value, torch._C.Generator):
+            key.append(current.session.generators.index_of(value))
         else:
             key.append(value)
 
