@@ -48,8 +48,9 @@ class Aside:
             then(result)
 
     def close(self) -> None:
-        """End the thread after the tasks that were put."""
+        """Do the tasks that were put, and end the thread."""
         self._tokens.put(False)
+        self._thread.join(timeout=5)
 
     def _next(self) -> tuple[_Task, _Then]:
         with self._lock:

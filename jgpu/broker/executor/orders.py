@@ -14,7 +14,7 @@ from jgpu.broker.executor.accounts import Account
 from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.pump import Pump
 from jgpu.broker.executor.session import Session
-from jgpu.errors import FrameError, ProtocolError
+from jgpu.errors import FrameError, JgpuError, ProtocolError
 from jgpu.wire import messages
 from jgpu.wire.arena import Arena
 
@@ -84,7 +84,12 @@ class Orders:
             connection.close()
             self._ended(messages.SessionEnded(order.session, 0.0, str(error)))
             return
-        self._pump.adopt(self._session(order, connection, arena), order.epoch, order.limit)
+        session = self._session(order, connection, arena)
+        try:
+            self._pump.adopt(session, order.epoch, order.limit)
+        except JgpuError as error:
+            _log.exception("session %d cannot be adopted", order.session)
+            self._pump.refuse(session, str(error))
 
     def _session(
         self,

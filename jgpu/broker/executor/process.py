@@ -14,6 +14,9 @@ import os
 import signal
 import socket
 import sys
+import traceback
+from pathlib import Path
+from typing import Final
 
 import msgspec
 import torch
@@ -32,7 +35,9 @@ from jgpu.wire.runtime import runtime_of
 __all__ = ["main"]
 
 _log = logging.getLogger(__name__)
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG: Final = 1
+#: exit status of an executor that cannot go on
+_BROKEN: Final = 3
 
 
 def main(arguments: list[str]) -> int:
@@ -54,7 +59,13 @@ def main(arguments: list[str]) -> int:
     _quicken()
     Orders(pump, connection)
     connection.send(messages.ExecutorReady(device.facts, os.getpid(), runtime_of(torch)))
-    pump.run()
+    try:
+        pump.run()
+    except Exception:
+        # The device is gone, or we are wrong: whatever was on it is lost.
+        _log.exception("the executor ends")
+        _note_end(settings)
+        os._exit(_BROKEN)
     sys.stdout.flush()
     sys.stderr.flush()
     # Lanes may be in the midst of long ops, whose results nobody will ask for.
@@ -65,6 +76,15 @@ def _tested_device(settings: ExecutorSettings) -> Device:
     device = make_device(settings)
     self_test(device)
     return device
+
+
+def _note_end(settings: ExecutorSettings) -> None:
+    """Leave a file behind that says what happened, for whoever looks into it."""
+    if settings.spool:
+        note = (
+            Path(settings.spool) / f"executor-{settings.device}{settings.index}-{os.getpid()}.txt"
+        )
+        note.write_text(traceback.format_exc())
 
 
 def _quicken() -> None:

@@ -30,6 +30,8 @@ __all__ = ["Pump"]
 
 _log = logging.getLogger(__name__)
 
+#: seconds between two looks at who rests or waits
+_LOOK_S: Final = 0.1
 #: messages of one session dealt with before the next session's
 _BATCH: Final = 32
 #: works, and bytes of works, past which a session's stream is not read
@@ -86,8 +88,13 @@ class Pump:
         """Until `stopping`."""
         while not self.stopping:
             self.turn()
+
+    def close(self) -> None:
+        """End the threads; sessions must have ended."""
         for aside in self._asides:
             aside.close()
+        self._epoll.close()
+        self.device.close()
 
     def turn(self, timeout_s: float = -1.0) -> None:
         """One round: wait for something to happen, deal with it."""
@@ -105,9 +112,16 @@ class Pump:
             self._deal(session)
         self.turns.flush()
         self._write_blocked()
-        if self._next_look is None or self._clock() >= self._next_look:
-            wait_s = self.turns.look_for_idle()
-            self._next_look = None if wait_s is None else self._clock() + wait_s
+        self._look(something_happened=bool(ready))
+
+    def _look(self, *, something_happened: bool) -> None:
+        """Now and then, and not for ever where nothing happens, look at who rests or waits."""
+        now = self._clock()
+        if self._next_look is None:
+            if something_happened:
+                self._next_look = now + _LOOK_S
+        elif now >= self._next_look:
+            self._next_look = now + _LOOK_S if self.turns.look_around() else None
             self.turns.flush()
 
     def _timeout(self, timeout_s: float) -> float:
@@ -122,6 +136,17 @@ class Pump:
         if self._next_look is not None:
             waits.append(max(0.0, self._next_look - self._clock()))
         return min(waits, default=-1.0)
+
+    def validate(self) -> None:
+        """Check what must always hold between two rounds."""
+        for number, session in self.sessions.items():
+            assert number == session.number
+            session.validate()
+        for kept in (self._backlog, self._stalled):
+            assert all(session.inbox is not None for session in kept.values())
+            assert kept.keys() <= self.sessions.keys()
+        assert not self._backlog.keys() & self._stalled.keys()
+        self.turns.validate()
 
     # -- sessions ----------------------------------------------------------------------------
 
@@ -207,6 +232,11 @@ class Pump:
             session.connection.check_acknowledgement()
         except ProtocolError as error:
             self.refuse(session, str(error))
+            return
+        except Exception as error:
+            # A mistake of ours with this client's message; the others go on.
+            _log.exception("session %d broke the pump", session.number)
+            self.refuse(session, f"The executor made a mistake with this session: {error!r}.")
             return
         self._after_batch(session)
 

@@ -100,7 +100,9 @@ class Session:
     device_seconds: float = 0.0
     iterations: int = 0
     cell: str = ""
+    #: users for whom it waits, and whether the client was told
     waits_for: tuple[str, ...] = ()
+    wait_told: bool = False
     #: when it was last seen to have no work
     rests_since: float = field(default_factory=monotonic)
 

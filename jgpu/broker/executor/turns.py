@@ -93,20 +93,25 @@ class Turns:
         session.at_boundary = session.at_boundary or session.launched == session.outstanding
         self._tell(events.CellEnded(session.number))
 
-    def look_for_idle(self) -> float | None:
-        """Tell of sessions that rest for long; seconds until the next look, None for never."""
-        now, again = self._clock(), None
-        for session in self._sessions.values():
+    def look_around(self) -> bool:
+        """Tell of sessions that rest for long, and those that wait for long; whether to go on."""
+        now, again = self._clock(), False
+        for session in list(self._sessions.values()):
             if session.outstanding:
-                self._check_fits(session)
-                again = IDLE_S
+                again = True
+                self._look_at_waiting(session)
             elif session.number not in self._idle_told:
+                again = True
                 if now - session.rests_since >= IDLE_S:
                     self._idle_told.add(session.number)
                     self._tell(events.SessionIdle(session.number))
-                else:
-                    again = IDLE_S
         return again
+
+    def _look_at_waiting(self, session: Session) -> None:
+        self._check_fits(session)
+        if session.waits_for and session.quiet and session.offered and not session.wait_told:
+            session.wait_told = True
+            session.send(messages.Waiting(session.waits_for))
 
     # -- works -------------------------------------------------------------------------------
 
@@ -175,6 +180,15 @@ class Turns:
         held = sum(session.table.used for session in self._sessions.values())
         return max(0, self._device.facts.capacity - held)
 
+    def validate(self) -> None:
+        """Check what must always hold between two rounds."""
+        self._core.validate()
+        known = [work for session in self._sessions.values() for work in session.offered]
+        assert {work.key for work in known} == self._works.keys()
+        launched = {work.key for work in known if work.state is WorkState.LAUNCHED}
+        assert launched == self._leases.keys()
+        assert self._forecasts.keys() == self._sessions.keys()
+
     # -- between core and device -------------------------------------------------------------
 
     def _tell(self, event: events.Event) -> None:
@@ -219,8 +233,8 @@ class Turns:
         session = self._sessions.get(action.session)
         if session is None:
             return
-        session.waits_for = action.waits_for
-        session.send(messages.Waiting(action.waits_for))
+        # Told by `look_around` if it lasts: turns change often.
+        session.waits_for, session.wait_told = action.waits_for, False
 
     def _check_fits(self, session: Session) -> None:
         """A work that waits and could not fit if all others were gone fails instead."""

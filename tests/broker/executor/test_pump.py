@@ -1,0 +1,216 @@
+"""The pump in this process, on `null`: every invariant after every round, whatever clients send."""
+
+import os
+import socket
+
+import pytest
+from client import Client, add, chain
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from jgpu.broker.executor.accounts import Account
+from jgpu.broker.executor.connection import Connection
+from jgpu.broker.executor.devices.null import NullDevice
+from jgpu.broker.executor.pump import Pump
+from jgpu.broker.executor.session import Session
+from jgpu.broker.settings import ExecutorSettings
+from jgpu.wire import messages as m
+from jgpu.wire.arena import Arena
+
+CAPACITY = 1 << 16
+
+
+class Host:
+    """A pump with clients, one thread, no process."""
+
+    def __init__(self):
+        settings = ExecutorSettings(device="null", capacity=CAPACITY, lanes=2)
+        self.pump = Pump(NullDevice(settings), settings)
+        self.ended = []
+        self.pump.on_ended = self.ended.append
+        self.accounts = {}
+        self.clients = []
+
+    def connect(self, user):
+        ours, theirs = socket.socketpair()
+        number = len(self.clients) + 1
+        client = Client(ours, Arena.create(1 << 16), number)
+        account = self.accounts.setdefault(user, Account(user, CAPACITY))
+        connection = Connection(
+            theirs, m.ClientMessage, on_blocked=lambda: self.pump.blocked(number)
+        )
+        arena = Arena.adopt(os.dup(client.arena.descriptor), 1 << 16)
+        session = Session(number, user, "", 1.0, connection, arena, account, self.pump.device)
+        client.duplicate = theirs
+        self.pump.adopt(session, 0, 0)
+        self.clients.append(client)
+        return client
+
+    def settle(self):
+        """Rounds until nothing is left to do."""
+        for _ in range(1000):
+            self.pump.turn(0.002)
+            self.pump.validate()
+            busy = [s for s in self.pump.sessions.values() if s.helping]
+            if not busy:
+                break
+        self.pump.turn(0.0)
+        self.pump.validate()
+
+    def close(self):
+        for client in self.clients:
+            client.socket.close()
+        self.settle()
+        assert not self.pump.sessions
+        for account in self.accounts.values():
+            assert not account.sessions
+        assert self.pump.turns.free_bytes() == CAPACITY
+        self.pump.close()
+        for client in self.clients:
+            client.close()
+
+
+@pytest.fixture
+def host():
+    made = Host()
+    yield made
+    made.close()
+
+
+def test_a_session_is_idle_running_idle(host):
+    client = host.connect("user1")
+    host.settle()
+    (status,) = host.pump.turns.snapshot().sessions
+    assert status.state == "idle"
+    client.upload(b"1234")
+    host.settle()
+    assert host.pump.sessions[1].table.used == 4
+    assert host.pump.sessions[1].device_seconds > 0
+
+
+class Clients(RuleBasedStateMachine):
+    """Clients that keep to the protocol, in any order."""
+
+    def __init__(self):
+        super().__init__()
+        self.host = Host()
+        self.buffers = {}
+
+    @precondition(lambda self: len(self.host.clients) < 4)
+    @rule(user=st.sampled_from(["user1", "user2"]))
+    def connects(self, user):
+        client = self.host.connect(user)
+        self.buffers[client.session] = []
+
+    def one(self, choice):
+        alive = [c for c in self.host.clients if c.session in self.buffers]
+        return alive[choice % len(alive)] if alive else None
+
+    @rule(choice=st.integers(0, 3), size=st.integers(0, CAPACITY * 2 // 3))
+    def uploads(self, choice, size):
+        client = self.one(choice)
+        if client is not None:
+            number = client.new()
+            client.send(m.Upload(client.next_work(), number, size, 0, data=bytes(min(size, 64))))
+            self.buffers[client.session].append(number)
+
+    @rule(choice=st.integers(0, 3), ends=st.booleans(), live=st.integers(0, 7))
+    def runs(self, choice, ends, live):
+        client = self.one(choice)
+        if client is not None:
+            source = client.upload(bytes(4000))
+            program = chain(1000, 3)
+            first = client.run(program, [source], live=bytes([live]), ends_iteration=ends)
+            made = [first + k for k in range(3) if live >> k & 1]
+            self.buffers[client.session] += [source, *made]
+
+    @rule(choice=st.integers(0, 3))
+    def adds_what_may_be_poisoned(self, choice):
+        client = self.one(choice)
+        if client is not None and len(self.buffers[client.session]) >= 2:
+            pair = self.buffers[client.session][-2:]
+            self.buffers[client.session].append(client.run(add(1), pair, dead=b"\x01"))
+            self.buffers[client.session].remove(pair[0])
+
+    @rule(choice=st.integers(0, 3), resident=st.booleans())
+    def tags_and_frees(self, choice, resident):
+        client = self.one(choice)
+        if client is not None:
+            kept = self.buffers[client.session]
+            client.send(m.Tag(tuple(kept), int(resident)))
+            client.send(m.Free(tuple(kept[::2])))
+            del kept[::2]
+
+    @rule(choice=st.integers(0, 3))
+    def asks(self, choice):
+        client = self.one(choice)
+        if client is not None and self.buffers[client.session]:
+            client.ask(self.buffers[client.session][-1], 0)
+            client.send(m.Sync(client.next_work(), client.next_request()))
+
+    @rule(choice=st.integers(0, 3))
+    def cancels(self, choice):
+        client = self.one(choice)
+        if client is not None:
+            client.cancel()
+
+    @rule(choice=st.integers(0, 3))
+    def cells(self, choice):
+        client = self.one(choice)
+        if client is not None:
+            client.send(m.CellStarted("[1]"))
+            client.send(m.CellEnded())
+
+    @rule(choice=st.integers(0, 3))
+    def leaves(self, choice):
+        client = self.one(choice)
+        if client is not None:
+            client.socket.close()
+            del self.buffers[client.session]
+
+    @rule()
+    def turns(self):
+        self.host.pump.turn(0.0)
+
+    @rule()
+    def settles(self):
+        self.host.settle()
+
+    @invariant()
+    def is_valid(self):
+        self.host.pump.validate()
+
+    def teardown(self):
+        for client in self.host.clients:
+            if client.session in self.buffers:
+                client.send(m.Sync(client.next_work(), 1 << 40))
+        self.host.settle()
+        for client in self.host.clients:
+            refused = [n for n in self.host.ended if n.session == client.session and n.text]
+            assert not refused
+        self.host.close()
+
+
+def test_whatever_clients_do_the_books_balance():
+    run_state_machine_as_test(
+        Clients, settings=settings(max_examples=60, stateful_step_count=25, deadline=None)
+    )
+
+
+@given(data=st.binary(max_size=200))
+@settings(max_examples=50, deadline=None)
+def test_junk_ends_its_session_alone(data):
+    host = Host()
+    client, neighbour = host.connect("user1"), host.connect("user2")
+    client.socket.sendall(data)
+    neighbour.upload(b"1234")
+    host.settle()
+    assert host.pump.sessions[2].table.used == 4
+    host.close()
