@@ -188,6 +188,10 @@ def _copy_from_and_resize(source: Any, target: Any) -> Any:
     return _copy_from(source, target)
 
 
+def _linalg_check_errors(info: DeviceTensor, api_name: str, *, is_matrix: bool) -> None:
+    torch._linalg_check_errors(download(info), api_name, is_matrix=is_matrix)  # type: ignore[attr-defined]
+
+
 def _pin_memory(source: Any, device: Any = None) -> Any:
     if isinstance(source, DeviceTensor):
         raise RuntimeError(
@@ -208,4 +212,5 @@ _HANDLERS: dict[str, Any] = {
     "aten::_copy_from_and_resize": _copy_from_and_resize,
     "aten::_local_scalar_dense": item,
     "aten::_pin_memory": _pin_memory,
+    "aten::_linalg_check_errors": _linalg_check_errors,
 }

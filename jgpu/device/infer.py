@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from jgpu.device import current
 from jgpu.device.geometry import Geometry, from_wire, geometry_of
 from jgpu.device.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
@@ -103,6 +104,9 @@ def plan_for(
         if info.writes and not info.in_place:
             return plan
         returned = _DATA
+    except (RuntimeError, IndexError, ValueError, TypeError):
+        _raise_as_native(info, args, kwargs)
+        raise
     if returned is not _DATA:
         _read_returned(plan, returned, tensors)
         _read_grown(plan, tensors)
@@ -154,6 +158,35 @@ def _meta_call(
         for name, value in kwargs.items()
     }
     return (new_args, new_kwargs), tensors
+
+
+def _raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Meta kernels written in Python word their errors differently: ask the host's own kernel.
+
+    It runs on tensors of these sizes that take no memory, and only where that is quick.
+    """
+    quick = 1 << 22
+
+    def stand_in(value: Any) -> Any:
+        if isinstance(value, DeviceTensor):
+            if value._g.numel > quick:
+                raise _TooLarge
+            return torch.zeros((), dtype=value._g.dtype).expand(value._g.shape)
+        if isinstance(value, list | tuple):
+            return [stand_in(item) for item in value]
+        return None if isinstance(value, torch.device | torch.Generator) else value
+
+    try:
+        host = tuple(stand_in(value) for value in args)
+        named = {name: stand_in(value) for name, value in kwargs.items()}
+    except _TooLarge:
+        return
+    with torch.no_grad():
+        info.func(*host, **named)
+
+
+class _TooLarge(Exception):  # noqa: N818 - never leaves this module
+    """The op is too large to be tried on the host."""
 
 
 def _read_returned(plan: Plan, returned: Any, tensors: list[torch.Tensor]) -> None:
@@ -262,6 +295,6 @@ def constant(value: Any) -> Any:
         return wire.Layout(str(value)[6:])
     if isinstance(value, torch.memory_format):
         return wire.MemoryFormat(str(value)[6:])
-    if isinstance(value, torch.Generator):
-        return wire.GeneratorArg(0)
+    if isinstance(value, torch._C.Generator):
+        return wire.GeneratorArg(current.session.generators.index_of(value))
     raise TypeError(f"An argument of type {type(value).__name__} cannot go to the device.")

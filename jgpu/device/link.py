@@ -152,6 +152,7 @@ class Link:
     def begin_anew(self) -> None:
         """Number frames from 1 again: the peer is a new executor that knows nothing."""
         self._writer = FrameWriter()
+        self.arena.ring.begin_anew()
 
     @property
     def unacknowledged(self) -> int:

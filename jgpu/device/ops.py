@@ -47,6 +47,7 @@ _COPIES: Final = frozenset({
     "aten::_copy_from_and_resize",
     "aten::_local_scalar_dense",
     "aten::_pin_memory",
+    "aten::_linalg_check_errors",  # reads a tensor of codes and raises: a wait, as on CUDA
 })  # fmt: skip
 
 #: Output sizes depend on data: one round trip tells them. Whatever lacks a meta kernel waits too.

@@ -23,17 +23,12 @@ _LOCATION = "cuda:0"
 _downloaded: weakref.WeakValueDictionary[Buffer, Any] = weakref.WeakValueDictionary()
 
 
-class _CudaStorage(torch.UntypedStorage):
-    """A host storage that stands for one on the device, while a file is written or read."""
-
-    jgpu_buffer: Buffer | None = None
-
-
 def install() -> None:
     """Register the location with torch and patch the rebuild function."""
     from torch import serialization
 
-    serialization.register_package(15, _tag, _deserialize)
+    # Before torch's own "cpu" (10): a host storage that stands for a device's says so first.
+    serialization.register_package(5, _tag, _deserialize)
     utils: Any = torch._utils
     original = utils._rebuild_tensor
 

@@ -545,7 +545,7 @@ class Session:
             self._replies[message.request] = self._failures.pop(0) if self._failures else error
         elif message.work in self._reports:
             raise error
-        else:
+        elif not isinstance(error, errors.WorkCancelled):  # who interrupts knows of it
             self._failures.append(error)
             answered = self._later.pop(message.request, None) if message.request else None
             if answered is not None:

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from jgpu.broker.executor.programs.arguments import (
-    Const,
     Draw,
     Many,
     Node,
@@ -148,26 +147,18 @@ class _Writer:
     def _call(self, step: Step) -> str:
         info = step.info
         texts: list[str] = []
-        named: list[str] = []
-        given = 0
         for argument, node in zip(info.arguments, step.bound, strict=True):
-            text = self._text(node)
+            texts.append(self._text(node))
             for guard in step.guards:
                 if guard.argument == argument.name:
                     name, bound = self._bind(info.name), self._bind(guard)
-                    self._line(f"{self._bind(check_range)}({name}, {text}, {bound})")
-            default = isinstance(node, Const) and not argument.required
-            default = default and _same(node.value, argument.default)  # type: ignore[union-attr]
-            if not argument.kwarg_only:
-                texts.append(text)
-                given = given if default else len(texts)
-            elif not default:
-                named.append(f"{argument.name}={text}")
-        texts = texts[:given] + named
+                    self._line(f"{self._bind(check_range)}({name}, {texts[-1]}, {bound})")
+        positional, named = trimmed(step, texts)
+        given = positional + [f"{name}={text}" for name, text in named]
         if info.seeded and info.generator is None:
             first = [f"g{draws(step)[0]}", self._bind(info.call)]
-            return f"{self._bind(drawing)}({', '.join(first + texts)})"
-        return f"{self._bind(info.call)}({', '.join(texts)})"
+            return f"{self._bind(drawing)}({', '.join(first + given)})"
+        return f"{self._bind(quickest(step, self.plan.views))}({', '.join(given)})"
 
     def _text(self, node: Node) -> str:
         if isinstance(node, Ref):
@@ -219,7 +210,3 @@ class _Writer:
         )
         if gone:
             self._line("del " + ", ".join(gone))
-
-
-def _same(value: Any, default: Any) -> bool:
-    return type(value) is type(default) and not isinstance(value, list) and value == default

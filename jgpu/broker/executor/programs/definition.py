@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 import torch
 
 from jgpu.broker.executor.programs.buffers import Buffer, Failure
+from jgpu.broker.executor.programs.callables import below_autograd
 from jgpu.broker.executor.programs.checking import check_program
 from jgpu.broker.executor.programs.compile import Variant, compile_plan
 from jgpu.broker.executor.programs.flags import gate

@@ -1,0 +1,163 @@
+"""Errors stay ordinary Python exceptions, name what happened, and leave the session usable."""
+
+import os
+import signal
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from jgpu import errors
+from jgpu.device import current
+
+
+def works():
+    return (torch.ones(2, device="cuda") + 1).sum().item() == 4
+
+
+def test_a_hook_that_raises_inside_backward():
+    w = torch.ones(2, device="cuda", requires_grad=True)
+
+    def hook(grad):
+        raise ValueError("from the hook")
+
+    y = w * 2
+    y.register_hook(hook)
+    with pytest.raises(ValueError, match="from the hook"):
+        y.sum().backward()
+    assert works()
+    v = torch.ones(2, device="cuda", requires_grad=True)
+    (v * 3).sum().backward()
+    assert v.grad.tolist() == [3, 3]
+
+
+def test_a_custom_function_that_raises_inside_backward():
+    class Bad(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            raise KeyError("custom")
+
+    w = torch.ones(2, device="cuda", requires_grad=True)
+    with pytest.raises(KeyError, match="custom"):
+        Bad.apply(w).sum().backward()
+    assert works()
+
+
+def test_a_dispatch_that_raises_inside_backward():
+    class Shape(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad @ torch.ones(7, 7, device="cuda")
+
+    w = torch.ones(2, 2, device="cuda", requires_grad=True)
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        Shape.apply(w).sum().backward()
+    assert works()
+
+
+def test_an_interrupt_inside_backward_is_a_keyboard_interrupt():
+    w = torch.ones(2, device="cuda", requires_grad=True)
+    y = w * 2
+    y.register_hook(lambda grad: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        y.sum().backward()
+    assert works()
+
+
+def test_an_interrupt_while_waiting_raises_at_once_and_leaves_the_session_usable():
+    x = torch.randn(1500, 1500, device="cuda")
+    for _ in range(40):
+        x = x @ x
+        x = x / x.norm()
+    main = threading.get_ident()
+    timer = threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        while True:
+            x.sum().item()
+            x = x @ x / x.norm()
+    timer.join()
+    assert works()
+
+
+def test_an_index_out_of_range_is_an_index_error_that_names_op_and_line():
+    table = nn.Embedding(10, 4).cuda()
+    bad = torch.tensor([1, 50], device="cuda")
+    kept = torch.ones(3, device="cuda")
+    rows = table(bad)
+    with pytest.raises(IndexError, match="embedding"):
+        rows.sum().item()
+    with pytest.raises(errors.PoisonedTensor):
+        rows.sum().item()
+    assert kept.tolist() == [1, 1, 1]
+    assert table(torch.tensor([1], device="cuda")).shape == (1, 4)
+
+
+def test_a_failure_is_reported_once():
+    bad = nn.Embedding(4, 2).cuda()(torch.tensor([9], device="cuda"))
+    with pytest.raises(IndexError):
+        torch.cuda.synchronize()
+    torch.cuda.synchronize()
+    assert works()
+    del bad
+
+
+def test_more_memory_than_there_is_raises_out_of_memory():
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(1 << 42, device="cuda").sum().item()
+    assert works()
+
+
+def test_a_forked_child_gets_a_clear_error():
+    x = torch.ones(2, device="cuda")
+    assert works()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            (x + 1).sum().item()
+            text = "no error"
+        except BaseException as error:  # noqa: BLE001
+            text = str(error)
+        os.write(write, text.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert "forked subprocess" in os.read(read, 1000).decode()
+    assert works()
+
+
+def test_threads_may_use_the_device():
+    results = []
+
+    def work(k):
+        w = torch.full((4,), float(k), device="cuda", requires_grad=True)
+        (w * w).sum().backward()
+        results.append((k, w.grad.tolist()))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [(k, [2.0 * k] * 4) for k in range(6)]
+
+
+def test_round_trips_are_counted():
+    session = current.session
+    x = torch.ones(4, device="cuda")
+    torch.cuda.synchronize()
+    before = session.round_trips
+    y = x * 2 + 1
+    y = y.relu().sum()
+    assert session.round_trips == before
+    y.item()
+    assert session.round_trips == before + 1
