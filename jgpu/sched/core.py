@@ -24,7 +24,7 @@ from jgpu.sched.limits import Limits
 from jgpu.sched.policies import load_policy
 from jgpu.sched.sessions import Session, Work
 from jgpu.sched.snapshot import LaneStatus, SessionStatus, Snapshot, UserStatus
-from jgpu.sched.states import IllegalEvent, SessionState, WorkState
+from jgpu.sched.states import IllegalEvent, SessionState
 from jgpu.sched.turns import Turns
 
 if TYPE_CHECKING:
@@ -164,13 +164,10 @@ class Core:
             return
         if not session.arrival:
             self._arrive(session)
-        if claim > session.claim:
-            session.claim = claim
-            if claim > session.need:
-                self._table.refit(session)
-        session.queue.append(Work(event.work, seconds, event.ends_iteration))
+        session.add(Work(event.work, seconds, event.ends_iteration, claim))
         if len(session.queue) == 1:
             self._begin_to_wait(session)
+        self._claim(session)
 
     def _weigh(self, event: events.WorkArrived) -> tuple[tuple[float, ...], int]:
         """Return the predicted times of the segments, and what they are known to need."""
@@ -191,7 +188,7 @@ class Core:
             self._table.wait_for_lane(session)
         else:
             if lane.holder is not session:
-                lane.waiting[session.id] = session
+                lane.await_turn(session, self._journal.now)
                 lane.look_at_s = 0.0
             if not session.in_flight:
                 self._ledger.enter(session)
@@ -200,6 +197,7 @@ class Core:
     def _segments_finished(self, event: events.SegmentsFinished) -> None:
         session = self._turns.finish(event)
         if session is not None:
+            self._claim(session)
             self._settle(session)
 
     def _work_cancelled(self, event: events.WorkCancelled) -> None:
@@ -215,9 +213,8 @@ class Core:
 
     def _drop(self, session: Session, works: Iterable[Work]) -> None:
         """Take works, none of them started, out of a session's queue."""
-        for work in works:
-            work.become(WorkState.CANCELLED)
-            session.queue.remove(work)
+        session.remove(works)
+        self._claim(session)
         if session.queue:
             return
         if session.lane is not None:
@@ -241,7 +238,7 @@ class Core:
             session.iteration_open = False
             if session.suspended:
                 self._table.resume(session)
-            self._release_claim(session)
+            self._claim(session)
 
     def _settle(self, session: Session) -> None:
         """Bring a session's state in line with what is queued and in flight."""
@@ -260,13 +257,12 @@ class Core:
             return
         self._ledger.leave(session)
         self._table.changed = True
-        if not session.iteration_open:
-            self._release_claim(session)
 
-    def _release_claim(self, session: Session) -> None:
-        """Forget what past work needed, now that a boundary has been reached and none is left."""
-        if session.claim and not session.has_work:
-            session.claim = 0
+    def _claim(self, session: Session) -> None:
+        """Take over what the session's unfinished work is known to need."""
+        claim = session.current_claim()
+        if claim != session.claim:
+            session.claim = claim
             self._table.refit(session)
 
     # --- memory, lanes, policy

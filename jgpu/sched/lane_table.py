@@ -110,12 +110,16 @@ class LaneTable:
         """Take over what was measured."""
         self.held += resident + kept - session.resident - session.kept
         session.resident, session.kept, session.transient = resident, kept, transient
+        self._count()
+        self.changed = True
         self.refit(session)
 
     def refit(self, session: Session) -> None:
-        """Adapt to a session whose memory changed: grow its lane, or have it look for another."""
+        """Adapt to what a session needs now: grow its lane, or have it look for another."""
         beside = max(0, self.capacity - session.resident - session.kept)
         need = min(max(session.transient, session.claim), beside)
+        if need == session.need:
+            return
         lane = session.lane
         if lane is not None and session.suspended:
             lane.suspended += need - session.need
@@ -152,6 +156,7 @@ class LaneTable:
     def configure(self, maximum: int, capacity: int) -> None:
         """Set how many lanes there may be and what they share."""
         self.maximum, self.capacity = maximum, capacity
+        self.changed = True
         for lane in sorted(self.lanes.values(), key=lambda lane: lane.id)[maximum:]:
             if lane.state is LaneState.OPEN:
                 lane.become(LaneState.CLOSING)
@@ -250,7 +255,7 @@ class LaneTable:
         session.lane, session.last_lane, session.unplaced_since = lane, lane.id, None
         self.unplaced.pop(session.id, None)
         lane.members[session.id] = session
-        lane.waiting[session.id] = session
+        lane.await_turn(session, self._journal.now)
         self._ledger.enter(session)
 
     def move(self, session: Session, lane: Lane, reason: str) -> None:

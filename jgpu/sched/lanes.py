@@ -68,6 +68,11 @@ class Lane:
         """Go to another state, if the table of states leads there."""
         self.state = check_move(LANE_MOVES, f"lane {self.id}", self.state, state)
 
+    def await_turn(self, session: Session, now: float) -> None:
+        """Queue a member with work for its turn."""
+        session.waits_since = now
+        self.waiting[session.id] = session
+
     def has_room(self, seconds: float, limits: Limits) -> bool:
         """Whether a segment of so long may be started behind those in flight."""
         if self.segments < limits.in_flight_segments:
@@ -90,6 +95,8 @@ class Lane:
             assert session.in_flight == sum(each.count for each in flying)
             assert session.state is not SessionState.CLOSED or flying or session is self.holder
         assert self.waiting.keys() <= self.members.keys()
+        since = [session.waits_since for session in self.waiting.values()]
+        assert since == sorted(since)
         assert self.holder is None or self.members.get(self.holder.id) is self.holder
         assert self.suspended == sum(
             session.need for session in self.members.values() if session.suspended

@@ -34,6 +34,9 @@ class Limits:
     credit_s: float = 0.200
     #: how long a session waits for memory before others begin no iteration until it has a lane
     patience_s: float = 0.250
+    #: how long a session may wait for its turn, per session of its lane, before it comes next
+    #: whatever is owed to others; a bound that only odd cases reach
+    longest_wait_s: float = 1.0
     #: weight of the newest measurement in the mean time of a session's iterations
     newest: float = 0.25
     #: entries kept of each session's story

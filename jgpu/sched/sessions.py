@@ -20,6 +20,8 @@ from jgpu.sched.states import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from jgpu.sched.journal import Entry
     from jgpu.sched.lanes import Lane
 
@@ -69,6 +71,8 @@ class Work:
     seconds: tuple[float, ...]
     #: whether an iteration ends with the last segment; may still become true while unfinished
     ends_iteration: bool
+    #: transient bytes that it is known to need at least; not negative
+    claim: int
     state: WorkState = WorkState.QUEUED
     #: segments started; 0 exactly while QUEUED or CANCELLED
     started: int = 0
@@ -83,6 +87,7 @@ class Work:
         """Check every invariant of a work."""
         assert self.seconds
         assert all(each > 0 for each in self.seconds)
+        assert self.claim >= 0
         assert 0 <= self.finished <= self.started <= len(self.seconds)
         assert (self.started == 0) == (self.state in {WorkState.QUEUED, WorkState.CANCELLED})
         assert (self.finished == len(self.seconds)) == (self.state is WorkState.FINISHED)
@@ -112,6 +117,8 @@ class Session:
 
     #: the lane it belongs to; never None while anything is in flight or an iteration is open
     lane: Lane | None = None
+    #: when it last came to wait for its turn; means nothing while it does not
+    waits_since: float = 0.0
     #: number of the lane it last belonged to, None before the first
     last_lane: int | None = None
     #: since when it has work and no lane; None unless that is so
@@ -127,8 +134,11 @@ class Session:
     kept: int = 0
     #: T, in bytes, as measured
     transient: int = 0
-    #: what queued and running work is known to need at least; 0 when there is none
+    #: what unfinished work is known to need at least; where there is none, what the last work of
+    #: an open iteration needed, or 0
     claim: int = 0
+    #: unfinished works that claim more than every later one, oldest first; the first is the claim
+    claims: deque[Work] = field(default_factory=deque)
     #: max(transient, claim), but no more than the device has beside P and K of the session
     need: int = 0
 
@@ -162,6 +172,40 @@ class Session:
             return self.queue[-1]
         return self.started[-1] if self.started else None
 
+    def add(self, work: Work) -> None:
+        """Queue a work."""
+        self.queue.append(work)
+        self._note_claim(work)
+
+    def remove(self, works: Iterable[Work]) -> None:
+        """Take works, none of them started, out of the queue."""
+        for work in works:
+            work.become(WorkState.CANCELLED)
+        self.queue = deque(work for work in self.queue if work.state is not WorkState.CANCELLED)
+        self.claims.clear()
+        for work in (*self.started, *self.queue):
+            self._note_claim(work)
+
+    def finish_oldest(self) -> Work:
+        """Take off the oldest work, all of which has finished."""
+        work = self.started.popleft()
+        work.become(WorkState.FINISHED)
+        if self.claims and self.claims[0] is work:
+            self.claims.popleft()
+        return work
+
+    def _note_claim(self, work: Work) -> None:
+        while self.claims and self.claims[-1].claim <= work.claim:
+            self.claims.pop()
+        if work.claim:
+            self.claims.append(work)
+
+    def current_claim(self) -> int:
+        """Return what `claim` has to be now."""
+        if self.claims:
+            return self.claims[0].claim
+        return self.claim if self.iteration_open and not self.has_work else 0
+
     def become(self, state: SessionState) -> None:
         """Go to another state, if the table of states leads there."""
         if state not in SESSION_MOVES[self.state]:
@@ -181,7 +225,9 @@ class Session:
         assert min(self.resident, self.kept, self.transient, self.claim, self.need) >= 0
         assert self.need <= max(self.transient, self.claim)
         assert self.arrival > 0 or not self.has_work
-        assert self.claim == 0 or self.has_work or self.iteration_open
+        works = [*self.started, *self.queue]
+        assert self.claim == self.current_claim()
+        assert not works or self.claim == max(work.claim for work in works)
         assert min(self.device_seconds, self.iteration_s, self.current_s) >= 0
         assert (self.id in self.user.active) == (self.lane is not None and self.has_work)
 

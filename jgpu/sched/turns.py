@@ -167,10 +167,23 @@ class Turns:
     def _pass_on(self, lane: Lane, candidates: Sequence[Session]) -> Session | None:
         if not candidates:
             return None
-        choice = self.policy.choose(candidates)
-        session = self._table.sessions[choice.session]
-        self._lease(lane, session, choice.reason)
+        session = self._overdue(lane, candidates)
+        reason = "has waited for too long"
+        if session is None:
+            choice = self.policy.choose(candidates)
+            session, reason = self._table.sessions[choice.session], choice.reason
+        self._lease(lane, session, reason)
         return session
+
+    def _overdue(self, lane: Lane, candidates: Sequence[Session]) -> Session | None:
+        """Return the candidate that has waited longest, if longer than anybody should."""
+        if self.policy.may_starve:
+            return None
+        longest = next(iter(lane.waiting.values()), None)
+        if longest is None or longest not in candidates:
+            return None
+        patience_s = self._limits.longest_wait_s * len(lane.members)
+        return longest if self._journal.now - longest.waits_since > patience_s else None
 
     def _fetch(self, lane: Lane, lanes: Sequence[Lane]) -> None:
         """Let an idle lane serve somebody who waits in another one."""
@@ -206,7 +219,7 @@ class Turns:
             if holder.iteration_open:
                 self._table.suspend(holder)
             if holder.queue:
-                lane.waiting[holder.id] = holder
+                lane.await_turn(holder, self._journal.now)
         del lane.waiting[session.id]
         lane.holder = session
         self._journal.note(session.story, f"has the turn in lane {lane.id}", reason)
@@ -225,8 +238,7 @@ class Turns:
         session.current_s += event.measured_s
         self._take_off(lane, session, work, event.count)
         if work.finished == len(work.seconds):
-            work.become(WorkState.FINISHED)
-            session.started.popleft()
+            session.finish_oldest()
             if work.ends_iteration:
                 self.end_iteration(session)
         return session

@@ -193,6 +193,8 @@ class Lab:
         self._timers: list[tuple[float, int, object]] = []
         self._order = count()
         self._ends: dict[int, float] = {}
+        #: resident bytes of sessions
+        self.held: dict[int, int] = {}
         for notebook in notebooks:
             self._at(notebook.begins_at, notebook)
 
@@ -242,8 +244,8 @@ class Lab:
         device = self.device
         if notebook.iterations == 0:
             device.tell(SessionOpened(notebook.session, notebook.user, notebook.weight))
-            if notebook.transient:
-                device.tell(MemoryMeasured(notebook.session, 0, 0, notebook.transient))
+            held = self.held.get(notebook.session, 0)
+            device.tell(MemoryMeasured(notebook.session, held, 0, notebook.transient))
         for _ in range(notebook.reads):
             notebook.iterations += 1
             for place, work_s in enumerate(notebook.works, start=1):

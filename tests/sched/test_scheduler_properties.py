@@ -5,7 +5,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
-    consumes,
     invariant,
     precondition,
     rule,
@@ -185,6 +184,7 @@ def test_invariants_hold_after_every_event():
             max_examples=150,
             stateful_step_count=60,
             deadline=None,
+            derandomize=True,
             suppress_health_check=list(HealthCheck),
         ),
     )

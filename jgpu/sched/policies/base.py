@@ -89,6 +89,8 @@ class Policy(ABC):
 
     #: the name it is chosen by
     name: ClassVar[str]
+    #: whether sessions may wait without bound, because that is what the policy is for
+    may_starve: ClassVar[bool] = False
     #: why the one with the least rank is chosen, in a few words
     reason: ClassVar[str]
 

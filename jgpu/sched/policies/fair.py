@@ -1,8 +1,11 @@
 """Weighted fair sharing of device time between users, then between a user's sessions.
 
 By virtual time, as in stride scheduling (Waldspurger and Weihl, 1995); the floor for newcomers is
-kept by `jgpu.sched.ledger`. Work in flight counts as used, for it cannot be taken back. A user
-who is owed more than a quantum is let in before the turn of another ends.
+kept by `jgpu.sched.ledger`. Work in flight counts as used, for it cannot be taken back.
+
+A user who is owed more than a turn costs, that is a quantum and the iteration that outlasts it, is
+let in before the turn of another ends. With the quantum alone for a measure, every turn would be
+cut in mid-iteration as soon as its quantum is over.
 """
 
 from __future__ import annotations
@@ -49,12 +52,13 @@ class Fair(Policy):
         return Choice(chosen.id, self.reason)
 
     def preempts(self, running: SessionView, candidate: SessionView, limits: Limits) -> str:
-        """Let a user in who is owed more than the running session's quantum."""
+        """Let a user in who is owed more than a turn of the running session costs."""
         user, other = candidate.user, running.user
         if user is other:
             return ""
         used = other.virtual_s + other.in_flight_s / other.weight
         owed_s = (used - user.virtual_s - user.in_flight_s / user.weight) * user.weight
-        if owed_s <= min(limits.quantum_of(running.iteration_s), limits.hard_cap_s):
+        turn_s = limits.quantum_of(running.iteration_s) + running.iteration_s
+        if owed_s <= min(turn_s, limits.hard_cap_s):
             return ""
         return f"owed {owed_s * 1000:.1f} ms"

@@ -21,6 +21,7 @@ class Fifo(Policy):
     """The session whose job arrived first."""
 
     name = "fifo"
+    may_starve = True
     reason = "arrived first"
 
     def rank(self, session: SessionView) -> tuple[float, ...]:
