@@ -8,6 +8,7 @@ import torch
 from sketch import CPU, Sketch, all_live, buffers, context, contiguous
 
 from jgpu.broker.executor.programs import Buffer, Failure, RunContext
+from jgpu.broker.executor.programs.callables import quickest
 from jgpu.errors import ProgramError
 from jgpu.wire.program import Device, Dtype, Flags, Geometry, Param
 
@@ -123,7 +124,7 @@ def test_memory_that_runs_out_in_a_compiled_run_suspends_too(monkeypatch):
     run(definition, buffers(x, index))
     (variant,) = definition._variants.values()
     space = variant.function.__globals__
-    target = definition.plan.steps[3].info.call
+    target = quickest(definition.plan.steps[3], definition.plan.views)
     short = iter([True])
 
     def failing(*args):

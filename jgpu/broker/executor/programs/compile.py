@@ -23,6 +23,7 @@ from jgpu.broker.executor.programs.arguments import (
     Value,
     host_scalar,
 )
+from jgpu.broker.executor.programs.callables import quickest, trimmed
 from jgpu.broker.executor.programs.geometry import ViewSpec
 from jgpu.broker.executor.programs.guards import check_range
 from jgpu.broker.executor.programs.inference import flatten

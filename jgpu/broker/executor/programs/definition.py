@@ -38,9 +38,6 @@ DEVICES: Final[dict[DeviceKind, torch.device]] = {
     "null": torch.device("meta"),
 }
 #: Most masks of kept slots that get a function of their own.
-#: No graph is recorded below autograd; grad mode stays on for the few kernels that ask for it (the
-#: RNN layer makes the workspace of its backward only then).
-below_autograd = torch._C._AutoDispatchBelowAutograd
 _MAX_VARIANTS: Final = 8
 #: Weight of the newest run in `predicted_s`.
 _NEWEST: Final = 0.25
@@ -195,7 +192,7 @@ class Definition:
 
     def _walk(self, walker: Walker, start: int, context: RunContext) -> Outcome:
         try:
-            with gate.passing(self.plan.flags), below_autograd(), torch.enable_grad():
+            with gate.passing(self.plan.flags), below_autograd():
                 walker.walk(start, context)
         except OutOfMemory as short:
             sizes = self.plan.slot_bytes
@@ -226,7 +223,7 @@ class Definition:
         given = list(tensors.values())
         tensors.clear()
         try:
-            with gate.passing(self.plan.flags), below_autograd(), torch.enable_grad():
+            with gate.passing(self.plan.flags), below_autograd():
                 made = variant.function(given, values, generators)
         except Exception as error:
             return self._recover(error, variant, values, generators, live, dead, context)

@@ -20,6 +20,7 @@ import torch
 
 from jgpu.broker.executor.programs import contracts
 from jgpu.broker.executor.programs.arguments import Bound, Ref, bind, refs_of
+from jgpu.broker.executor.programs.callables import below_autograd
 from jgpu.broker.executor.programs.checking import check_guards
 from jgpu.broker.executor.programs.definition import DEVICES, DeviceKind
 from jgpu.broker.executor.programs.flags import check_flags, gate
@@ -146,7 +147,7 @@ class Prober:
             if isinstance(node, Ref):
                 check_range(info.name, made[node.slot], guard)
         generator = torch.Generator(device)
-        with gate.passing(question.flags), torch.no_grad():
+        with gate.passing(question.flags), below_autograd():
             call = (info, question.bound, tensors, lambda node: question.values[node.index])
             if info.seeded and info.generator is None:
                 result = drawing(generator, call_on, *call, generator)

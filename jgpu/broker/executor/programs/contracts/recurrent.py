@@ -77,7 +77,8 @@ def _workspace(
             *((batch, hidden), (batch, hidden)),
         )
     ]
-    result = torch.ops.aten.mkldnn_rnn_layer.default(
-        *tensors, reverse, [], 2, hidden, layers, True, bidirectional, False, train
-    )
+    with torch.enable_grad():  # without it the kernel saves nothing
+        result = torch.ops.aten.mkldnn_rnn_layer.default(
+            *tensors, reverse, [], 2, hidden, layers, True, bidirectional, False, train
+        )
     return int(result[3].numel() * result[3].element_size())
