@@ -151,7 +151,20 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
     plan = _plans.get(found)
     if plan is None:
         plan = _new_plan(found, info, args, kwargs or {}, call)
+    if plan.grown and info.takes_tensor and info.functional is not None:
+        return _into_resized(info, args, kwargs or {})
     return record(plan, call)
+
+
+def _into_resized(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`out=` of another size: the functional form has the strides that the device would give."""
+    inputs = {name: value for name, value in kwargs.items() if name not in info.out_names}
+    made = info.functional(*args, **inputs)
+    results = made if isinstance(made, tuple | list) else (made,)
+    outs = [kwargs[name] for name in info.out_names]
+    for target, result in zip(outs, results, strict=True):
+        rebind(target, result._b, result._g, result._o)
+    return outs[0] if len(outs) == 1 else tuple(outs)
 
 
 def record(plan: Plan, call: _Call) -> Any:

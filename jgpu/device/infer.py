@@ -193,6 +193,8 @@ def _read_returned(plan: Plan, returned: Any, tensors: list[torch.Tensor]) -> No
     flat: list[Any] = []
     groups: list[int] | None = None
     values = returned if isinstance(returned, tuple) else (returned,)
+    if not plan.info.func._schema.returns:  # it only writes, as `_foreach_add_` does
+        values = ()
     if isinstance(returned, list) or any(isinstance(value, list) for value in values):
         values = (returned,) if isinstance(returned, list) else values
         groups = [len(value) if isinstance(value, list) else -1 for value in values]

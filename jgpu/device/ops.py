@@ -113,8 +113,9 @@ class OpInfo:
     """One aten overload: its kind, what it lifts, what it writes and returns."""
 
     __slots__ = (
-        "arguments", "call", "factory", "func", "in_place", "inplace_view", "keyword_lift",
-        "kind", "lift", "name", "positions", "probed", "probed_permuted", "returns",
+        "arguments", "call", "factory", "func", "functional", "in_place", "inplace_view", "keyword_lift",
+        "kind", "lift", "name",
+        "out_names", "positions", "probed", "probed_permuted", "returns",
         "takes_tensor", "writes",
     )  # fmt: skip
 
@@ -147,6 +148,9 @@ class OpInfo:
         self.probed = self.name in PROBED
         self.probed_permuted = self.name in PROBED_PERMUTED
         self.kind = self._kind(tags)
+        #: names of the arguments that are only written, and the overload that returns them instead
+        self.out_names = tuple(a.name for a in schema.arguments if _is_out(a))
+        self.functional = _functional(func, schema) if self.out_names else None
 
     def _aliased(self, ret: Any) -> int:
         if ret.alias_info is None:
@@ -185,6 +189,18 @@ class OpInfo:
         return STREAM
 
 
+def _functional(func: Any, schema: Any) -> Any:
+    """The overload of the same packet with the same inputs and nothing to write."""
+    inputs = [(a.name, str(a.type)) for a in schema.arguments if not _is_out(a)]
+    packet = func.overloadpacket
+    for name in packet.overloads():
+        other = getattr(packet, name)
+        arguments = other._schema.arguments
+        if [(a.name, str(a.type)) for a in arguments] == inputs and not other._schema.is_mutable:
+            return other
+    return None
+
+
 def _is_out(argument: Any) -> bool:
     """An argument that is only written: `out=` and its like."""
     info = argument.alias_info
@@ -194,6 +210,8 @@ def _is_out(argument: Any) -> bool:
 def _liftable(argument: Any) -> int:
     """0: no; 1: a number, float, or a number where a tensor may stand; 2: a list of numbers."""
     text = str(argument.type).removeprefix("Optional[").removesuffix("]")
+    if argument.name.startswith("scales"):  # the upsample family's, which shape the result
+        return 0
     if text in ("number", "float", "Tensor"):
         return 1
     return 2 if str(argument.type) == "List[number]" else 0

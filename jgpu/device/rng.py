@@ -196,8 +196,7 @@ def manual_seed(seed: int, index: int = 0) -> None:
 def get_state(index: int = 0) -> torch.Tensor:
     """The state as a host tensor of bytes; waits."""
     reply = current.session.request_ordered(lambda work, request: m.GetRng(work, request, index))
-    state = torch.tensor(list(reply.state), dtype=torch.uint8, device="cpu")
-    return state
+    return torch.tensor(list(reply.state), dtype=torch.uint8, device="cpu")
 
 
 def set_state(state: torch.Tensor, index: int = 0) -> int:

@@ -6,8 +6,6 @@ itself, which is the executor's affair.
 
 from typing import Any
 
-import torch
-
 __all__ = ["install"]
 
 
