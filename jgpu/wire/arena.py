@@ -11,7 +11,6 @@ mapping kills its reader), and believes no byte before it has copied it.
 import fcntl
 import mmap
 import os
-from collections import deque
 from typing import Final
 
 from jgpu.errors import ProtocolError
@@ -34,17 +33,27 @@ class Ring:
         self.released = 0
 
     def reserve(self, count: int) -> tuple[int, int] | None:
-        """(offset, position to give back up to) for `count` contiguous bytes, or None if full."""
+        """(offset, position to give back up to) for `count` contiguous bytes, or None if full.
+
+        An empty ring has room for anything up to its size.
+        """
         offset = self.reserved % self.size
         skip = self.size - offset if offset + count > self.size else 0
-        if self.reserved + skip + count - self.released > self.size:
+        # What is skipped before anything is in use is nobody's.
+        released = self.released + (skip if self.released == self.reserved else 0)
+        if self.reserved + skip + count - released > self.size:
             return None
         self.reserved += skip + count
+        self.released = released
         return (0 if skip else offset), self.reserved
 
     def release(self, position: int) -> None:
         """Everything reserved up to `position` may be written again."""
         self.released = max(self.released, min(position, self.reserved))
+
+    def begin_anew(self) -> None:
+        """Whoever reads what is reserved here is another one, who has seen nothing yet."""
+        self.reserved = self.released = 0
 
 
 class Arena:
@@ -58,8 +67,6 @@ class Arena:
         #: where the download half begins
         self.half = size // 2
         self.ring = Ring(self.half)
-        #: (position, keep-alive) of uploads in flight, oldest first; for the owner's use
-        self.pending: deque[int] = deque()
 
     @classmethod
     def create(cls, size: int = limits.ARENA_BYTES) -> "Arena":
@@ -87,7 +94,10 @@ class Arena:
             raise ProtocolError("The arena's size is not sealed.")
         if actual != size or not 4096 <= size <= _MAX_BYTES:
             raise ProtocolError(f"The arena has {actual} bytes where {size} were announced.")
-        return cls(descriptor, size)
+        try:
+            return cls(descriptor, size)
+        except OSError as error:  # sealed against writing, opened for reading alone, ...
+            raise ProtocolError(f"The arena cannot be mapped ({error.strerror}).") from None
 
     def upload(self, offset: int, count: int) -> memoryview:
         """`count` bytes of the upload half; raises `ProtocolError` past its end."""

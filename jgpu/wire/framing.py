@@ -114,18 +114,20 @@ class FrameReader(Generic[M]):
         self.peer_seen = 0
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[M]:
-        """Messages completed by `data`; raises `FrameError` at the first byte that is no frame."""
+        """Messages completed by `data`; raises `FrameError` at the first byte that is no frame.
+
+        The bytes are taken at once, the messages decoded as they are asked for.
+        """
         self._buffer += data
         if self._token and _MARKER_MAGIC in self._buffer:
             self._find_marker()
         if self._awaiting is not None:
             # Keep what may be the beginning of the marker.
             del self._buffer[: max(0, len(self._buffer) - _MARKER.size + 1)]
-            return
-        while True:
-            frame = self._take()
-            if frame is None:
-                return
+        return self._messages()
+
+    def _messages(self) -> Iterator[M]:
+        while self._awaiting is None and (frame := self._take()) is not None:
             yield frame
 
     def at_boundary(self) -> bool:
@@ -149,20 +151,15 @@ class FrameReader(Generic[M]):
 
     def _take(self) -> M | None:
         while True:
-            if len(self._buffer) < HEADER.size:
-                self._check_magic()
+            try:
+                frame = self._next_frame()
+            except FrameError:
+                if self._ends_in_a_marker():
+                    return None  # an older writer's half frame, cut short by a marker
+                raise
+            if frame is None:
                 return None
-            magic, length, sequence, seen, checksum = HEADER.unpack_from(self._buffer)
-            if magic == _MARKER_MAGIC and self._token:
-                return None  # a marker still incomplete
-            self._check_header(magic, length)
-            end = HEADER.size + length
-            if len(self._buffer) < end:
-                return None
-            payload = bytes(memoryview(self._buffer)[HEADER.size : end])
-            del self._buffer[:end]
-            if crc32(payload) != checksum:
-                raise FrameError("A frame's checksum does not match its bytes.")
+            sequence, seen, payload = frame
             if sequence <= self.seen:
                 continue  # sent again after a resync
             if sequence != self.seen + 1:
@@ -172,19 +169,38 @@ class FrameReader(Generic[M]):
             self.peer_seen = max(self.peer_seen, seen)
             return message
 
-    def _check_magic(self) -> None:
-        head = bytes(self._buffer[:4])
-        if not (MAGIC.startswith(head) or (self._token and _MARKER_MAGIC.startswith(head))):
+    def _next_frame(self) -> tuple[int, int, bytes] | None:
+        """Sequence number, acknowledgement and payload of the next whole frame, taken out."""
+        head = bytes(self._buffer[: len(MAGIC)])
+        if not MAGIC.startswith(head):
             raise FrameError("These bytes are not a jgpu frame.")
-
-    def _check_header(self, magic: bytes, length: int) -> None:
-        if magic != MAGIC:
-            raise FrameError("These bytes are not a jgpu frame.")
+        if len(self._buffer) < HEADER.size:
+            return None
+        _, length, sequence, seen, checksum = HEADER.unpack_from(self._buffer)
         if length > limits.MAX_FRAME_BYTES:
             raise FrameError(
                 f"A frame of {length} bytes is larger than a frame may be "
                 f"({limits.MAX_FRAME_BYTES})."
             )
+        end = HEADER.size + length
+        if len(self._buffer) < end:
+            return None
+        payload = bytes(memoryview(self._buffer)[HEADER.size : end])
+        if crc32(payload) != checksum:
+            raise FrameError("A frame's checksum does not match its bytes.")
+        del self._buffer[:end]
+        return sequence, seen, payload
+
+    def _ends_in_a_marker(self) -> bool:
+        """The last bytes held may be the beginning of this session's marker."""
+        if not self._token:
+            return False
+        known = _MARKER_MAGIC + self._token
+        tail = bytes(self._buffer[-_MARKER.size + 1 :])
+        return any(
+            tail[start:].startswith(known) or known.startswith(tail[start:])
+            for start in range(len(tail))
+        )
 
     def _decode(self, payload: bytes) -> M:
         try:
