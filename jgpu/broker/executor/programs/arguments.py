@@ -230,8 +230,8 @@ def _number(info: OpInfo, argument: Argument, arg: Any) -> Const | Value | None:
 
 
 def _value(info: OpInfo, argument: Argument, arg: form.Param) -> Value:
-    scale = argument.name.startswith("scale") and argument.name != "scale"
-    if not info.takes_tensors or scale or argument.kind == "floats":
+    shapes = argument.name.startswith("scales")  # the upsample family's
+    if not info.takes_tensors or shapes or argument.kind == "floats":
         raise ProgramError(
             f"{info.name}: {argument.name} may shape the result; it is no parameter."
         )

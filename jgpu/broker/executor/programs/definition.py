@@ -41,7 +41,22 @@ DEVICES: Final[dict[DeviceKind, torch.device]] = {
 _MAX_VARIANTS: Final = 8
 #: Weight of the newest run in `predicted_s`.
 _NEWEST: Final = 0.25
-_TYPES: Final = {"int": int, "float": float, "bool": bool}
+_TYPES: Final = {"int": int, "float": float, "bool": bool, "complex": tuple}
+
+
+class _Masks:
+    """What a run's bit masks say, read once."""
+
+    __slots__ = ("dead", "keep", "key", "live")
+
+    def __init__(self, plan: Plan, live: bytes, dead: bytes) -> None:
+        self.key = (live, dead)
+        inputs, fresh = mask_bits(dead, plan.inputs), mask_bits(live, plan.fresh)
+        #: per slot whether it is kept to the end
+        self.keep = [not bit for bit in inputs] + fresh
+        #: input slots that end with the run, fresh slots (counted from 0) that outlive it
+        self.dead = tuple(k for k, bit in enumerate(inputs) if bit)
+        self.live = tuple(k for k, bit in enumerate(fresh) if bit)
 
 
 class Definition:
@@ -70,6 +85,16 @@ class Definition:
         self._restrides: set[tuple[int, int]] = set()
         self._dynamic = any(step.dynamic for step in plan.steps)
         self._bytes: dict[tuple[bytes, bool], int] = {}
+        self._masks: dict[tuple[bytes, bytes], _Masks] = {}
+        #: what parameters are, and whether some have a range to keep
+        self._types = [_TYPES[kind] for kind in plan.params]
+        self._ranged = "int" in plan.params
+        #: (slot, view, parameter) of input views whose offset is given at run time
+        self._lifted = [
+            (slot, view, plan.views[view][1])
+            for slot, view, _ in plan.taken
+            if plan.views[view][1] >= 0
+        ]
 
     def check(self, buffers: Sequence[Buffer], params: Sequence[Number]) -> None:
         """Raise `ProgramError` unless these inputs fit: counts, bytes, offsets, kinds."""
@@ -79,17 +104,18 @@ class Definition:
                 f"The program takes {plan.inputs} buffers and {len(plan.params)} parameters, "
                 f"not {len(buffers)} and {len(params)}."
             )
-        for slot, (buffer, least) in enumerate(zip(buffers, plan.least_bytes, strict=True)):
+        for buffer, least in zip(buffers, plan.least_bytes, strict=True):
             if buffer.nbytes < least and buffer.poison is None:
                 raise ProgramError(
-                    f"Input {slot} of the program needs {least} bytes, buffer {buffer.id} has "
-                    f"{buffer.nbytes}."
+                    f"Input {buffers.index(buffer)} of the program needs {least} bytes, "
+                    f"buffer {buffer.id} has {buffer.nbytes}."
                 )
-        for value, kind in zip(params, plan.params, strict=True):
-            _check_value(value, kind)
-        for slot, view, _ in plan.taken:
-            spec, param = plan.views[view]
-            if param >= 0 and buffers[slot].poison is None:
+        if [type(value) for value in params] != self._types or self._ranged:
+            for value, kind in zip(params, plan.params, strict=True):
+                _check_value(value, kind)
+        for slot, view, param in self._lifted:
+            spec = plan.views[view][0]
+            if buffers[slot].poison is None:
                 offset = int(params[param])  # type: ignore[arg-type]
                 if offset < 0 or spec.bytes_at(offset) > buffers[slot].nbytes:
                     raise ProgramError(f"Offset {offset} is outside of buffer {buffers[slot].id}.")
@@ -112,16 +138,15 @@ class Definition:
         values = [complex(*v) if isinstance(v, tuple) else v for v in params]
         poison = {k: b.poison for k, b in enumerate(buffers) if b.poison is not None}
         tensors = self._take(buffers, params, poison)
-        kept = self._keep(live, dead)
-        for slot, flag in enumerate(kept[: self.inputs]):
-            if not flag:
-                buffers[slot].release()
+        masks = self._masks_of(live, dead)
+        for slot in masks.dead:
+            buffers[slot].release()
         slow = self._unseen or self._dynamic or context.report or context.allocate is not None
         if slow or poison:
-            walker = Walker(self.plan, tensors, values, generators, kept, self._restrides)
+            walker = Walker(self.plan, tensors, values, generators, masks.keep, self._restrides)
             walker.poison.update(poison)
             return self._walk(walker, 0, context)
-        return self._fast(tensors, values, generators, live, dead, context)
+        return self._fast(tensors, values, generators, masks, context)
 
     def resume(self, suspended: Suspended, context: RunContext) -> Outcome:
         """Go on at the op that did not get its memory; may suspend again."""
@@ -163,8 +188,13 @@ class Definition:
             found = self._bytes[live, peak] = count(live)
         return found
 
-    def _keep(self, live: bytes, dead: bytes) -> list[bool]:
-        return [not bit for bit in mask_bits(dead, self.inputs)] + mask_bits(live, self.fresh)
+    def _masks_of(self, live: bytes, dead: bytes) -> "_Masks":
+        found = self._masks.get((live, dead))
+        if found is None:
+            if len(self._masks) >= 8 * _MAX_VARIANTS:
+                self._masks.clear()
+            found = self._masks[live, dead] = _Masks(self.plan, live, dead)
+        return found
 
     def _generators(self, given: Mapping[int, torch.Generator]) -> dict[int, torch.Generator]:
         try:
@@ -214,11 +244,10 @@ class Definition:
         tensors: dict[str, Any],
         values: list[Any],
         generators: dict[int, torch.Generator],
-        live: bytes,
-        dead: bytes,
+        masks: "_Masks",
         context: RunContext,
     ) -> Outcome:
-        variant = self._variant(live, dead)
+        variant = self._variant(masks)
         outputs: list[torch.Tensor | Failure | None] = [None] * self.fresh
         given = list(tensors.values())
         tensors.clear()
@@ -226,23 +255,27 @@ class Definition:
             with gate.passing(self.plan.flags), below_autograd():
                 made = variant.function(given, values, generators)
         except Exception as error:
-            return self._recover(error, variant, values, generators, live, dead, context)
-        alive = mask_bits(live, self.fresh)
-        for slot, tensor in zip(variant.kept, made, strict=True):
-            if alive[slot]:
+            return self._recover(error, variant, values, generators, masks, context)
+        if len(variant.kept) == len(masks.live):
+            for slot, tensor in zip(variant.kept, made, strict=True):
                 outputs[slot] = tensor
+        else:
+            for slot in masks.live:
+                outputs[slot] = made[slot]
         return Outcome(outputs)
 
-    def _variant(self, live: bytes, dead: bytes) -> Variant:
-        found = self._variants.get((live, dead))
+    def _variant(self, masks: "_Masks") -> Variant:
+        key = masks.key
+        found = self._variants.get(key)
         if found is None:
+            keep = masks.keep
             if len(self._variants) >= _MAX_VARIANTS:
                 # one function for all further masks: it keeps everything to the end
-                live, dead = b"\xff" * (self.fresh // 8 + 1), b""
-                found = self._variants.get((live, dead))
+                key, keep = (b"all", b"all"), [True] * (self.inputs + self.fresh)
+                found = self._variants.get(key)
             if found is None:
-                found = compile_plan(self.plan, self._keep(live, dead), self._restrides)
-                self._variants[live, dead] = found
+                found = compile_plan(self.plan, keep, self._restrides)
+                self._variants[key] = found
         return found
 
     def _recover(
@@ -251,8 +284,7 @@ class Definition:
         variant: Variant,
         values: list[Any],
         generators: dict[int, torch.Generator],
-        live: bytes,
-        dead: bytes,
+        masks: "_Masks",
         context: RunContext,
     ) -> Outcome:
         """Go on step by step after an exception in the compiled function."""
@@ -263,8 +295,7 @@ class Definition:
             raise error
         step = self.plan.steps[variant.step_of_line[trace.tb_lineno]]
         env = dict(trace.tb_frame.f_locals)
-        kept = self._keep(live, dead)
-        walker = Walker(self.plan, env, values, generators, kept, self._restrides)
+        walker = Walker(self.plan, env, values, generators, masks.keep, self._restrides)
         if is_out_of_memory(error):
             nbytes = sum(
                 self.plan.slot_bytes[slot - self.inputs] for slot in step.outs if slot >= 0
@@ -284,7 +315,7 @@ def define(data: bytes, device: DeviceKind) -> Definition:
 
 
 def _check_value(value: Number, kind: str) -> None:
-    fits = isinstance(value, tuple) if kind == "complex" else type(value) is _TYPES[kind]
+    fits = type(value) is _TYPES[kind]
     if fits and kind == "int":
         fits = -(1 << 63) <= int(value) < 1 << 63  # type: ignore[arg-type]
     if not fits:
