@@ -163,7 +163,8 @@ def _warm() -> None:
     def work() -> None:
         made = torch.empty(2, 2, device="meta")
         with torch.no_grad():
-            torch.ops.aten.mm.default(made, made)
+            torch.ops.aten.addmm.default(made[0], made, made)
 
     # Not a daemon: those are torn out of C++ when the interpreter ends, which aborts the process.
-    threading.Thread(target=work, name="jgpu-warm").start()
+    current.warming = threading.Thread(target=work, name="jgpu-warm")
+    current.warming.start()

@@ -56,6 +56,7 @@ def main(arguments: list[str]) -> int:
         sock.setblocking(True)
         connection.send(messages.ExecutorFailed(str(error)[:4096] or type(error).__name__))
         return 1
+    _import_meta_kernels()
     _quicken()
     Orders(pump, connection)
     connection.send(messages.ExecutorReady(device.facts, os.getpid(), runtime_of(torch)))
@@ -85,6 +86,12 @@ def _note_end(settings: ExecutorSettings) -> None:
             Path(settings.spool) / f"executor-{settings.device}{settings.index}-{os.getpid()}.txt"
         )
         note.write_text(traceback.format_exc())
+
+
+def _import_meta_kernels() -> None:
+    """Torch imports much at its first meta call, and two threads that do so at once both fail."""
+    made = torch.empty(2, 2, device="meta")
+    torch.ops.aten.addmm.default(made[0], made, made)
 
 
 def _quicken() -> None:
