@@ -216,9 +216,7 @@ def test_what_was_never_sent_cannot_be_acknowledged():
 
 def test_a_message_larger_than_a_frame_is_not_sent_and_takes_no_number():
     writer = FrameWriter()
-    with pytest.raises(
-        FrameError, match=r"A Define of 4194\d+ bytes is larger than a frame may be"
-    ):
+    with pytest.raises(FrameError, match=r"Define of 4194\d+ bytes is larger than a frame"):
         writer.encode(Define(bytes(limits.MAX_FRAME_BYTES)), 0)
     assert (writer.sequence, writer.unacknowledged) == (0, 0)
     largest = Define(bytes(limits.MAX_FRAME_BYTES - 13))

@@ -1,0 +1,53 @@
+# Every target works from a fresh clone: it makes the environment that it needs first.
+#
+#   make demo        notebooks of several users train at once on one shared device
+#   make test        the everyday tests          make test-slow   the long ones
+#   make lab         JupyterLab, ready to use    make lint        style and types
+#   make env         the environment alone       make coverage    the floor for the pure parts
+#
+# Variables: PYTHON (makes the environment), VENV (where), ARGS (passed on to the command). pip's own
+# settings (PIP_INDEX_URL, PIP_FIND_LINKS, ...) say where packages come from.
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+
+BIN := $(abspath $(VENV))/bin
+STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest -q
+
+.PHONY: env test test-slow coverage lint demo lab clean
+
+env: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("jgpu needs Python 3.11 or newer; name one: make env PYTHON=...") if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || { echo "Making the environment in $(VENV) (about a minute)."; $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[broker,notebooks,test]'
+	@$(BIN)/jgpu kernelspec install --sys-prefix > /dev/null
+	@touch $@
+
+test: $(STAMP)
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-slow: $(STAMP)
+	$(PYTEST) -m slow $(ARGS)
+
+coverage: $(STAMP)
+	$(PYTEST) tests/sched tests/wire -m "not slow" --cov=jgpu.sched --cov=jgpu.wire --cov-branch --cov-fail-under=100 --cov-report=term-missing:skip-covered $(ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+demo: $(STAMP)
+	@$(BIN)/jgpu demo $(ARGS)
+
+# Every kernel of this JupyterLab shares the device, the ordinary "Python 3" as well, which is the one
+# that the lessons name.
+lab: $(STAMP)
+	@PATH="$(BIN):$$PATH" JUPYTER_DEFAULT_PROVISIONER_NAME=jgpu-provisioner $(BIN)/jupyter lab $(ARGS) notebooks
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage
