@@ -25,6 +25,7 @@ __all__ = [
     "STREAM",
     "VIEW",
     "WAIT",
+    "WITH_OWN_KERNELS",
     "OpInfo",
     "info_of",
     "infos",
@@ -105,6 +106,9 @@ _SILENT_VIEWS: Final = frozenset({"aten::_unsafe_view", "aten::_reshape_alias", 
                                   "aten::lift_fresh"})  # fmt: skip
 
 
+#: Composites that the CPU's and CUDA's torch nevertheless have kernels for, which must be taken.
+WITH_OWN_KERNELS: Final = ("silu_backward", "mish_backward")
+
 #: Kernels that look at grad mode themselves (a workspace only if a backward may follow).
 _ASK_GRAD_MODE: Final = frozenset({"aten::mkldnn_rnn_layer"})
 
@@ -172,7 +176,7 @@ class OpInfo:
             return ASKS_GRAD_MODE
         if base in _SILENT_VIEWS:
             return VIEW
-        if self.func._can_decompose():
+        if self.func._can_decompose() and base[6:] not in WITH_OWN_KERNELS:
             return COMPOSITE
         if self.inplace_view:
             return VIEW

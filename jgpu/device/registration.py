@@ -3,6 +3,8 @@
 Factories have no device tensor among their arguments and reach the PrivateUse1 fallback. A few ops
 arrive there with one all the same, because torch calls them with the Python key excluded (inside
 `torch.tensor`): those are registered by name, or torch looks for a registration that is not there.
+So are the ops of which torch has a composite form and the device a kernel of its own: only a
+registration keeps torch from taking the composite, whose result has other bits.
 """
 
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import torch
 
 from jgpu.device.dispatch import dispatch
+from jgpu.device.ops import WITH_OWN_KERNELS
 from jgpu.device.tensor import DeviceTensor
 
 __all__ = ["install"]
@@ -17,7 +20,7 @@ __all__ = ["install"]
 _libraries: list[Any] = []
 
 #: Reached with the Python key excluded (see the module).
-_BY_NAME = ("_copy_from", "_local_scalar_dense", "_copy_from_and_resize")
+_BY_NAME = ("_copy_from", "_local_scalar_dense", "_copy_from_and_resize", *WITH_OWN_KERNELS)
 
 
 def _torch_dispatch(
