@@ -173,7 +173,7 @@ def _fused_sdp_choice(query: DeviceTensor, *rest: Any, **kwargs: Any) -> int:
         if not isinstance(value, DeviceTensor):
             return value
         g = value._g
-        made = torch.empty_strided(g.shape, g.stride, dtype=g.dtype)
+        made = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device="cpu")
         return made
 
     with torch._C._DisableTorchDispatch():

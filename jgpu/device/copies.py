@@ -74,7 +74,7 @@ def download(source: DeviceTensor) -> torch.Tensor:
     session = current.session
     if source._b.generation != session.generation or source._b.id in session.poisoned:
         raise use_of_lost(session, source._b)
-    host = torch.empty_strided(geometry.shape, geometry.stride, dtype=geometry.dtype)
+    host = torch.empty_strided(geometry.shape, geometry.stride, dtype=geometry.dtype, device="cpu")
     if geometry.numel:
         flat = torch.as_strided(host, (geometry.numel,), (1,), 0).view(torch.uint8)
         start = source._o * geometry.itemsize
@@ -165,7 +165,9 @@ def _fill_new(target: DeviceTensor, host: torch.Tensor) -> bool:
     if not current.session.unmake(target._b):
         return False
     if host.shape != target.shape or host.stride() != geometry.stride or not _plain(host):
-        laid = torch.empty_strided(geometry.shape, geometry.stride, dtype=geometry.dtype)
+        laid = torch.empty_strided(
+            geometry.shape, geometry.stride, dtype=geometry.dtype, device="cpu"
+        )
         host = laid.copy_(host)
     flat = torch.as_strided(host, (geometry.numel,), (1,), host.storage_offset())
     data = flat.view(torch.uint8).numpy().data if geometry.numel else b""
@@ -202,7 +204,7 @@ def _pin_memory(source: Any, device: Any = None) -> Any:
 
 def type_name(tensor: torch.Tensor) -> str:
     """The legacy type's name, as torch's messages use it: FloatTensor, LongTensor."""
-    return torch.empty(0, dtype=tensor.dtype).type().rpartition(".")[2]
+    return torch.empty(0, dtype=tensor.dtype, device="cpu").type().rpartition(".")[2]
 
 
 _HANDLERS: dict[str, Any] = {

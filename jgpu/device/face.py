@@ -57,7 +57,7 @@ def _type(self: DeviceTensor, dtype: Any = None, non_blocking: bool = False, **k
         return self.to(dtype)
     name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
     module, _, kind = name.rpartition(".")
-    made = torch.empty(0).type(f"torch.{kind}").dtype
+    made = torch.empty(0, device="cpu").type(f"torch.{kind}").dtype
     return self.to(made) if "cuda" in module else self.cpu().to(made)
 
 

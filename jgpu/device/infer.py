@@ -127,6 +127,7 @@ def fact(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _run_meta(info: OpInfo, call: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+    current.warm()
     with torch._C._DisableTorchDispatch(), torch.no_grad():
         return info.func(*call[0], **call[1])
 
@@ -171,7 +172,7 @@ def _raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
         if isinstance(value, DeviceTensor):
             if value._g.numel > quick:
                 raise _TooLarge
-            return torch.zeros((), dtype=value._g.dtype).expand(value._g.shape)
+            return torch.zeros((), dtype=value._g.dtype, device="cpu").expand(value._g.shape)
         if isinstance(value, list | tuple):
             return [stand_in(item) for item in value]
         return None if isinstance(value, torch.device | torch.Generator) else value

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from jgpu.device import rng
 from jgpu.device import tensor as tensors
 
 __all__ = ["install", "translate"]
@@ -49,7 +50,10 @@ def _taking_device(function: Callable[..., Any]) -> Callable[..., Any]:
         where = kwargs.get("device")
         if where is not None:
             kwargs["device"] = translate(where)
-        return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+        if "generator" in kwargs:
+            rng.check_drawn(result, kwargs["generator"])
+        return result
 
     return call
 

@@ -8,6 +8,7 @@ The rule that must not be broken: what a device generator says of itself (seed, 
 speaks of the session's generator, never of the host twin; the twin draws nothing.
 """
 
+import functools
 import secrets
 from typing import Any, Final
 
@@ -16,11 +17,19 @@ import torch
 from jgpu.device import current
 from jgpu.device.alias import Alias
 from jgpu.device.errors import refused
-from jgpu.device.tensor import BACKEND, CUDA
+from jgpu.device.tensor import BACKEND, CUDA, DeviceTensor
 from jgpu.wire import messages as m
 
-__all__ = ["DEFAULT_SEED", "DeviceGenerator", "Generators", "get_state", "install", "manual_seed",
-           "set_state"]  # fmt: skip
+__all__ = [
+    "DEFAULT_SEED",
+    "DeviceGenerator",
+    "Generators",
+    "check_drawn",
+    "get_state",
+    "install",
+    "manual_seed",
+    "set_state",
+]
 
 #: what every generator of torch starts with
 DEFAULT_SEED: Final = 67280421310721
@@ -148,7 +157,9 @@ class DeviceGenerator(_HostGenerator):  # type: ignore[misc]
         """Set what `get_offset` tells."""
         self.get_offset()
         state = self.get_state()
-        state[8:] = torch.tensor(list(offset.to_bytes(8, "little")), dtype=torch.uint8)
+        state[8:] = torch.tensor(
+            list(offset.to_bytes(8, "little")), dtype=torch.uint8, device="cpu"
+        )
         return self.set_state(state)
 
     def __reduce__(self) -> Any:
@@ -177,8 +188,36 @@ class _Generator(metaclass=Alias, of=(_HostGenerator,)):
         return DeviceGenerator() if where.type == BACKEND else _HostGenerator(where)
 
 
+#: methods that draw, besides the factories
+_DRAWING: Final = (
+    "bernoulli", "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_",
+    "multinomial", "normal_", "random_", "uniform_",
+)  # fmt: skip
+
+
+def check_drawn(result: Any, generator: Any) -> None:
+    """Refuse, as torch does, what a device's generator drew on the host."""
+    if isinstance(generator, DeviceGenerator) and type(result) is not DeviceTensor:
+        raise RuntimeError("Expected a 'cpu' device type for generator but found 'cuda'")
+
+
+def _checking(function: Any) -> Any:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if "generator" in kwargs:
+            check_drawn(result, kwargs["generator"])
+        return result
+
+    return call
+
+
 def install() -> None:
-    """Make `torch.Generator` know the device."""
+    """Make `torch.Generator` know the device, and the host's draws refuse the device's."""
+    for name in _DRAWING:
+        setattr(torch.Tensor, name, _checking(getattr(torch.Tensor, name)))
+    for name in ("bernoulli", "multinomial", "poisson"):
+        setattr(torch, name, _checking(getattr(torch, name)))
     torch.Generator = _Generator  # type: ignore[misc]
 
 

@@ -62,7 +62,7 @@ def _uploaded(untyped: Any) -> Buffer:
 
     buffer: Buffer | None = getattr(untyped, "_jgpu_buffer", None)
     if buffer is None:
-        flat = torch.empty(0, dtype=torch.uint8).set_(untyped)  # type: ignore[call-overload]
+        flat = torch.empty(0, dtype=torch.uint8, device="cpu").set_(untyped)  # type: ignore[call-overload]
         buffer = copies.upload(flat)._b
         untyped._jgpu_buffer = buffer
     return buffer
