@@ -23,7 +23,7 @@ from jgpu.sched.ledger import Ledger
 from jgpu.sched.limits import Limits
 from jgpu.sched.policies import load_policy
 from jgpu.sched.sessions import Session, Work
-from jgpu.sched.snapshot import LaneStatus, SessionStatus, Snapshot, UserStatus
+from jgpu.sched.snapshot import Snapshot, take_snapshot
 from jgpu.sched.states import IllegalEvent, SessionState
 from jgpu.sched.turns import Turns
 
@@ -292,65 +292,7 @@ class Core:
 
     def snapshot(self) -> Snapshot:
         """Return a copy of what is worth showing."""
-        table, ledger = self._table, self._ledger
-        places = self._queue_positions()
-        return Snapshot(
-            policy=self._turns.policy.name,
-            capacity=table.capacity,
-            committed=table.committed,
-            busy_seconds=ledger.busy_s,
-            lanes=tuple(
-                LaneStatus(
-                    id=lane.id,
-                    state=str(lane.state),
-                    capacity=lane.capacity,
-                    suspended=lane.suspended,
-                    sessions=tuple(sorted(lane.members)),
-                    running=None if lane.running is None else lane.running.id,
-                )
-                for _, lane in sorted(table.lanes.items())
-            ),
-            sessions=tuple(
-                self._status(session, places.get(session.id, 0))
-                for _, session in sorted(table.sessions.items())
-                if session.state is not SessionState.CLOSED
-            ),
-            users=tuple(
-                UserStatus(name, user.weight, user.device_seconds)
-                for name, user in sorted(ledger.users.items())
-            ),
-        )
-
-    def _status(self, session: Session, position: int) -> SessionStatus:
-        return SessionStatus(
-            id=session.id,
-            user=session.user.name,
-            state=str(session.state),
-            waits_for=self._table.waits_for(session) if position else (),
-            lane=None if session.lane is None else session.lane.id,
-            resident=session.resident,
-            kept=session.kept,
-            transient=session.transient,
-            device_seconds=session.device_seconds,
-            iterations=session.iterations,
-            iteration_s=session.iteration_s,
-            queue_position=position,
-        )
-
-    def _queue_positions(self) -> dict[int, int]:
-        """Return the place of each waiting session among those who wait for the same."""
-        table, rank = self._table, self._turns.policy.rank
-        queues = [list(table.unplaced.values())]
-        queues += [
-            sorted(
-                [each for each in lane.members.values() if each.state is SessionState.WAITING],
-                key=rank,
-            )
-            for lane in table.lanes.values()
-        ]
-        return {
-            session.id: place for queue in queues for place, session in enumerate(queue, start=1)
-        }
+        return take_snapshot(self._table, self._ledger, self._turns.policy)
 
     def validate(self) -> None:
         """Check every invariant; raises `AssertionError` where one does not hold."""

@@ -52,6 +52,8 @@ class Lane:
     used_s: float = 0.0
     #: value of the time used at which somebody who is owed time is looked for again
     look_at_s: float = 0.0
+    #: nobody may cut the holder's turn short, for it had waited for too long
+    protected: bool = False
     #: oldest first
     in_flight: deque[InFlight] = field(default_factory=deque)
     #: segments in it

@@ -1,10 +1,23 @@
-"""What the core shows of itself, for status pages and metrics: frozen copies of plain values."""
+"""What the core shows of itself, for status pages and metrics: frozen copies of plain values.
+
+The rule: taking a snapshot changes nothing, and nothing in it changes afterwards.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-__all__ = ["LaneStatus", "SessionStatus", "Snapshot", "UserStatus"]
+from jgpu.sched.states import SessionState
+
+if TYPE_CHECKING:
+    from jgpu.sched.lane_table import LaneTable
+    from jgpu.sched.lanes import Lane
+    from jgpu.sched.ledger import Ledger
+    from jgpu.sched.policies import Policy
+    from jgpu.sched.sessions import Session
+
+__all__ = ["LaneStatus", "SessionStatus", "Snapshot", "UserStatus", "take_snapshot"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +80,61 @@ class Snapshot:
     lanes: tuple[LaneStatus, ...]
     sessions: tuple[SessionStatus, ...]
     users: tuple[UserStatus, ...]
+
+
+def take_snapshot(table: LaneTable, ledger: Ledger, policy: Policy) -> Snapshot:
+    """Copy what is worth showing."""
+    places = _queue_positions(table, policy)
+    return Snapshot(
+        policy=policy.name,
+        capacity=table.capacity,
+        committed=table.committed,
+        busy_seconds=ledger.busy_s,
+        lanes=tuple(_lane_status(lane) for _, lane in sorted(table.lanes.items())),
+        sessions=tuple(
+            _session_status(session, table, places.get(session.id, 0))
+            for _, session in sorted(table.sessions.items())
+            if session.state is not SessionState.CLOSED
+        ),
+        users=tuple(
+            UserStatus(name, user.weight, user.device_seconds)
+            for name, user in sorted(ledger.users.items())
+        ),
+    )
+
+
+def _lane_status(lane: Lane) -> LaneStatus:
+    return LaneStatus(
+        id=lane.id,
+        state=str(lane.state),
+        capacity=lane.capacity,
+        suspended=lane.suspended,
+        sessions=tuple(sorted(lane.members)),
+        running=None if lane.running is None else lane.running.id,
+    )
+
+
+def _session_status(session: Session, table: LaneTable, position: int) -> SessionStatus:
+    return SessionStatus(
+        id=session.id,
+        user=session.user.name,
+        state=str(session.state),
+        waits_for=table.waits_for(session) if position else (),
+        lane=None if session.lane is None else session.lane.id,
+        resident=session.resident,
+        kept=session.kept,
+        transient=session.transient,
+        device_seconds=session.device_seconds,
+        iterations=session.iterations,
+        iteration_s=session.iteration_s,
+        queue_position=position,
+    )
+
+
+def _queue_positions(table: LaneTable, policy: Policy) -> dict[int, int]:
+    """Return the place of each waiting session among those who wait for the same."""
+    queues = [list(table.unplaced.values())]
+    for lane in table.lanes.values():
+        waiting = [each for each in lane.members.values() if each.state is SessionState.WAITING]
+        queues.append(sorted(waiting, key=policy.rank))
+    return {session.id: place for queue in queues for place, session in enumerate(queue, start=1)}

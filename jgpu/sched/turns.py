@@ -111,11 +111,11 @@ class Turns:
             return holder
         used_s = lane.used_s + holder.in_flight_s
         if self._is_over(holder, used_s):
-            others = [*self._candidates(lane), *self._owed_elsewhere(lane, holder)]
-            if others:
-                may_stay = holder.iteration_open or self._table.may_begin(lane)
-                return self._pass_on(lane, [holder, *others] if may_stay else others)
-        elif lane.waiting and used_s >= lane.look_at_s:
+            candidates = self._candidates(lane)
+            if holder.iteration_open or self._table.may_begin(lane):
+                candidates.append(holder)
+            return self._pass_on(lane, candidates)
+        if lane.waiting and not lane.protected and used_s >= lane.look_at_s:
             lane.look_at_s = used_s + self._limits.look_s
             intruder = self._intruder(lane, holder)
             if intruder is not None:
@@ -139,19 +139,6 @@ class Turns:
             waiting = [each for each in waiting if self._table.can_suspend(holder, each)]
         return waiting
 
-    def _owed_elsewhere(self, lane: Lane, holder: Session) -> list[Session]:
-        """Return sessions that wait in other lanes, are owed time, and may come here."""
-        table = self._table
-        if len(table.lanes) == 1 or holder.iteration_open or table.blocked:
-            return []
-        return [
-            session
-            for other in table.lanes.values()
-            if other is not lane
-            for session in other.waiting.values()
-            if table.can_move(session, lane) and self.policy.preempts(holder, session, self._limits)
-        ]
-
     def _intruder(self, lane: Lane, holder: Session) -> Session | None:
         """Give the turn to somebody to whom it is owed though the holder's is not over."""
         candidates = self._candidates(lane)
@@ -165,15 +152,38 @@ class Turns:
         return session
 
     def _pass_on(self, lane: Lane, candidates: Sequence[Session]) -> Session | None:
+        """Give the turn to the best of the candidates, or to somebody from elsewhere."""
         if not candidates:
             return None
         session = self._overdue(lane, candidates)
-        reason = "has waited for too long"
-        if session is None:
-            choice = self.policy.choose(candidates)
-            session, reason = self._table.sessions[choice.session], choice.reason
-        self._lease(lane, session, reason)
+        if session is not None:
+            self._lease(lane, session, "has waited for too long")
+            lane.protected = True
+            return session
+        choice = self.policy.choose(candidates)
+        session = self._table.sessions[choice.session]
+        elsewhere = self._owed_elsewhere(lane, session)
+        if elsewhere:
+            choice = self.policy.choose(elsewhere)
+            session = self._table.sessions[choice.session]
+        if session is not lane.holder or lane.waiting:
+            self._lease(lane, session, choice.reason)
         return session
+
+    def _owed_elsewhere(self, lane: Lane, chosen: Session) -> list[Session]:
+        """Return sessions of other lanes that should come here before who is chosen of this."""
+        table, holder = self._table, lane.holder
+        if len(table.lanes) == 1 or not table.may_begin(lane):
+            return []
+        if holder is not None and holder.iteration_open:
+            return []
+        return [
+            session
+            for other in table.lanes.values()
+            if other is not lane
+            for session in other.waiting.values()
+            if table.can_move(session, lane) and self.policy.outranks(chosen, session, self._limits)
+        ]
 
     def _overdue(self, lane: Lane, candidates: Sequence[Session]) -> Session | None:
         """Return the candidate that has waited longest, if longer than anybody should."""
@@ -209,6 +219,7 @@ class Turns:
         holder = lane.holder
         self._epoch += 1
         lane.epoch, lane.used_s, lane.look_at_s = self._epoch, 0.0, self._limits.look_s
+        lane.protected = False
         if holder is session:
             return
         if session.lane is not lane:
@@ -295,7 +306,4 @@ class Turns:
             if lane.segments > self._limits.in_flight_segments:
                 assert lane.in_flight_s <= self._limits.in_flight_s * (1 + 1e-6)
             assert lane.in_flight or not self._candidates(lane)
-            holder = lane.holder
-            if not lane.in_flight and holder is not None and holder.queue:
-                assert not holder.iteration_open
-                assert not self._table.may_begin(lane)
+            assert lane.in_flight or lane.holder is None or not lane.holder.queue

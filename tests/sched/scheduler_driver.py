@@ -23,6 +23,7 @@ from jgpu.sched import (
     ResizeLane,
     Segment,
     SegmentsFinished,
+    SessionIdle,
     SessionOpened,
     Start,
     Wait,
@@ -254,7 +255,8 @@ class Lab:
                 notebook.open_works.append(work)
 
     def user_seconds(self) -> dict[str, float]:
-        """Return the device time charged to each user."""
+        """Return the device time charged to each user, up to now."""
+        self.device.tell(SessionIdle(-1))
         return {user.name: user.device_seconds for user in self.device.core.snapshot().users}
 
 

@@ -404,7 +404,7 @@ def test_the_device_is_never_overcommitted(sizes, held, maximum, policy):
         assert total <= snapshot.committed <= snapshot.capacity
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(sizes=SIZES, maximum=st.integers(1, 3))
 def test_nobody_starves(sizes, maximum):
     limits = Limits(longest_wait_s=0.1, patience_s=0.05)

@@ -218,6 +218,23 @@ def test_an_idle_lane_fetches_who_waits_elsewhere():
     assert device.finish(1) == [MoveLane(3, 1), Start(7, 3, 0, 1, 1, 3), Start(8, 3, 0, 1, 1, 3)]
 
 
+@pytest.mark.parametrize(
+    ("capacity", "expected"),
+    [(110, [MoveLane(3, 0), Start(5, 3, 0, 1, 0, 3)]), (109, [])],
+)
+def test_an_idle_lane_fetches_past_an_iteration_under_way_if_memory_allows(capacity, expected):
+    device = device_with(maximum=2, capacity=capacity)
+    for session, transient in ((1, 40), (2, 30), (3, 30)):
+        device.tell(SessionOpened(session, f"user{session}"))
+        device.tell(MemoryMeasured(session, 0, 0, transient))
+    device.send(1, MS)
+    for _ in range(3):
+        device.send(2, MS)
+    device.send(3, MS)
+    assert status(device, 3).lane == 1
+    assert device.finish(0) == expected
+
+
 def test_who_waits_elsewhere_and_is_owed_time_may_take_a_turn_over():
     device = device_with(maximum=2)
     for session in (1, 2, 3):

@@ -13,7 +13,16 @@ from typing import Final, cast
 from jgpu.errors import ConfigError
 from jgpu.sched.policies.base import Choice, Policy, SessionView, UserView
 
-__all__ = ["BUILT_IN", "ENTRY_POINTS", "Choice", "Policy", "SessionView", "UserView", "load_policy"]
+__all__ = [
+    "BUILT_IN",
+    "ENTRY_POINTS",
+    "Choice",
+    "Policy",
+    "SessionView",
+    "UserView",
+    "known_policies",
+    "load_policy",
+]
 
 ENTRY_POINTS: Final = "jgpu.policies"
 
@@ -24,7 +33,7 @@ BUILT_IN: Final = {
 
 
 @cache
-def _places() -> dict[str, str]:
+def known_policies() -> dict[str, str]:
     """Return where each policy is, as `module:Class` by name; asks the installation once."""
     from importlib.metadata import entry_points  # slow to import, and needed here alone
 
@@ -37,7 +46,7 @@ def load_policy(name: str) -> Policy:
 
     Raises `ConfigError` where there is none of this name.
     """
-    places = _places()
+    places = known_policies()
     if name not in places:
         known = ", ".join(sorted(places))
         raise ConfigError(f"There is no scheduling policy {name!r}; there are: {known}.")

@@ -106,3 +106,7 @@ class Policy(ABC):
         """Return why a candidate should come before the running turn is over, "" if not so."""
         del running, candidate, limits
         return ""
+
+    def outranks(self, chosen: SessionView, candidate: SessionView, limits: Limits) -> bool:
+        """Whether a candidate should come from another lane before whoever is chosen in this."""
+        return bool(self.preempts(chosen, candidate, limits))

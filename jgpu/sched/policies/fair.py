@@ -58,7 +58,17 @@ class Fair(Policy):
             return ""
         used = other.virtual_s + other.in_flight_s / other.weight
         owed_s = (used - user.virtual_s - user.in_flight_s / user.weight) * user.weight
-        turn_s = limits.quantum_of(running.iteration_s) + running.iteration_s
-        if owed_s <= min(turn_s, limits.hard_cap_s):
-            return ""
-        return f"owed {owed_s * 1000:.1f} ms"
+        return f"owed {owed_s * 1000:.1f} ms" if owed_s > _turn_s(running, limits) else ""
+
+    def outranks(self, chosen: SessionView, candidate: SessionView, limits: Limits) -> bool:
+        """Let a user's sessions in different lanes share what the user has, too."""
+        if candidate.user is not chosen.user:
+            return bool(self.preempts(chosen, candidate, limits))
+        used_s = chosen.virtual_s + chosen.in_flight_s
+        return used_s - candidate.virtual_s - candidate.in_flight_s > _turn_s(chosen, limits)
+
+
+def _turn_s(session: SessionView, limits: Limits) -> float:
+    """Return what a turn costs at most: a quantum, and the iteration that outlasts it."""
+    quantum_s = limits.quantum_of(session.iteration_s)
+    return min(quantum_s + session.iteration_s, limits.hard_cap_s)

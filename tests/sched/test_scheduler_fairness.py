@@ -1,0 +1,125 @@
+"""Shares of device time, over seconds of virtual time."""
+
+import pytest
+from scheduler_driver import Lab, Notebook, device_with
+
+MS = 0.001
+TEN = (MS,) * 10
+
+
+def shares(notebooks, until=4.0, **options):
+    """Let notebooks train on one device; return each user's share of its time."""
+    lab = Lab(device_with(validate=False, **options), *notebooks)
+    lab.run(until)
+    lab.device.core.validate()
+    used_s = lab.user_seconds()
+    total_s = sum(used_s.values())
+    assert total_s == pytest.approx(lab.device.busy_s)
+    return {user: seconds / total_s for user, seconds in used_s.items()}
+
+
+@pytest.mark.parametrize("reads", [1, 10])
+def test_users_share_alike_however_many_notebooks_they_have(reads):
+    notebooks = [Notebook(session, "user1", TEN, reads=reads) for session in range(4)]
+    found = shares([*notebooks, Notebook(9, "user2", TEN, reads=reads)])
+    assert found["user2"] == pytest.approx(0.5, abs=0.005)
+
+
+@pytest.mark.parametrize("work_s", [1.5 * MS, 3 * MS, 10 * MS])
+@pytest.mark.parametrize("reads", [1, 10])
+def test_longer_iterations_give_no_larger_share(work_s, reads):
+    found = shares(
+        [
+            Notebook(1, "user1", (work_s,) * 10, reads=reads),
+            Notebook(2, "user2", TEN, pause_s=0.5 * MS),
+        ]
+    )
+    assert found["user2"] == pytest.approx(0.5, abs=0.02)
+
+
+def test_shares_follow_weights():
+    notebooks = [Notebook(session, "user1", TEN, weight=2.0) for session in range(3)]
+    found = shares([*notebooks, Notebook(9, "user2", TEN)])
+    assert found["user1"] == pytest.approx(2 / 3, abs=0.005)
+
+
+def test_who_claims_no_boundary_gets_no_more():
+    found = shares(
+        [Notebook(1, "user1", TEN, reads=1000, ends=False), Notebook(2, "user2", TEN)], until=3.0
+    )
+    assert found["user2"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_latecomer_neither_monopolises_nor_starves():
+    lab = Lab(
+        device_with(validate=False),
+        Notebook(1, "user1", TEN),
+        Notebook(2, "user2", TEN, begins_at=2.0),
+    )
+    lab.run(2.0)
+    before = lab.user_seconds()["user1"]
+    lab.run(2.05)
+    after = lab.user_seconds()
+    assert after["user1"] - before == pytest.approx(0.025, abs=0.010)
+    assert after["user2"] == pytest.approx(0.025, abs=0.010)
+
+
+def test_who_was_away_for_long_is_owed_nothing():
+    lab = Lab(
+        device_with(validate=False),
+        Notebook(1, "user1", TEN),
+        Notebook(2, "user2", TEN, pause_s=1.0),
+    )
+    lab.run(1.5)
+    used_s = lab.user_seconds()
+    assert used_s["user2"] == pytest.approx(0.020, abs=0.001)
+    assert used_s["user1"] > 1.4
+
+
+def test_who_asks_for_less_than_a_share_gets_it_at_once():
+    lab = Lab(
+        device_with(validate=False),
+        *[Notebook(session, f"user{session}", TEN) for session in (1, 2, 3)],
+        Notebook(4, "user4", (2 * MS,), pause_s=30 * MS),
+    )
+    lab.run(4.0)
+    # 2 ms of work every 32 ms; waits for little more than the iteration that is under way
+    assert lab.notebooks[4].iterations > 4.0 / 0.046
+
+
+def test_eight_users_with_different_models_share_alike():
+    notebooks = [
+        Notebook(number, f"user{number}", (0.5 * MS * (number + 1),) * (4 + number))
+        for number in range(8)
+    ]
+    found = list(shares(notebooks, until=8.0).values())
+    assert sum(found) ** 2 / (len(found) * sum(share**2 for share in found)) > 0.999
+
+
+def test_three_users_share_two_lanes_alike():
+    found = shares([Notebook(n, f"user{n}", TEN) for n in range(3)], maximum=2)
+    assert all(share == pytest.approx(1 / 3, abs=0.01) for share in found.values())
+
+
+def test_the_notebooks_of_a_user_share_alike_wherever_they_are():
+    lab = Lab(
+        device_with(maximum=2, capacity=100, validate=False),
+        *[
+            Notebook(session, f"user{session % 3}", (MS,) * 3, transient=size)
+            for session, size in enumerate((35, 0, 0, 60, 10))
+        ],
+    )
+    lab.run(3.0)
+    # sessions 1 and 4 of user1 need little, and fit into either lane
+    sessions = {each.id: each.device_seconds for each in lab.device.core.snapshot().sessions}
+    assert sessions[1] == pytest.approx(sessions[4], rel=0.1)
+
+
+def test_a_lane_never_idles_while_somebody_has_work():
+    lab = Lab(
+        device_with(validate=False),
+        Notebook(1, "user1", TEN, pause_s=5 * MS),
+        Notebook(2, "user2", TEN, pause_s=5 * MS),
+    )
+    lab.run(2.0)
+    assert lab.device.busy_s > 1.99

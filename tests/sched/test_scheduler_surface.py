@@ -1,0 +1,239 @@
+"""Names, imports, policies by name, states, stories and snapshots."""
+
+import ast
+import importlib
+import pkgutil
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+from scheduler_driver import device_with
+
+import jgpu.sched
+from jgpu.errors import ConfigError
+from jgpu.sched import (
+    CellEnded,
+    CellStarted,
+    Core,
+    IllegalTransition,
+    Limits,
+    MemoryMeasured,
+    PolicyChanged,
+    SessionOpened,
+    Snapshot,
+    Start,
+    WorkCancelled,
+    load_policy,
+    policies,
+)
+from jgpu.sched.policies.fair import Fair
+from jgpu.sched.policies.fifo import Fifo
+from jgpu.sched.sessions import Session, User, Work
+from jgpu.sched.snapshot import LaneStatus, SessionStatus, UserStatus
+from jgpu.sched.states import LANE_MOVES, SESSION_MOVES, WORK_MOVES, SessionState, WorkState
+
+MS = 0.001
+ROOT = Path(jgpu.sched.__file__).parent
+FORBIDDEN = {"asyncio", "datetime", "logging", "random", "socket", "threading", "time", "torch"}
+MODULES = sorted(
+    module.name for module in pkgutil.walk_packages(jgpu.sched.__path__, "jgpu.sched.")
+)
+
+
+def imported(path):
+    """Return the names of all modules that a file imports, at whatever place."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module)
+    return names
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda path: path.stem)
+def test_no_module_knows_clocks_chance_sockets_or_torch(path):
+    names = imported(path)
+    assert not {name.split(".")[0] for name in names} & FORBIDDEN
+    ours = {name for name in names if name.split(".")[0] == "jgpu"}
+    assert all(name == "jgpu.errors" or name.startswith("jgpu.sched") for name in ours)
+
+
+def test_importing_the_scheduler_brings_in_no_torch():
+    code = "import sys, jgpu.sched; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["jgpu.sched", *MODULES])
+def test_public_names_exist_and_are_sorted(name):
+    module = importlib.import_module(name)
+    if name.startswith("jgpu.sched.simulate"):
+        return
+    assert all(hasattr(module, public) for public in module.__all__)
+    capitals = [public for public in module.__all__ if public.isupper()]
+    others = [public for public in module.__all__ if public not in capitals]
+    assert module.__all__ == sorted(capitals) + sorted(others, key=lambda n: (n.islower(), n))
+    assert module.__doc__
+
+
+# --- policies
+
+
+def test_policies_are_chosen_by_name():
+    assert isinstance(load_policy("fair"), Fair)
+    assert isinstance(load_policy("fifo"), Fifo)
+    assert Core("fifo").snapshot().policy == "fifo"
+
+
+def test_policies_of_other_packages_are_found_and_come_first(monkeypatch):
+    class Point:
+        name = "fair"
+        value = "jgpu.sched.policies.fifo:Fifo"
+
+    policies.known_policies.cache_clear()
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Point])
+    assert isinstance(load_policy("fair"), Fifo)
+    assert isinstance(load_policy("fifo"), Fifo)
+    policies.known_policies.cache_clear()
+
+
+def test_every_built_in_policy_is_published():
+    text = (ROOT.parents[1] / "pyproject.toml").read_text()
+    assert policies.BUILT_IN
+    for name, place in policies.BUILT_IN.items():
+        assert f'{name} = "{place}"' in text
+
+
+def test_an_unknown_policy_is_refused_and_changes_nothing():
+    device = device_with()
+    with pytest.raises(ConfigError, match=r"no scheduling policy 'best'; there are: fair, fifo\."):
+        device.tell(PolicyChanged("best"))
+    assert device.core.snapshot().policy == "fair"
+
+
+def test_fair_orders_by_user_then_session_then_arrival():
+    busy, fresh = User("user1", virtual_s=1.0), User("user2", weight=2.0, in_flight_s=1.0)
+    sessions = [
+        Session(1, busy, [], arrival=1),
+        Session(2, fresh, [], arrival=4, virtual_s=0.2),
+        Session(3, fresh, [], arrival=3, in_flight_s=0.1),
+        Session(4, fresh, [], arrival=2, virtual_s=0.1),
+    ]
+    fair = Fair()
+    assert [each.id for each in sorted(sessions, key=fair.rank)] == [4, 3, 2, 1]
+    for candidates in (sessions, sessions[::-1]):
+        assert fair.choose(candidates) == (4, "least virtual time")
+
+
+def test_a_policy_need_only_rank():
+    class Youngest(policies.Policy):
+        name, reason = "youngest", "came last"
+
+        def rank(self, session):
+            return (-session.arrival,)
+
+    young, old = (Session(n, User("user1"), [], arrival=n) for n in (2, 1))
+    assert Youngest().choose([old, young]) == (2, "came last")
+    assert Youngest().preempts(old, young, Limits()) == ""
+    assert not Youngest().outranks(old, young, Limits())
+    assert Fifo().outranks(young, old, Limits())
+
+
+# --- states
+
+
+@pytest.mark.parametrize("table", [SESSION_MOVES, WORK_MOVES, LANE_MOVES])
+def test_every_state_has_its_row_and_the_last_one_leads_nowhere(table):
+    states = type(next(iter(table)))
+    assert set(table) == set(states)
+    assert list(table.values())[-1] == frozenset()
+
+
+def test_an_illegal_transition_raises_with_the_story():
+    device = device_with()
+    device.tell(SessionOpened(1, "user1"))
+    session = Session(1, User("user1"), device.core.story(1))
+    with pytest.raises(IllegalTransition) as caught:
+        session.become(SessionState.RUNNING)
+    assert str(caught.value) == (
+        "session 1 cannot go from idle to running; its story:\n"
+        "  0.000000 #2 SessionOpened: opens (for user1)"
+    )
+    work = Work(5, (MS,), ends_iteration=False, claim=0)
+    with pytest.raises(IllegalTransition, match=r"work 5 cannot .* story: \(none\)"):
+        work.become(WorkState.FINISHED)
+
+
+# --- what is shown
+
+
+def test_events_and_actions_are_frozen_and_name_their_cause():
+    event = SessionOpened(1, "user1", cause=7)
+    assert event.cause == 7
+    assert event == SessionOpened(1, "user1")
+    with pytest.raises(FrozenInstanceError):
+        event.user = "user2"
+    assert not hasattr(event, "__dict__")
+    device = device_with()
+    device.tell(event)
+    device.send(1, MS)
+    assert [action.cause for action in device.actions[-2:]] == [3, 3]
+
+
+def test_a_story_tells_what_happened_and_why_and_is_bounded():
+    device = device_with()
+    device.tell(SessionOpened(1, "user1"))
+    device.tell(SessionOpened(2, "user2"))
+    device.tell(CellStarted(2))
+    device.send(1, MS, MS, MS)
+    works = [device.send(2, MS), device.send(2, MS)]
+    device.tell(WorkCancelled(2, (works[1],)))
+    device.works[works[1]].cancelled = True
+    for _ in range(3):
+        device.finish(0)
+    device.tell(CellEnded(2))
+    assert [(entry.event, entry.what, entry.why) for entry in device.core.story(2)] == [
+        ("SessionOpened", "opens", "for user2"),
+        ("CellStarted", "begins a cell", "told by the client"),
+        ("WorkArrived", "joins lane 0", "the lane that fits best"),
+        ("WorkArrived", "waits", "for user1"),
+        ("WorkCancelled", "loses 1 works", "cancelled"),
+        ("SegmentsFinished", "has the turn in lane 0", "least virtual time"),
+        ("CellEnded", "ends a cell", "told by the client"),
+    ]
+    for _ in range(200):
+        device.tell(CellStarted(2))
+    assert len(device.core.story(2)) == 64
+    assert device.core.story(3) == ()
+
+
+def test_a_snapshot_is_a_copy_of_everything_worth_showing():
+    device = device_with(capacity=1000)
+    device.tell(SessionOpened(1, "user1", 2.0))
+    device.tell(SessionOpened(2, "user2"))
+    device.tell(SessionOpened(3, "user3"))
+    device.tell(MemoryMeasured(1, 10, 20, 30))
+    device.send(1, MS, MS, MS, ends=True)
+    device.send(2, MS)
+    device.pass_time(MS)
+    device.finish(0)
+    assert device.core.snapshot() == Snapshot(
+        policy="fair",
+        capacity=1000,
+        committed=60,
+        busy_seconds=MS,
+        lanes=(LaneStatus(0, "open", 30, 0, (1, 2), 1),),
+        sessions=(
+            SessionStatus(1, "user1", "running", (), 0, 10, 20, 30, MS, 0, 0.0, 0),
+            SessionStatus(2, "user2", "waiting", ("user1",), 0, 0, 0, 0, 0.0, 0, 0.0, 1),
+            SessionStatus(3, "user3", "idle", (), None, 0, 0, 0, 0.0, 0, 0.0, 0),
+        ),
+        users=(
+            UserStatus("user1", 2.0, MS),
+            UserStatus("user2", 1.0, 0.0),
+            UserStatus("user3", 1.0, 0.0),
+        ),
+    )
+    assert device.started[-1] == Start(1, 1, 2, 1, 0, 1)
