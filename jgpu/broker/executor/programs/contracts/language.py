@@ -48,10 +48,12 @@ class Call:
             for argument, node in zip(info.arguments, bound, strict=True)
             if isinstance(node, Const) and isinstance(node.value, torch.Tensor)
         }
-        self._arguments = {
-            argument.name: _filled(node, left)
-            for argument, node in zip(info.arguments, bound, strict=True)
-        }
+        self._arguments: dict[str, Any] = {}
+        for argument, node in zip(info.arguments, bound, strict=True):
+            value = _filled(node, left)
+            if argument.kind == "tensor" and isinstance(value, bool | int | float | complex):
+                value = torch.empty((), device=META)  # a number that stands for a tensor
+            self._arguments[argument.name] = value
 
     def __getitem__(self, name: str) -> Any:
         return self._arguments[name]
@@ -172,8 +174,20 @@ def check(info: OpInfo, bound: Bound, geometries: Sequence[Geometry]) -> None:
     """Hold a call to its contract, if its op has one or needs one; raises `ProgramError`."""
     require_contract(info)
     found = CONTRACTS.get(info.base.removesuffix("_"), _nothing)
-    if found is not _nothing:
+    if found is _nothing:
+        return
+    try:
         found(Call(info, bound, geometries))
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        # shapes so odd that a contract's own words do not fit them
+        raise ProgramError(f"{info.name} may not run like this: {error}.") from error
 
 
 def require_contract(info: OpInfo) -> None:
