@@ -1,0 +1,275 @@
+"""Rules of the whole project: who may import whom, what is public, what no file may say.
+
+Covers what holds for every module and every tracked file. Most is read, not imported, so that a
+rule is checked also where a module's imports are inside functions.
+"""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "jgpu"
+FILES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent.name != "resources")
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+#: Part of the package, and the other parts that it may import; the longest name counts.
+MAY_IMPORT = {
+    "jgpu": set(),
+    "jgpu.errors": set(),
+    "jgpu.wire": {"jgpu.errors"},
+    "jgpu.sched": {"jgpu.errors"},
+    "jgpu.device": {"jgpu", "jgpu.errors", "jgpu.wire"},
+    "jgpu.kernelprovider": {"jgpu", "jgpu.errors", "jgpu.wire"},
+    "jgpu.broker": {"jgpu", "jgpu.errors", "jgpu.wire", "jgpu.sched"},
+    "jgpu.cli": {
+        "jgpu",
+        "jgpu.broker",
+        "jgpu.device",
+        "jgpu.errors",
+        "jgpu.kernelprovider",
+        "jgpu.sched",
+        "jgpu.wire",
+    },
+    "jgpu.__main__": {"jgpu.cli"},
+}
+MAY_IMPORT_TORCH = ("jgpu.device", "jgpu.broker.executor")
+PURE = ("jgpu.wire", "jgpu.sched")
+IMPURE = {"random", "secrets", "threading", "time", "uuid"}
+#: Connects sockets under a deadline, for callers that wait: the one place of `wire` with a clock.
+WITH_A_CLOCK = {"jgpu.wire.address"}
+
+MOST_LINES = 450
+#: Longer files, each with the reason why it stays whole.
+LONGER = {
+    "jgpu/wire/messages.py": "one closed set of declarations",
+    "jgpu/device/session.py": "one lock, one order of sending",
+}
+
+
+def module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in FILES}
+
+
+def imports_of(path):
+    """(line, full name) of everything that a module imports, wherever in its text."""
+    for node in ast.walk(ast.parse(path.read_bytes(), path)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = module_name(path).split(".")
+                package = package if path.name == "__init__.py" else package[:-1]
+                above = package[: len(package) - node.level + 1]
+                base = ".".join([*above, *([base] if base else [])])
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                yield node.lineno, full if full in MODULES else base
+
+
+def part_of(name, parts=tuple(MAY_IMPORT)):
+    """The part of the package that a module is in."""
+    return max((p for p in parts if name == p or name.startswith(p + ".")), key=len, default=None)
+
+
+def within(name, packages):
+    return part_of(name, packages) is not None
+
+
+def run_python(code):
+    """Standard output of an interpreter of its own, as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+# -- imports -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_go_one_way(name):
+    own = part_of(name)
+    allowed = MAY_IMPORT[own] | ({own} if own != "jgpu" else set())
+    wrong = [
+        f"line {line}: {imported}"
+        for line, imported in imports_of(MODULES[name])
+        if imported.split(".")[0] == "jgpu" and part_of(imported) not in allowed
+    ]
+    assert not wrong, f"{name} may import {sorted(allowed)}"
+
+
+def test_every_module_belongs_to_a_part_with_rules_of_its_own():
+    strangers = [name for name in MODULES if part_of(name) == "jgpu" and name != "jgpu"]
+    assert strangers == []
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_only_the_two_ends_of_a_session_import_torch(name):
+    tops = {imported.split(".")[0] for _, imported in imports_of(MODULES[name])}
+    assert within(name, MAY_IMPORT_TORCH) or "torch" not in tops
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if within(name, PURE)])
+def test_the_pure_parts_have_no_clock_no_chance_and_no_threads(name):
+    tops = {imported.split(".")[0] for _, imported in imports_of(MODULES[name])}
+    assert tops & IMPURE <= ({"time"} if name in WITH_A_CLOCK else set())
+
+
+def test_importing_the_package_loads_itself_alone():
+    before = "import json, sys; before = set(sys.modules); import jgpu; "
+    assert run_python(before + "print(json.dumps(sorted(set(sys.modules) - before)))") == ["jgpu"]
+
+
+@pytest.mark.parametrize(
+    "module", ["jgpu.wire.messages", "jgpu.sched", "jgpu.kernelprovider.provisioner", "jgpu.cli"]
+)
+def test_a_jupyter_server_never_loads_torch_or_the_broker(module):
+    loaded = run_python(f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))")
+    assert "torch" not in loaded
+    assert not [name for name in loaded if name.startswith(("jgpu.broker", "jgpu.device"))]
+
+
+def test_the_control_process_never_loads_torch():
+    code = "import json, sys, jgpu.broker.control.app; print(json.dumps(sorted(sys.modules)))"
+    assert "torch" not in run_python(code)
+
+
+# -- what is public ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def public():
+    """Per module: what `__all__` names that is not there, and whether there is one."""
+    code = """
+import importlib, json, sys, warnings
+found = {}
+for name in sys.argv[1:]:
+    module = importlib.import_module(name)
+    names = getattr(module, "__all__", None)
+    found[name] = None if names is None else {
+        "missing": [each for each in names if not hasattr(module, each)],
+        "sorted": list(names) == sorted(set(names)) or len(set(names)) == len(names),
+    }
+print(json.dumps(found))
+"""
+    names = [name for name in MODULES if not name.endswith("__main__")]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *names],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_every_module_says_what_is_public_and_has_it(public):
+    assert [name for name, found in public.items() if found is None] == []
+    assert {name: found for name, found in public.items() if found["missing"]} == {}
+    assert [name for name, found in public.items() if not found["sorted"]] == []
+
+
+@pytest.mark.parametrize("path", FILES + TESTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_begins_with_what_it_is_about(path):
+    assert path.name == "conftest.py" or ast.get_docstring(ast.parse(path.read_bytes()))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_grows_past_what_one_reads_in_one_go(path):
+    name = str(path.relative_to(ROOT))
+    lines = len(path.read_text().splitlines())
+    assert lines <= MOST_LINES or name in LONGER, f"{name} has {lines} lines; split it"
+
+
+def test_the_list_of_longer_files_is_true():
+    assert all(len((ROOT / name).read_text().splitlines()) > MOST_LINES for name in LONGER)
+
+
+# -- tests ---------------------------------------------------------------------------------------
+
+
+def test_every_marker_is_declared():
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    declared = {text.partition(":")[0] for text in options["markers"]}
+    known = declared | {"filterwarnings", "parametrize", "skip", "skipif", "timeout", "usefixtures"}
+    used = {
+        (path.name, mark)
+        for path in TESTS
+        for mark in re.findall(r"pytest\.mark\.(\w+)", path.read_text())
+    }
+    assert {(name, mark) for name, mark in used if mark not in known} == set()
+
+
+def test_no_two_modules_of_the_tests_have_one_name():
+    """pytest imports them by their bare names."""
+    names = Counter(path.name for path in TESTS if path.name not in ("conftest.py", "__init__.py"))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+# -- what no file may say ------------------------------------------------------------------------
+
+#: The project speaks of itself alone. Written in pieces, for this file is looked through, too.
+FORBIDDEN = {
+    "a path of one machine": r"(?<![\w+=/.-])/(?:wo" + r"rk|op" + r"t|roo" + r"t)/\w",
+    "a directory beside the repository": r"\.\./sha" + r"red",
+    "where packages come from": r"(?:py" + r"pi|pythonhos" + r"ted|download\.pyto" + r"rch)\.org",
+    "a number of a list of tasks": r"(?i)\b(?:this|our|the) iss" + r"ue\b|\bissue \d+\b(?! of)",
+    "how it is made": r"(?i)\b(?:clau" + r"de|anthro" + r"pic|chat" + r"gpt|copi" + r"lot)\b",
+    "by whom it is made": r"(?i)\b(?:helper|coding|main) age" + r"nts?\b|\bai[- ]gener" + r"ated\b",
+    "when it was made": r"(?i)\btoday's ses" + r"sion\b|\bBRI" + r"EF\.md\b",
+}
+
+
+def tracked():
+    """Files under version control, by name and text; none where there is no git."""
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return
+    for name in filter(None, listed.split("\0")):
+        path = ROOT / name
+        if path.is_file():
+            yield name, path.read_text(errors="replace")
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_no_file_says(what):
+    pattern = re.compile(FORBIDDEN[what])
+    said = [
+        f"{name}:{number}: {line.strip()[:100]}"
+        for name, text in tracked()
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert said == []
+
+
+def test_what_is_forbidden_would_be_found():
+    samples = {
+        "a path of one machine": "see /" + "work/main and /" + "opt/x",
+        "a directory beside the repository": "../" + "shared/x",
+        "where packages come from": "https://py" + "pi.org/simple",
+        "a number of a list of tasks": "as issue" + " 2 says",
+        "how it is made": "by Clau" + "de",
+        "by whom it is made": "helper " + "agents",
+        "when it was made": "today's " + "session",
+    }
+    assert samples.keys() == FORBIDDEN.keys()
+    assert all(re.search(FORBIDDEN[what], text) for what, text in samples.items())
