@@ -68,6 +68,12 @@ class Session:
     offered: deque[Work] = field(default_factory=deque)
     #: number of works in `offered` that a lane has
     launched: int = 0
+    #: the lane that the last launched work was given to, and works that ride behind it
+    lane: int = 0
+    riders: int = 0
+    #: a work that is done but for those that ride behind it, and the seconds of all of them
+    leader: Work | None = None
+    leader_s: float = 0.0
     #: sum of `nbytes` of the works in `received` and `offered`
     queued_bytes: int = 0
     #: number that the next work must have; 0 where the first one may have any

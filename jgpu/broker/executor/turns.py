@@ -29,6 +29,9 @@ _log = logging.getLogger(__name__)
 
 #: seconds without work after which a session's place in its lane may go to others
 IDLE_S: Final = 0.5
+#: works that may follow another unseen, and the longest that they may take, in seconds
+_RIDERS: Final = 4
+_LITTLE_S: Final = 20e-6
 
 
 class Turns:
@@ -45,6 +48,8 @@ class Turns:
         #: lease of each launched work
         self._leases: dict[int, int] = {}
         self._starts: dict[int, list[Job]] = {}
+        #: by lane, the session that was last given to it
+        self._tails: dict[int, Session] = {}
         #: resting sessions of which the core was told
         self._idle_told: set[int] = set()
         self._port = IdlePort(device)
@@ -78,6 +83,7 @@ class Turns:
             session.offered.pop()
         session.received.clear()
         session.held.clear()
+        session.queued_bytes = sum(work.nbytes for work in session.offered)
         self._tell(events.SessionClosed(session.number))
         self.settle(session)
 
@@ -123,11 +129,36 @@ class Turns:
         forecast = self._forecasts[session.number]
         while (work := session.next_ready()) is not None:
             work.key = next(self._keys)
+            if self._may_ride(session, work):
+                self._ride(session, work, forecast)
+                continue
             self._works[work.key] = work
             segment = events.Segment(work.predicted_s(), forecast.live_bytes(work))
             self._tell(
                 events.WorkArrived(session.number, work.key, (segment,), work.ends_iteration)
             )
+
+    def _may_ride(self, session: Session, work: Work) -> bool:
+        """Whether a work is so little that it just follows the one before it in its lane.
+
+        What a wait costs is mostly decisions; there is nothing to decide about a few bytes behind
+        a program that is in flight. Only a few may, or they would hold the lane unseen.
+        """
+        return (
+            0 < session.launched == len(session.offered) - 1
+            and session.riders < _RIDERS
+            and self._tails.get(session.lane) is session
+            and not isinstance(work, RunWork)
+            and work.predicted_s() <= _LITTLE_S
+        )
+
+    def _ride(self, session: Session, work: Work, forecast: Forecast) -> None:
+        forecast.live_bytes(work)
+        if work.ends_iteration and not session.at_boundary:
+            self._tell(events.WorkArrived(session.number, work.key, (), ends_iteration=True))
+        work.rides = True
+        session.riders += 1
+        self._launch(session, work, session.lane)
 
     def taken_back(self, session: Session, works: Iterable[Work]) -> None:
         """Offered works were cancelled."""
@@ -157,6 +188,8 @@ class Turns:
             if self._sessions.pop(session.number, None) is not None:
                 del self._forecasts[session.number]
                 self._idle_told.discard(session.number)
+                if self._tails.get(session.lane) is session:
+                    del self._tails[session.lane]
                 session.release()
                 self.on_released(session)
             return
@@ -184,8 +217,14 @@ class Turns:
         """Check what must always hold between two rounds."""
         self._core.validate()
         known = [work for session in self._sessions.values() for work in session.offered]
-        assert {work.key for work in known} == self._works.keys()
-        launched = {work.key for work in known if work.state is WorkState.LAUNCHED}
+        leaders = [s.leader for s in self._sessions.values() if s.leader is not None]
+        told = [*leaders, *(work for work in known if not work.rides)]
+        assert {work.key for work in told} == self._works.keys()
+        launched = {
+            work.key
+            for work in told
+            if work.state is WorkState.LAUNCHED or work.state is WorkState.DONE
+        }
         assert launched == self._leases.keys()
         assert self._forecasts.keys() == self._sessions.keys()
 
@@ -198,17 +237,20 @@ class Turns:
     def _start(self, action: actions.Start) -> None:
         work = self._works[action.work]
         session = work.session
+        session.lane, session.riders, session.waits_for = action.lane, 0, ()
+        self._leases[work.key] = action.epoch
+        self._launch(session, work, action.lane)
+
+    def _launch(self, session: Session, work: Work, lane: int) -> None:
         work.state = WorkState.LAUNCHED
         session.launched += 1
-        session.at_boundary = work.ends_iteration
-        session.waits_for = ()
-        self._leases[work.key] = action.epoch
-        self._starts.setdefault(action.lane, []).append(work)
+        session.at_boundary = work.ends_iteration or (work.rides and session.at_boundary)
+        self._starts.setdefault(lane, []).append(work)
+        self._tails[lane] = session
 
     def _finished(self, lane: int, work: Work) -> None:
         session = work.session
         session.complete(work)
-        del self._works[work.key]
         if work.violation is not None and session.ending is None:
             self.on_violation(session, work.violation)
         if isinstance(work, RunWork) and isinstance(work.definition, Definition):
@@ -217,10 +259,22 @@ class Turns:
             session.rests_since = self._clock()
         if session.ending is None and (work.ends_iteration or not session.outstanding):
             self._measure(session)
-        self._tell(
-            events.SegmentsFinished(lane, self._leases.pop(work.key), work.key, 1, work.measured_s)
-        )
+        self._report(lane, work)
         self.settle(session)
+
+    def _report(self, lane: int, work: Work) -> None:
+        """Tell the core of a work and of those that rode behind it, when the last is done."""
+        session = work.session
+        if not work.rides:
+            session.leader, session.leader_s = work, 0.0
+        session.leader_s += work.measured_s
+        if session.offered and session.offered[0].rides:
+            return
+        leader, session.leader = session.leader, None
+        assert leader is not None, "nobody rides alone"
+        del self._works[leader.key]
+        lease = self._leases.pop(leader.key)
+        self._tell(events.SegmentsFinished(lane, lease, leader.key, 1, session.leader_s))
 
     def _measure(self, session: Session) -> None:
         measured = self._forecasts[session.number].measured(

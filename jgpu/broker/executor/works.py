@@ -82,6 +82,8 @@ class Work:
         #: `Free` and `Tag` that came before it
         self.before: list[messages.Free | messages.Tag] = []
         self.measured_s = 0.0
+        #: it runs behind another work of the session, and the scheduler does not know it
+        self.rides = False
         #: the client broke the protocol with this work; the sentence
         self.violation: str | None = None
         #: the session was over before it was launched

@@ -29,9 +29,10 @@ geometries = st.builds(
 ops = st.builds(
     Op,
     st.sampled_from(["aten::add.Tensor", "aten::mm.default", "aten::from_file", "x"]),
-    st.lists(st.one_of(st.builds(Slot, works, works), st.integers(), st.none()), max_size=3).map(
-        tuple
-    ),
+    st.lists(
+        st.one_of(st.builds(Slot, works, works), st.integers(-(1 << 63), (1 << 63) - 1), st.none()),
+        max_size=3,
+    ).map(tuple),
     st.just({}),
     st.lists(st.builds(Out, st.integers(-1, 5), st.integers(-1, 5)), max_size=2).map(tuple),
 )
