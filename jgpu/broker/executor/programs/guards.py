@@ -49,7 +49,7 @@ def check_range(name: str, index: torch.Tensor, guard: Guard) -> None:
 def _classes(argument: str = "target") -> "_Rule":
     def rule(shapes: Shapes, plain: dict[str, object]) -> list[Guard]:
         shape = shapes["self"]
-        classes = shape[1] if len(shape) > 1 else shape[0]
+        classes = (1, *shape)[-1] if len(shape) < 2 else shape[1]
         ignored = plain.get("ignore_index")
         return [Guard(argument, 0, classes, ignored if isinstance(ignored, int) else None)]
 

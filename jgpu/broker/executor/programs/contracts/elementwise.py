@@ -19,7 +19,7 @@ __all__: list[str] = []
 def _elementwise(call: Call) -> None:
     """All tensors broadcast to the largest one, which is `self` or what stands for it."""
     tensors = [value for _, value in call.items() if isinstance(value, torch.Tensor)]
-    largest = max(tensors, key=lambda tensor: tensor.numel())
+    largest = max(tensors, key=lambda tensor: (tensor.numel(), tensor.dim()))
     for tensor in tensors:
         # log_sigmoid's buffer is empty on cuda
         if tensor.numel() and not _broadcasts(tensor.shape, largest.shape):

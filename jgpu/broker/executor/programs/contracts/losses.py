@@ -24,21 +24,31 @@ def _nll(call: Call) -> None:
 @contract("multi_margin_loss_backward", without_meta=True)
 def _multi_margin(call: Call) -> None:
     shape = call["self"].shape
-    call.require(1 <= len(shape) <= 2, "it takes vectors or matrices")
-    call.shaped("target", shape[:-1])
+    call.require(len(shape) <= 2, "it takes vectors or matrices")
+    frames = shape[0] if len(shape) == 2 else 1
+    call.require(call["target"].dim() <= 1, "target must be a vector")
+    call.require(call["target"].numel() == frames, "there must be one target per sample")
     call.typed("target", torch.int64)
-    call.channels(shape[-1], "weight")
-    call.shaped("grad_output", shape[:-1] if call["reduction"] == 0 else ())
+    call.channels(shape[-1] if shape else 1, "weight")
+    _reduced(call, frames)
 
 
 @contract("multilabel_margin_loss_backward", without_meta=True)
 def _multilabel_margin(call: Call) -> None:
     shape = call["self"].shape
-    call.require(1 <= len(shape) <= 2, "it takes vectors or matrices")
-    call.same("target", "self")
+    call.require(len(shape) <= 2, "it takes vectors or matrices")
+    call.require(call["target"].numel() == call["self"].numel(), "target has another size")
+    call.require(call["target"].shape[-1:] == shape[-1:], "target has another shape")
     call.typed("target", torch.int64)
     call.saved("is_target", "target", call["self"].dtype)
-    call.shaped("grad_output", shape[:-1] if call["reduction"] == 0 else ())
+    _reduced(call, shape[0] if len(shape) == 2 else 1)
+
+
+def _reduced(call: Call, frames: int) -> None:
+    """The gradient of a loss per sample, or of one number."""
+    count = frames if call["reduction"] == 0 else 1
+    call.require(call["grad_output"].numel() == count, "grad_output has a wrong size")
+    call.require(call["grad_output"].dim() <= 1, "grad_output must be a vector")
 
 
 def _ctc(call: Call) -> tuple[int, int, int]:
