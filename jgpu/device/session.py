@@ -57,6 +57,8 @@ class Session:
         self._replies: dict[int, Any] = {}
         #: what to call with the reply of a request that nobody waits for
         self._later: dict[int, Callable[[Any], None]] = {}
+        #: position up to which everything is done
+        self._settled = (0, 0, 0)
         self._wanted: set[int] = set()
         self._reports: dict[int, m.Learnt | None] = {}
         self._failures: list[errors.JgpuError] = []
@@ -129,6 +131,8 @@ class Session:
         buffer = None  # the loop's last one must not outlive the log
         entries.clear()
         self._work += 1
+        if report:  # before anything is sent: the answer may be there at once
+            self._reports[self._work] = None
         self._works.append((self._work, cut))
         self._queue_tags(link)
         live, dead, free = self._bury(first, compiled.fresh, cut.inputs)
@@ -289,7 +293,6 @@ class Session:
             self.append(plan, buffers, offsets, outs, params)
             self._limit = limit
             work = self.cut(ends_iteration=True, report=True)
-            self._reports[work] = None
             try:
                 self._await(lambda: self._reports.get(work) is not None)
                 learnt = self._reports[work]
@@ -415,6 +418,11 @@ class Session:
         return self.generation, self._work, len(self._log)
 
     @property
+    def settled(self) -> bool:
+        """Whether everything recorded so far is known to be done."""
+        return self._settled == self.position or not self.used
+
+    @property
     def used(self) -> bool:
         """Whether anything was recorded or sent so far."""
         return self._link is not None or bool(self._log)
@@ -466,6 +474,8 @@ class Session:
                 self._pump(link)
                 self._await(lambda: request in self._replies)
                 reply = self._replies.pop(request)
+                if hasattr(message, "work"):
+                    self._settled = self.position
             finally:
                 self._wanted.discard(request)
                 self._replies.pop(request, None)

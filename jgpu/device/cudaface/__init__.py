@@ -31,8 +31,9 @@ def install() -> None:
         for owner, names in module.REPLACED.items():
             target = getattr(torch.cuda, owner) if owner else torch.cuda
             for name, value in names.items():
+                shown = owner and getattr(torch.cuda, name, target) is getattr(target, name, None)
                 setattr(target, name, value)
-                if owner:
+                if shown:
                     setattr(torch.cuda, name, value)
     devices.install()
     streams.install()

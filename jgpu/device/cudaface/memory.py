@@ -6,6 +6,7 @@ notebook expects. Bytes are those that were asked for; there is no cache of this
 """
 
 import collections
+import contextlib
 import warnings
 from typing import Any
 
@@ -187,6 +188,8 @@ REPLACED: dict[str, dict[str, Any]] = {
         "reset_peak_host_memory_stats": _nothing,
         "_record_memory_history": _nothing,
         "_set_allocator_settings": _nothing,
+        "caching_allocator_enable": _nothing,
+        "caching_allocator_disabled": contextlib.nullcontext,
         "_snapshot": _refusing("memory snapshots", "use torch.cuda.memory_summary()"),
         "_dump_snapshot": _refusing("memory snapshots", "use torch.cuda.memory_summary()"),
         "caching_allocator_alloc": _refusing("raw device memory", "use torch.empty()"),

@@ -66,6 +66,7 @@ REPLACED: dict[str, dict[str, Any]] = {
         "current_solver_handle": _call(*_RUNTIME),
         "get_stream_from_external": _call("streams of other libraries", "use torch.cuda.Stream()"),
         "_sleep": _nothing,
+        "GreenContext": _refusing("GreenContext", "green contexts", "leave them out"),
         "_compile_kernel": _call("kernels of one's own", "use PyTorch's ops"),
     },
     "graphs": {

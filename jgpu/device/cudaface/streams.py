@@ -66,7 +66,7 @@ class Stream(_HostStream):  # type: ignore[misc]
 
     def query(self) -> bool:
         """Whether all work is done."""
-        return _tail().query()
+        return current.session.settled or _tail().query()
 
     def synchronize(self) -> None:
         """Wait until all work is done."""
@@ -152,11 +152,10 @@ class Event:
 
     def elapsed_time(self, end_event: "Event") -> float:
         """Milliseconds between two recorded events, on the device's clock; waits for both."""
-        for event in (self, end_event):
-            if not event.enable_timing:
-                raise ValueError("Both events must be created with argument 'enable_timing=True'.")
-            if not event._recorded:
-                raise ValueError("Both events must be recorded before calculating elapsed time.")
+        if not (self.enable_timing and end_event.enable_timing):
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+        if not (self._recorded and end_event._recorded):
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
         end_event.synchronize()
         self.synchronize()
         return (end_event._at_ns - self._at_ns) / 1e6
