@@ -19,12 +19,16 @@ __all__ = ["Forecast"]
 
 #: iterations whose highest transient peak counts
 _ITERATIONS: Final = 8
+_GRAIN: Final = 64 << 10
+_LEAST_GRAIN: Final = 512
 
 
 class Forecast:
     """One session's bytes, ahead of what has run."""
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int) -> None:
+        #: bytes that the core counts in, so that a scalar more or less is no news
+        self._grain = max(_LEAST_GRAIN, min(_GRAIN, capacity >> 10))
         #: bytes of buffers that works offered since the last boundary make and nobody dropped
         self._made: dict[int, int] = {}
         self._made_bytes = 0
@@ -57,11 +61,18 @@ class Forecast:
         """(resident, kept, transient) if the core should be told of them, at a boundary."""
         if at_rest and self._peak:
             self._end_iteration()
-        now = (table.resident, table.kept, max(self._peaks, default=0))
+        now = (
+            self._rounded(table.resident),
+            self._rounded(table.kept),
+            max(self._peaks, default=0),
+        )
         if now == self._told:
             return None
         self._told = now
         return now
+
+    def _rounded(self, nbytes: int) -> int:
+        return -(-nbytes // self._grain) * self._grain
 
     def _end_iteration(self) -> None:
         self._made.clear()

@@ -32,6 +32,10 @@ class _Job:
         self.result = bytearray(16)
         self._device = device
 
+    def predicted_s(self) -> float:
+        """Unknown."""
+        return 0.0
+
     def launch(self, port: Port) -> None:
         """Bytes in, ops, bytes out."""
         buffer = Buffer.allocate(0, 16, self._device)

@@ -71,7 +71,7 @@ class Turns:
     def open(self, session: Session) -> None:
         """A session was adopted."""
         self._sessions[session.number] = session
-        self._forecasts[session.number] = Forecast()
+        self._forecasts[session.number] = Forecast(self._device.facts.capacity)
         self._tell(events.SessionOpened(session.number, session.user, session.weight))
 
     def close(self, session: Session) -> None:

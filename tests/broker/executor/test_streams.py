@@ -26,6 +26,9 @@ class Job:
         self.finished = False
         self.error = None
 
+    def predicted_s(self):
+        return 0.0
+
     def launch(self, port):
         if not self.careless:
             port.use(self.inputs)

@@ -47,6 +47,9 @@ class Job(Protocol):
     #: seconds that the lane was held; set by the device when the job is over
     measured_s: float
 
+    def predicted_s(self) -> float:
+        """Seconds that the lane will be held; 0 if unknown."""
+
     def launch(self, port: Port) -> None:
         """Do the ops, or enqueue them."""
 
