@@ -102,8 +102,10 @@ HOST_ARGUMENTS: Final = frozenset({
 })  # fmt: skip
 
 #: Ops that may return an alias of their input without saying so; here they always do.
-_SILENT_VIEWS: Final = frozenset({"aten::_unsafe_view", "aten::_reshape_alias", "aten::lift",
-                                  "aten::lift_fresh"})  # fmt: skip
+_SILENT_VIEWS: Final = frozenset({
+    "aten::_unsafe_view", "aten::_reshape_alias", "aten::lift", "aten::lift_fresh",
+    "aten::unsafe_split", "aten::unsafe_split_with_sizes",
+})  # fmt: skip
 
 
 #: Composites that the CPU's and CUDA's torch nevertheless have kernels for, which must be taken.
