@@ -1,8 +1,10 @@
 """Contracts hold: what internal ops are fed natively passes, anything smaller does not."""
 
+from dataclasses import replace
+
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's custom
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorder import Recorder
@@ -10,10 +12,13 @@ from sketch import CPU, Sketch, all_live, contiguous
 from test_programs_replay import LOSSES, OPTIMIZERS, SEQUENCE, X, Y, classify, cnn, mlp, trainer
 from torch import nn
 
-from jgpu.broker.executor.programs import Buffer, RunContext
+from jgpu.broker.executor.programs import Buffer, RunContext, contracts, ops
+from jgpu.broker.executor.programs.arguments import bind
+from jgpu.broker.executor.programs.compile import compile_plan
+from jgpu.broker.executor.programs.guards import Guard, Look, clamped, guards_of
 from jgpu.broker.executor.programs.ops import is_internal
 from jgpu.errors import ProgramError
-from jgpu.wire.program import Dtype, Geometry, Slot, slots_of
+from jgpu.wire.program import Dtype, Geometry, Op, Slot, slots_of
 
 IMAGES = torch.linspace(-1, 1, 4 * 3 * 64).view(4, 3, 8, 8).sin()
 
@@ -228,6 +233,105 @@ def test_index_values_that_a_kernel_would_trust_are_looked_at(name, earlier_runs
         (failure,) = run(index).failures
         assert failure.error == "IndexError"
         assert "is not in [0, " in failure.text
+
+
+@pytest.mark.parametrize(
+    ("index", "flagged"),
+    [([0, 4, -5], 0), ([0, 5, 1], 3), ([-6, 0, 0], 3)],
+)
+def test_on_cuda_an_index_is_clamped_and_the_op_is_noted(index, flagged):
+    index = torch.tensor(index)
+    flag = torch.zeros((), dtype=torch.int32)
+    guard = Guard("indices", -5, 5)
+    safe = clamped("aten::index.Tensor", index, guard, flag, 2)
+    assert int(flag) == flagged
+    assert safe.dtype == index.dtype
+    assert safe.tolist() == [i if -5 <= i < 5 else -5 for i in index.tolist()]
+    # the first op that was wrong stays noted
+    clamped("aten::index.Tensor", torch.tensor([9]), guard, flag, 7)
+    assert int(flag) == (flagged or 8)
+
+
+def test_a_compiled_function_passes_clamped_indices_on():
+    table, long = contiguous(4, 2), contiguous(3, dtype="int64")
+    sketch = Sketch(inputs=2)
+    indices = (None, sketch.seen(1, long))
+    sketch.op("index.Tensor", sketch.seen(0, table), indices, outs=[contiguous(4, 3)])
+    plan = sketch.define().plan
+    guards = (Guard("indices", -2, 2, None, 1),)
+    plan = replace(plan, steps=(replace(plan.steps[0], guards=guards),))
+    variant = compile_plan(plan, [True] * 3, set(), clamps=True)
+    x, flag = torch.rand(4, 2), torch.zeros((), dtype=torch.int32)
+    (made,) = variant.function([x, torch.tensor([1, -2, 1])], (), {}, flag)
+    assert torch.equal(made, x[:, torch.tensor([1, 0, 1])])
+    assert int(flag) == 0
+    (made,) = variant.function([x, torch.tensor([1, 7, 1])], (), {}, flag)
+    assert torch.equal(made, x[:, torch.tensor([1, 0, 1])])
+    assert int(flag) == 1
+
+
+def rules(name, **arguments):
+    return [(g.argument, g.low, g.high, g.place) for g in guards_of(name, Look(arguments), "cuda")]
+
+
+def test_on_cuda_public_index_ops_are_guarded_too():
+    table, index = contiguous(5, 3), contiguous(4, dtype="int64")
+    mask = contiguous(5, dtype="bool")
+    assert rules("index_select", self=table, dim=1, index=index) == [("index", 0, 3, -1)]
+    assert rules("scatter_add_", self=table, dim=-2, index=index) == [("index", 0, 5, -1)]
+    assert rules("embedding", weight=table, indices=index) == [("indices", 0, 5, -1)]
+    assert rules("take", self=table, index=index) == [("index", -15, 15, -1)]
+    assert rules("index", self=table, indices=[None, index]) == [("indices", -3, 3, 1)]
+    assert rules("index_put_", self=table, indices=[mask, index]) == [("indices", -3, 3, 1)]
+    assert rules("nll_loss_forward", self=table, target=index, ignore_index=-100) == [
+        ("target", 0, 3, -1)
+    ]
+    assert rules("relu", self=table) == []
+    assert guards_of("embedding", Look({"weight": table, "indices": index}), "cpu") == ()
+
+
+HEADS, PAIRS = contiguous(2, 3, 5, 8), contiguous(2, 3, 5)
+PADDED = contiguous(2, 3, 32)
+STATE = contiguous(1, dtype="int64")
+ON_CUDA = {
+    "flash": (
+        "_scaled_dot_product_flash_attention_backward",
+        [HEADS] * 5 + [PAIRS, STATE, STATE],
+        lambda s: (*s[:6], None, None, 5, 5, 0.0, True, *s[6:]),
+    ),
+    "efficient": (
+        "_scaled_dot_product_efficient_attention_backward",
+        [HEADS] * 5 + [PADDED, STATE, STATE],
+        lambda s: (*s[:4], None, *s[4:], 0.0, (True, True, True, False)),
+    ),
+    "lstm cell": (
+        "_thnn_fused_lstm_cell",
+        [contiguous(2, 12), contiguous(2, 12), contiguous(2, 3), *[contiguous(12)] * 2],
+        lambda s: tuple(s),
+    ),
+    "gru cell": (
+        "_thnn_fused_gru_cell",
+        [contiguous(2, 9), contiguous(2, 9), contiguous(2, 3), *[contiguous(9)] * 2],
+        lambda s: tuple(s),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ON_CUDA)
+def test_contracts_of_ops_that_only_cuda_has(name):
+    base, geometries, arrange = ON_CUDA[name]
+    op = Op(f"aten::{base}.default", arrange([Slot(k, k) for k in range(len(geometries))]), {}, ())
+    info = ops._describe(op.name, base, getattr(torch.ops.aten, base).default)
+    bound = bind(op, info, CPU)
+    contracts.check(info, bound, geometries)
+    for k, geometry in enumerate(geometries):
+        if geometry is STATE:
+            continue
+        for change in (smaller, flat):
+            with pytest.raises(ProgramError, match="may not run like this"):
+                contracts.check(
+                    info, bound, [*geometries[:k], change(geometry), *geometries[k + 1 :]]
+                )
 
 
 @settings(max_examples=60, deadline=None)

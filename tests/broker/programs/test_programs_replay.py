@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's custom
+import torch.nn.functional as F
 from recorder import Recorder
 from sketch import CPU, all_live
 from torch import nn

@@ -124,7 +124,8 @@ def _bind_one(
     if argument.kind == "generator":
         return _generator(name, arg)
     if arg is None:
-        if not argument.optional:
+        # internal ops also take an undefined tensor where the schema has a plain one
+        if not argument.optional and not (info.internal and argument.kind == "tensor"):
             raise ProgramError(f"{name}: {argument.name} cannot be None.")
         return _NONE
     if argument.name == "pin_memory":

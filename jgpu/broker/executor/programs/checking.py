@@ -8,14 +8,15 @@ The rule that must not be broken: a step reaches the plan only after all its che
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from jgpu.broker.executor.programs import contracts
-from jgpu.broker.executor.programs.arguments import Bound, Const, Ref, bind, refs_of
+from jgpu.broker.executor.programs.arguments import Bound, Const, Many, Node, Ref, bind, refs_of
 from jgpu.broker.executor.programs.flags import check_flags
-from jgpu.broker.executor.programs.geometry import ViewSpec, intern, is_dense
-from jgpu.broker.executor.programs.guards import Guard, check_range, guards_of
+from jgpu.broker.executor.programs.geometry import ViewSpec, geometry_of, intern, is_dense
+from jgpu.broker.executor.programs.guards import Guard, Look, check_range, guards_of
 from jgpu.broker.executor.programs.inference import Inferred, Returned, infer
 from jgpu.broker.executor.programs.ops import OpInfo, resolve
 from jgpu.broker.executor.programs.plan import Plan, Step
@@ -81,32 +82,35 @@ def check_op(
 
 
 def check_guards(
-    info: OpInfo, bound: Bound, refs: tuple[Ref, ...], geometries: list[Geometry]
+    info: OpInfo, bound: Bound, geometries: list[Geometry], kind: str
 ) -> tuple[Guard, ...]:
     """The op's guards; those over host tensors are settled at once."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    plain: dict[str, object] = {}
     left = iter(geometries)
-    for argument, node in zip(info.arguments, bound, strict=True):
+
+    def seen(node: Node) -> Any:
         if isinstance(node, Ref):
-            shapes[argument.name] = next(left).shape
-        elif isinstance(node, Const):
-            plain[argument.name] = node.value
-            if isinstance(node.value, torch.Tensor):
-                shapes[argument.name] = tuple(node.value.shape)
-        else:
-            for _ in refs_of((node,)):
-                next(left)
+            return next(left)
+        if isinstance(node, Many):
+            return [seen(leaf) for leaf in node.nodes]
+        if isinstance(node, Const):
+            value = node.value
+            return geometry_of(value) if isinstance(value, torch.Tensor) else value
+        return None
+
+    arguments = {a.name: seen(n) for a, n in zip(info.arguments, bound, strict=True)}
+    nodes = dict(zip(arguments, bound, strict=True))
     guards = []
-    for guard in guards_of(info.base, shapes, plain):
-        host = plain.get(guard.argument)
-        if isinstance(host, torch.Tensor):
+    for guard in guards_of(info.base, Look(arguments), kind):
+        node = nodes[guard.argument]
+        if isinstance(node, Many) and guard.place >= 0:
+            node = node.nodes[guard.place]
+        if isinstance(node, Ref):
+            guards.append(guard)
+        elif isinstance(node, Const) and isinstance(node.value, torch.Tensor):
             try:
-                check_range(info.name, host, guard)
+                check_range(info.name, node.value, guard)
             except IndexError as error:
                 raise ProgramError(str(error)) from None
-        elif guard.argument in shapes:
-            guards.append(guard)
     return tuple(guards)
 
 
@@ -161,7 +165,7 @@ class _Walk:
             self._check_view(op, ref)
         tensors = [(self._geometry(ref), self.slots[ref.slot].nbytes) for ref in refs]
         inferred = check_op(op, info, bound, tensors)
-        guards = check_guards(info, bound, refs, [geometry for geometry, _ in tensors])
+        guards = check_guards(info, bound, [geometry for geometry, _ in tensors], self.kind)
         if inferred is not None:
             self._check_returns(op, inferred)
             self._note_changes(op, info, refs, inferred)

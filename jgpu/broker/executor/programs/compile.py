@@ -25,7 +25,7 @@ from jgpu.broker.executor.programs.arguments import (
 )
 from jgpu.broker.executor.programs.callables import quickest, trimmed
 from jgpu.broker.executor.programs.geometry import ViewSpec
-from jgpu.broker.executor.programs.guards import check_range
+from jgpu.broker.executor.programs.guards import Guard, check_range, clamped
 from jgpu.broker.executor.programs.inference import flatten
 from jgpu.broker.executor.programs.plan import Plan, Step, draws
 from jgpu.broker.executor.programs.rng import drawing
@@ -38,7 +38,7 @@ __all__ = ["Variant", "compile_plan"]
 class Variant:
     """A compiled plan for one set of kept slots."""
 
-    function: Callable[[list[Any], Sequence[Any], dict[int, Any]], tuple[Any, ...]]
+    function: Callable[[list[Any], Sequence[Any], dict[int, Any], Any], tuple[Any, ...]]
     code: CodeType
     #: step index by line number
     step_of_line: list[int]
@@ -46,17 +46,25 @@ class Variant:
     kept: tuple[int, ...]
 
 
-def compile_plan(plan: Plan, keep: Sequence[bool], restrides: set[tuple[int, int]]) -> Variant:
-    """Compile a plan; `keep` says for each slot whether it outlives the run."""
-    return _Writer(plan, keep, restrides).variant()
+def compile_plan(
+    plan: Plan, keep: Sequence[bool], restrides: set[tuple[int, int]], *, clamps: bool = False
+) -> Variant:
+    """Compile a plan; `keep` says for each slot whether it outlives the run.
+
+    With `clamps` guarded indices are clamped and flagged, without it looked at and refused.
+    """
+    return _Writer(plan, keep, restrides, clamps).variant()
 
 
 class _Writer:
-    def __init__(self, plan: Plan, keep: Sequence[bool], restrides: set[tuple[int, int]]) -> None:
+    def __init__(
+        self, plan: Plan, keep: Sequence[bool], restrides: set[tuple[int, int]], clamps: bool
+    ) -> None:
         self.plan = plan
+        self.clamps = clamps
         self.keep = keep
         self.restrides = restrides
-        self.lines = ["def run(V, P, G):"]
+        self.lines = ["def run(V, P, G, F):"]
         #: step of each line, line numbers counting from 1
         self.step_of_line = [-1, -1]
         self.globals: dict[str, Any] = {"__builtins__": {}}
@@ -64,6 +72,8 @@ class _Writer:
         #: variables that exist, by slot
         self.variables: dict[int, set[str]] = {}
         self.step = -1
+        #: clamped indices of the step that is being written
+        self.clamped: list[str] = []
         #: claimed geometry by fresh slot
         self.claims = {
             slot: claim
@@ -149,17 +159,30 @@ class _Writer:
         info = step.info
         texts: list[str] = []
         for argument, node in zip(info.arguments, step.bound, strict=True):
-            texts.append(self._text(node))
+            leaves = node.nodes if isinstance(node, Many) else (node,)
+            parts = [self._text(leaf) for leaf in leaves]
             for guard in step.guards:
                 if guard.argument == argument.name:
-                    name, bound = self._bind(info.name), self._bind(guard)
-                    self._line(f"{self._bind(check_range)}({name}, {texts[-1]}, {bound})")
+                    place = max(guard.place, 0)
+                    parts[place] = self._guarded(step, guard, parts[place])
+            texts.append(f"[{', '.join(parts)}]" if isinstance(node, Many) else parts[0])
         positional, named = trimmed(step, texts)
         given = positional + [f"{name}={text}" for name, text in named]
         if info.seeded and info.generator is None:
             first = [f"g{draws(step)[0]}", self._bind(info.call)]
             return f"{self._bind(drawing)}({', '.join(first + given)})"
         return f"{self._bind(quickest(step, self.plan.views))}({', '.join(given)})"
+
+    def _guarded(self, step: Step, guard: Guard, text: str) -> str:
+        """Write a look at an index; gives what to pass instead of it."""
+        name, bound = self._bind(step.info.name), self._bind(guard)
+        if not self.clamps:
+            self._line(f"{self._bind(check_range)}({name}, {text}, {bound})")
+            return text
+        clamp = f"i{len(self.clamped)}"
+        self.clamped.append(clamp)
+        self._line(f"{clamp} = {self._bind(clamped)}({name}, {text}, {bound}, F, {step.index})")
+        return clamp
 
     def _text(self, node: Node) -> str:
         if isinstance(node, Ref):
@@ -209,5 +232,7 @@ class _Writer:
             if last[slot] == step.index and not self.keep[slot]
             for name in self.variables.get(slot, ())
         )
+        gone += self.clamped
+        self.clamped = []
         if gone:
             self._line("del " + ", ".join(gone))

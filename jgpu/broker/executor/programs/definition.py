@@ -62,10 +62,11 @@ class _Masks:
 class Definition:
     """A checked program for one kind of device."""
 
-    def __init__(self, key: bytes, plan: Plan) -> None:
+    def __init__(self, key: bytes, plan: Plan, device: DeviceKind) -> None:
         #: the executor's hash of the bytes
         self.hash = key
         self.plan = plan
+        self._device = device
         #: numbers of input slots, of fresh slots and of ops
         self.inputs = plan.inputs
         self.fresh = plan.fresh
@@ -253,7 +254,7 @@ class Definition:
         tensors.clear()
         try:
             with gate.passing(self.plan.flags), below_autograd():
-                made = variant.function(given, values, generators)
+                made = variant.function(given, values, generators, context.flag)
         except Exception as error:
             return self._recover(error, variant, values, generators, masks, context)
         if len(variant.kept) == len(masks.live):
@@ -274,7 +275,9 @@ class Definition:
                 key, keep = (b"all", b"all"), [True] * (self.inputs + self.fresh)
                 found = self._variants.get(key)
             if found is None:
-                found = compile_plan(self.plan, keep, self._restrides)
+                found = compile_plan(
+                    self.plan, keep, self._restrides, clamps=self._device == "cuda"
+                )
                 self._variants[key] = found
         return found
 
@@ -311,7 +314,7 @@ class Definition:
 def define(data: bytes, device: DeviceKind) -> Definition:
     """Check a program's canonical bytes for a kind of device; raises `ProgramError`."""
     plan = check_program(decode_program(data), device, DEVICES[device])
-    return Definition(program_hash(data), plan)
+    return Definition(program_hash(data), plan, device)
 
 
 def _check_value(value: Number, kind: str) -> None:

@@ -1,111 +1,187 @@
 """Index values that kernels trust, looked at before the kernel runs.
 
-Public index ops (`index_select`, `gather`, `embedding`) look for themselves on `cpu` and raise.
-Backward ops do not: an index past the end makes them write past the end. Which of their arguments
-are indices, and into how many rows, is said here; contracts say the rest.
+On `cpu` public index ops (`index_select`, `gather`, `embedding`) look for themselves and raise;
+backward ops do not: an index past the end makes them write past the end. On `cuda` an index that
+is out of range ends the whole context, in public ops as well, so there every index is clamped and
+a flag of the session notes the op (reference: CUDA's device-side assertions cannot be survived).
+Which arguments are indices, and into how many rows, is said here; contracts say the rest.
 
-The rule that must not be broken: a guard raises before the op has touched anything.
+The rule that must not be broken: a guard acts before the op has touched anything.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from math import prod
+from typing import Any, Final, TypeAlias
 
 import torch
 
-__all__ = ["Guard", "check_range", "guards_of"]
+from jgpu.wire.program import Geometry
 
-#: Shapes of the op's tensors by name, and its plain arguments by name.
-Shapes: TypeAlias = dict[str, tuple[int, ...]]
+__all__ = ["Guard", "Look", "check_range", "clamped", "guards_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Argument `argument` holds values in [`low`, `high`), or `ignored`."""
+    """Argument `argument` (or its `place`-th tensor) is in [`low`, `high`), or `ignored`."""
 
     argument: str
     low: int
     high: int
     ignored: int | None = None
+    place: int = -1
+
+
+def _wrong(index: torch.Tensor, guard: Guard) -> torch.Tensor:
+    wrong = (index < guard.low) | (index >= guard.high)
+    return wrong if guard.ignored is None else wrong & (index != guard.ignored)
 
 
 def check_range(name: str, index: torch.Tensor, guard: Guard) -> None:
-    """Raise IndexError where a value is out of the guard's range."""
+    """Raise IndexError where a value is out of the guard's range (waits for the device)."""
     if not index.numel() or index.is_meta:
         return
     low, high = (int(bound) for bound in torch.aminmax(index))
     if low >= guard.low and high < guard.high:
         return
-    wrong = (index < guard.low) | (index >= guard.high)
-    if guard.ignored is not None:
-        wrong &= index != guard.ignored
+    wrong = _wrong(index, guard)
     if bool(wrong.any()):
-        value = int(index[wrong][0])
-        raise IndexError(
-            f"{name}: {guard.argument} holds {value}, which is not in [{guard.low}, {guard.high})."
-        )
+        value, bounds = int(index[wrong][0]), f"[{guard.low}, {guard.high})"
+        raise IndexError(f"{name}: {guard.argument} holds {value}, which is not in {bounds}.")
 
 
-def _classes(argument: str = "target") -> "_Rule":
-    def rule(shapes: Shapes, plain: dict[str, object]) -> list[Guard]:
-        shape = shapes["self"]
-        classes = (1, *shape)[-1] if len(shape) < 2 else shape[1]
-        ignored = plain.get("ignore_index")
-        return [Guard(argument, 0, classes, ignored if isinstance(ignored, int) else None)]
+def clamped(
+    name: str, index: torch.Tensor, guard: Guard, flag: torch.Tensor | None, op: int
+) -> torch.Tensor:
+    """The index with values out of range replaced, without waiting for the device.
 
-    return rule
+    `flag` (one integer on the device, 0 at first) keeps 1 + the number of the first op that had
+    one; whoever waits for the device next reads it.
+    """
+    if not index.numel():
+        return index
+    if guard.high <= guard.low:
+        raise IndexError(f"{name}: {guard.argument} looks into nothing.")
+    wrong = _wrong(index, guard)
+    if flag is not None:
+        flag.copy_(torch.where((flag == 0) & wrong.any(), op + 1, flag))
+    return torch.where(wrong, guard.low, index)
 
 
-def _plane(dims: int, low: int = 0) -> "_Rule":
+class Look:
+    """A call's arguments by name, as the rules below see them: geometries and plain values."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self._arguments = arguments
+
+    def __contains__(self, name: str) -> bool:
+        return isinstance(self._arguments.get(name), Geometry)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """A tensor's shape."""
+        found = self._arguments.get(name)
+        return found.shape if isinstance(found, Geometry) else ()
+
+    def tensors(self, name: str) -> list[Geometry | None]:
+        """A list of tensors."""
+        found = self._arguments.get(name)
+        return found if isinstance(found, list) else []
+
+    def integer(self, name: str) -> int | None:
+        """A plain integer, if it is one."""
+        found = self._arguments.get(name)
+        return found if isinstance(found, int) else None
+
+    def sizes(self, name: str) -> list[int]:
+        """A list of integers."""
+        found = self._arguments.get(name)
+        return found if isinstance(found, list) else []
+
+
+_Rule: TypeAlias = Callable[[Look], list[Guard]]
+
+
+def _classes(look: Look) -> list[Guard]:
+    shape = look.shape("self")
+    classes = (1, *shape)[-1] if len(shape) < 2 else shape[1]
+    return [Guard("target", 0, classes, look.integer("ignore_index"))]
+
+
+def _margins(look: Look) -> list[Guard]:
+    return [Guard("target", -1, (1, *look.shape("self"))[-1])]
+
+
+def _plane(dims: int) -> _Rule:
     """Flat positions within the last `dims` dimensions of `self`."""
-
-    def rule(shapes: Shapes, plain: dict[str, object]) -> list[Guard]:
-        plane = 1
-        for size in shapes["self"][-dims:]:
-            plane *= size
-        return [Guard("indices", low, plane)]
-
-    return rule
+    return lambda look: [Guard("indices", 0, prod(look.shape("self")[-dims:]))]
 
 
-def _rows(argument: str, count: str, ignored: str) -> "_Rule":
-    def rule(shapes: Shapes, plain: dict[str, object]) -> list[Guard]:
-        rows, skip = plain.get(count), plain.get(ignored)
-        high = rows if isinstance(rows, int) else 0
-        return [Guard(argument, 0, high, skip if isinstance(skip, int) else None)]
-
-    return rule
+def _unpooled(look: Look) -> list[Guard]:
+    return [Guard("indices", 0, prod(look.sizes("output_size")))]
 
 
-def _pivots(shapes: Shapes, plain: dict[str, object]) -> list[Guard]:
-    argument = "pivots" if "pivots" in shapes else "LU_pivots"
-    matrix = shapes.get("LU", shapes.get("LU_data", (0, 0)))
-    return [Guard(argument, 1, matrix[-2] + 1)]
+def _rows(look: Look) -> list[Guard]:
+    return [Guard("indices", 0, look.integer("num_weights") or 0, look.integer("padding_idx"))]
 
 
-def _margins(shapes: Shapes, plain: dict[str, object]) -> list[Guard]:
-    return [Guard("target", -1, shapes["self"][-1] if shapes["self"] else 1)]
+def _table(look: Look) -> list[Guard]:
+    return [Guard("indices", 0, (look.shape("weight") or (1,))[0])]
 
 
-def _bags(shapes: Shapes, plain: dict[str, object]) -> list[Guard]:
+def _bags(look: Look) -> list[Guard]:
     """Bags' offsets lie within the indices; what was saved of them within the bags."""
-    count = shapes["indices"][0] if shapes["indices"] else 0
-    guards = [Guard("offsets", 0, count + 1)] if "offsets" in shapes else []
-    if "grad" in shapes:
-        guards.append(Guard("offset2bag", 0, shapes["grad"][0]))
-        guards.extend(_rows("indices", "num_weights", "padding_idx")(shapes, plain))
+    guards = []
+    if "offsets" in look:
+        guards.append(Guard("offsets", 0, (look.shape("indices") or (0,))[0] + 1))
+    if "grad" in look:
+        guards.append(Guard("offset2bag", 0, (look.shape("grad") or (0,))[0]))
+        guards.extend(_table(look) if "weight" in look else _rows(look))
     return guards
 
 
-def _ctc(shapes: Shapes, plain: dict[str, object]) -> list[Guard]:
-    return [Guard("targets", 0, shapes["log_probs"][-1])]
+def _forward_bags(look: Look) -> list[Guard]:
+    return _bags(look) + _table(look)
 
 
-_Rule: TypeAlias = Callable[[Shapes, dict[str, object]], list[Guard]]
+def _pivots(look: Look) -> list[Guard]:
+    argument = "pivots" if "pivots" in look else "LU_pivots"
+    matrix = look.shape("LU") or look.shape("LU_data") or (0, 0)
+    return [Guard(argument, 1, matrix[-2] + 1)]
+
+
+def _ctc(look: Look) -> list[Guard]:
+    return [Guard("targets", 0, look.shape("log_probs")[-1])]
+
+
+def _along(look: Look) -> list[Guard]:
+    """Positions along dimension `dim` of `self`."""
+    shape, dim = look.shape("self") or (1,), look.integer("dim") or 0
+    return [Guard("index", 0, shape[dim] if -len(shape) <= dim < len(shape) else 0)]
+
+
+def _anywhere(look: Look) -> list[Guard]:
+    count = prod(look.shape("self"))
+    return [Guard("index", -count, count)]
+
+
+def _advanced(look: Look) -> list[Guard]:
+    """One index tensor a dimension; a mask stands for as many dimensions as it has."""
+    shape, guards, dim = look.shape("self"), [], 0
+    for place, index in enumerate(look.tensors("indices")):
+        if index is not None and index.dtype in ("bool", "uint8"):
+            dim += len(index.shape)
+            continue
+        if index is not None and dim < len(shape):
+            guards.append(Guard("indices", -shape[dim], shape[dim], None, place))
+        dim += 1
+    return guards
+
+
+#: Ops that trust indices on every device.
 _RULES: Final[dict[str, _Rule]] = {
-    "nll_loss_backward": _classes(),
-    "nll_loss2d_backward": _classes(),
-    "multi_margin_loss_backward": _classes(),
+    "nll_loss_backward": _classes,
+    "nll_loss2d_backward": _classes,
+    "multi_margin_loss_backward": _classes,
     "multilabel_margin_loss_backward": _margins,
     "max_pool2d_with_indices_backward": _plane(2),
     "max_pool3d_with_indices_backward": _plane(3),
@@ -113,20 +189,39 @@ _RULES: Final[dict[str, _Rule]] = {
     "adaptive_max_pool3d_backward": _plane(3),
     "fractional_max_pool2d_backward": _plane(2),
     "fractional_max_pool3d_backward": _plane(3),
-    "embedding_dense_backward": _rows("indices", "num_weights", "padding_idx"),
+    "embedding_dense_backward": _rows,
     "_embedding_bag": _bags,
     "_embedding_bag_forward_only": _bags,
     "_embedding_bag_backward": _bags,
     "_embedding_bag_dense_backward": _bags,
+    "_embedding_bag_per_sample_weights_backward": _bags,
     "linalg_lu_solve": _pivots,
     "lu_solve": _pivots,
     "lu_unpack": _pivots,
     "_ctc_loss": _ctc,
     "_ctc_loss_backward": _ctc,
 }
+#: Ops that look for themselves on cpu and end the context on cuda.
+_ON_CUDA: Final[dict[str, _Rule]] = {
+    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss"), _classes),
+    **dict.fromkeys(("index_select", "gather", "index_add", "index_copy", "index_fill"), _along),
+    **dict.fromkeys(("index_reduce", "scatter", "scatter_add", "scatter_reduce"), _along),
+    **dict.fromkeys(("take", "put"), _anywhere),
+    **dict.fromkeys(("index", "index_put", "_unsafe_index", "_unsafe_index_put"), _advanced),
+    "_index_put_impl": _advanced,
+    "multilabel_margin_loss_forward": _margins,
+    "max_unpool2d": _unpooled,
+    "max_unpool3d": _unpooled,
+    "embedding": _table,
+    "_embedding_bag": _forward_bags,
+    "_embedding_bag_forward_only": _forward_bags,
+}
 
 
-def guards_of(base: str, shapes: Shapes, plain: dict[str, object]) -> tuple[Guard, ...]:
-    """What to look at before the op of this base name runs on tensors of these shapes."""
+def guards_of(base: str, look: Look, device: str) -> tuple[Guard, ...]:
+    """What to look at before the op of this base name runs on a device of this kind."""
+    base = base.removesuffix("_")
     rule = _RULES.get(base)
-    return tuple(rule(shapes, plain)) if rule is not None else ()
+    if device == "cuda":
+        rule = _ON_CUDA.get(base, rule)
+    return tuple(rule(look)) if rule is not None else ()

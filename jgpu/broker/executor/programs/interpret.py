@@ -17,7 +17,7 @@ import torch
 from jgpu.broker.executor.programs.arguments import Const, Draw, Many, Node, Ref, Value
 from jgpu.broker.executor.programs.buffers import Failure
 from jgpu.broker.executor.programs.geometry import describe, geometry_of
-from jgpu.broker.executor.programs.guards import check_range
+from jgpu.broker.executor.programs.guards import Guard, check_range, clamped
 from jgpu.broker.executor.programs.inference import flatten
 from jgpu.broker.executor.programs.outcome import RunContext
 from jgpu.broker.executor.programs.plan import Plan, Step, draws
@@ -67,6 +67,8 @@ class Walker:
         self.keep = keep
         #: what is known of returns that lie otherwise than claimed; first runs add to it
         self.restrides = restrides
+        #: one integer on the device that notes an index out of range
+        self.flag: torch.Tensor | None = None
         self.poison: dict[int, Failure] = {}
         self.failures: list[Failure] = []
         self.learnt: list[TensorReport] = []
@@ -75,6 +77,7 @@ class Walker:
 
     def walk(self, start: int, context: RunContext) -> None:
         """Do all steps from `start`; raises `OutOfMemory` at one that has to wait."""
+        self.flag = context.flag
         for step in self.plan.steps[start:]:
             poison = next((self.poison[r.slot] for r in step.refs if r.slot in self.poison), None)
             if poison is not None:
@@ -121,7 +124,7 @@ class Walker:
             filled = self._fill(node)
             for guard in step.guards:
                 if guard.argument == argument.name:
-                    check_range(step.info.name, filled, guard)
+                    filled = self._guarded(step, guard, filled)
             if not argument.kwarg_only:
                 args.append(filled)
             elif filled is not None or argument.required:
@@ -129,6 +132,18 @@ class Walker:
         if step.info.seeded and step.info.generator is None:
             return drawing(self.generators[draws(step)[0]], step.info.call, *args, **kwargs)
         return step.info.call(*args, **kwargs)
+
+    def _guarded(self, step: Step, guard: Guard, filled: Any) -> Any:
+        """The argument after a look at its index values."""
+        index = filled if guard.place < 0 else filled[guard.place]
+        if index.device.type != "cuda":
+            check_range(step.info.name, index, guard)
+            return filled
+        index = clamped(step.info.name, index, guard, self.flag, step.index)
+        if guard.place < 0:
+            return index
+        filled[guard.place] = index
+        return filled
 
     def _fill(self, node: Node) -> Any:
         if isinstance(node, Const):

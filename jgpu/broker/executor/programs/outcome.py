@@ -27,6 +27,9 @@ class RunContext:
     work: int = 0
     #: report every output's true geometry (`Run.report`)
     report: bool = False
+    #: on cuda, one int32 on the device, 0 at first: 1 + the number of the first op of a run whose
+    #: index was out of range (the index was clamped); read and cleared at the next wait
+    flag: torch.Tensor | None = None
     #: called before each op that makes storages with (op index, bytes); may raise
     #: torch.OutOfMemoryError, which suspends the run at that op. Where it is None, nothing is
     #: counted op by op and the run is several times faster: reserve `transient_bytes` beforehand.

@@ -141,9 +141,9 @@ class Prober:
             if ref.slot not in made:
                 made[ref.slot] = scratch(geometry, device, nbytes)
         tensors = [made[ref.slot] for ref in question.refs]
-        for guard in check_guards(info, question.bound, question.refs, geometries):
-            names = [a.name for a in info.arguments]
-            node = question.bound[names.index(guard.argument)]
+        nodes = dict(zip((a.name for a in info.arguments), question.bound, strict=True))
+        for guard in check_guards(info, question.bound, geometries, "cpu"):
+            node = nodes[guard.argument]
             if isinstance(node, Ref):
                 check_range(info.name, made[node.slot], guard)
         generator = torch.Generator(device)

@@ -9,8 +9,11 @@ __all__: list[str] = []
 _FLASH = "_scaled_dot_product_flash_attention_for_cpu"
 
 
-def _operands(call: Call) -> tuple[int, int, int, int]:
-    """Batch, heads, query and key lengths, after checks that all attention kernels share."""
+def _operands(call: Call, *, grouped: bool = False) -> tuple[int, int, int, int]:
+    """Batch, heads, query and key lengths, after checks that all attention kernels share.
+
+    `grouped`: several heads of the query may share one of key and value.
+    """
     query, key, value = call["query"], call["key"], call["value"]
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         call.require(tensor.dim() == 4, f"{name} must have four dimensions")
@@ -19,8 +22,9 @@ def _operands(call: Call) -> tuple[int, int, int, int]:
         call.require(tensor.shape[3] > 0, f"{name} has no features")
         _last(call, name)
     batch, heads, length, width = query.shape
-    call.shaped("key", (batch, heads, key.shape[2], width))
-    call.shaped("value", (batch, heads, key.shape[2], value.shape[3]))
+    shared = key.shape[1] if grouped and key.shape[1] and heads % key.shape[1] == 0 else heads
+    call.shaped("key", (batch, shared, key.shape[2], width))
+    call.shaped("value", (batch, shared, key.shape[2], value.shape[3]))
     return batch, heads, length, key.shape[2]
 
 
@@ -44,9 +48,63 @@ def _mask(call: Call, name: str, batch: int, heads: int, length: int, keys: int)
 
 @contract(_FLASH)
 def _flash(call: Call) -> None:
-    shape = _operands(call)
+    shape = _operands(call, grouped=True)
     call.shaped("value", call["key"].shape)
     _mask(call, "attn_mask", *shape)
+
+
+def _gradients(call: Call, grad: str) -> None:
+    """What the backward of an attention kernel needs to be as the forward returned it."""
+    query, value = call["query"], call["value"]
+    shape = (*query.shape[:3], value.shape[3])
+    for name in ("out", grad):
+        call.shaped(name, shape)
+        call.typed(name, query.dtype)
+    _last(call, "out")
+    call.typed("logsumexp", torch.float32)
+    for name in ("philox_seed", "philox_offset"):
+        call.require(call[name] is None or call[name].numel() <= 2, f"{name} is no random state")
+    for name in ("cum_seq_q", "cum_seq_k"):
+        absent = name not in call or call[name] is None or call[name].numel() == 0
+        call.require(absent, "packed sequences are not served")
+    if "max_q" in call:
+        lengths = (call["max_q"], call["max_k"])
+        call.require(lengths == (query.shape[2], call["key"].shape[2]), "its lengths are wrong")
+
+
+@contract(
+    *("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"),
+    *("_scaled_dot_product_cudnn_attention",),
+)
+def _on_cuda(call: Call) -> None:
+    shape = _operands(call)
+    if "attn_bias" in call:
+        _mask(call, "attn_bias", *shape)
+
+
+@contract("_scaled_dot_product_flash_attention_backward")
+@contract("_scaled_dot_product_cudnn_attention_backward")
+def _flash_on_cuda_backward(call: Call) -> None:
+    _on_cuda(call)
+    _gradients(call, "grad_out")
+    logsumexp = call["logsumexp"]
+    # cuDNN's has one dimension more
+    call.require(
+        tuple(logsumexp.shape[:3]) == tuple(call["query"].shape[:3])
+        and logsumexp.numel() == call["query"].shape[:3].numel(),
+        "logsumexp is not what the forward op saved",
+    )
+    call.dense("logsumexp")
+
+
+@contract("_scaled_dot_product_efficient_attention_backward")
+def _efficient_backward(call: Call) -> None:
+    _on_cuda(call)
+    _gradients(call, "grad_out_")
+    batch, heads, length, _ = call["query"].shape
+    # rows are padded to a multiple of 32
+    call.shaped("logsumexp", (batch, heads, -(-length // 32) * 32))
+    call.dense("logsumexp")
 
 
 @contract(f"{_FLASH}_backward")

@@ -45,6 +45,17 @@ def _embedding_bag_backward(call: Call) -> None:
     call.require(call["mode"] in (0, 1), "the gradient of max is not served here")
 
 
+@contract("_embedding_bag_per_sample_weights_backward")
+def _embedding_bag_weights(call: Call) -> None:
+    call.require(call["grad"].dim() == 2 and call["weight"].dim() == 2, "it takes matrices")
+    call.require(call["grad"].shape[1] == call["weight"].shape[1], "its matrices differ in width")
+    call.require(call["indices"].dim() == 1 and call["offsets"].dim() == 1, "indices are vectors")
+    call.contiguous("indices", "offsets", "offset2bag")
+    call.require(call["mode"] == 0, "weights per sample go with sums")
+    if call["offset2bag"].numel():
+        call.same("offset2bag", "indices")
+
+
 @contract("_embedding_bag_backward")
 def _embedding_bag_composed(call: Call) -> None:
     """The same, before the mode is told apart; `offset2bag` may still have to be made."""

@@ -63,6 +63,46 @@ def _mkldnn_backward(call: Call) -> None:
     call.require(found == nbytes, f"the workspace has {found} bytes, {nbytes} are needed")
 
 
+def _cell(call: Call, gates: int, state: str) -> None:
+    """A fused cell: gates of one width, a state, biases for all gates or none."""
+    call.require(call[state].dim() == 2, f"{state} must be a matrix")
+    batch, hidden = call[state].shape
+    for name in ("input_gates", "hidden_gates"):
+        call.shaped(name, (batch, gates * hidden))
+        call.typed(name, call[state].dtype)
+    call.channels(gates * hidden, "input_bias", "hidden_bias")
+    given = [call[name] is not None for name in ("input_bias", "hidden_bias")]
+    call.require(given[0] == given[1], "biases come together")
+
+
+@contract("_thnn_fused_lstm_cell")
+def _lstm_cell(call: Call) -> None:
+    _cell(call, 4, "cx")
+
+
+@contract("_thnn_fused_gru_cell")
+def _gru_cell(call: Call) -> None:
+    _cell(call, 3, "hx")
+
+
+@contract("_thnn_fused_lstm_cell_backward_impl")
+def _lstm_cell_backward(call: Call) -> None:
+    call.require(call["cx"].dim() == 2, "cx must be a matrix")
+    batch, hidden = call["cx"].shape
+    for name in ("grad_hy", "grad_cy", "cy"):
+        call.same(name, "cx")
+    call.shaped("workspace", (batch, 4 * hidden))
+    call.contiguous("workspace")
+
+
+@contract("_thnn_fused_gru_cell_backward")
+def _gru_cell_backward(call: Call) -> None:
+    call.require(call["grad_hy"].dim() == 2, "grad_hy must be a matrix")
+    batch, hidden = call["grad_hy"].shape
+    call.shaped("workspace", (batch, 5 * hidden))
+    call.contiguous("workspace")
+
+
 @lru_cache(maxsize=256)
 def _workspace(
     steps: int, batch: int, features: int, hidden: int, dtype: torch.dtype, plain: tuple[Any, ...]
