@@ -12,10 +12,11 @@ The list of ops is `LOWERED`, each with the branch that makes it necessary.
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from jgpu.device import current, dispatch
-from jgpu.device.geometry import geometry_of
-from jgpu.device.tensor import DeviceTensor, wrap
+from jgpu.device import copies, current, dispatch
+from jgpu.device.ops import info_of
+from jgpu.device.tensor import DeviceTensor, device, set_data, wrap
 
 __all__ = ["LOWERED", "Face", "install"]
 
@@ -33,10 +34,6 @@ LOWERED = {
     "gru_cell": "picks the CUDA-only fused cell",
     "scaled_dot_product_attention": "falls to the math path, of other bits and N^2 memory",
     "dropout": "takes native_dropout, which draws other random numbers than the CPU's way",
-    "dropout_": "as dropout",
-    "feature_dropout": "as dropout",
-    "alpha_dropout": "as dropout",
-    "feature_alpha_dropout": "as dropout",
 }
 
 _library: Any = None
@@ -45,7 +42,7 @@ _DEVICES = {"cpu": torch.device("cpu"), "null": torch.device("cpu")}
 
 
 class Face(torch.Tensor):
-    """Stands for a device tensor inside a composite; says that it lives on the executor's device."""
+    """Stands for a device tensor inside a composite; is on the executor's own device."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
     _twin: DeviceTensor
@@ -62,6 +59,8 @@ class Face(torch.Tensor):
                 return value._twin
             if isinstance(value, list | tuple):
                 return [twin(item) for item in value]
+            if isinstance(value, torch.Tensor) and value.dim() and type(value) is torch.Tensor:
+                return copies.upload(value)  # a formula's own zeros
             return value
 
         def face(value: Any) -> Any:
@@ -79,7 +78,28 @@ class Face(torch.Tensor):
         found = _FACTS.get(func._schema.name)
         if found is not None:
             return found(*arguments, **keywords)
-        return face(dispatch.dispatch(func, arguments, keywords))
+        result = dispatch.dispatch(func, arguments, keywords)
+        for each in faces.values():
+            each._follow()
+        return face(result)
+
+    def _follow(self) -> None:
+        """Take on the geometry that an op gave the twin in place."""
+        geometry = self._twin._g
+        if self.shape != geometry.shape or self.stride() != geometry.stride:
+            set_data(self, face_of(self._twin))
+
+
+class _Factories(TorchDispatchMode):
+    """Tensors that a composite makes for itself live where its arguments live."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        keywords = kwargs or {}
+        if not info_of(func).factory or "device" not in keywords:
+            return func(*args, **keywords)
+        return face_of(dispatch.dispatch(func, args, {**keywords, "device": device()}))
 
 
 def face_of(tensor: DeviceTensor) -> Face:
@@ -142,10 +162,10 @@ def _leave(value: Any) -> Any:
 
 def lower(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a composite as the executor's device would, on stand-ins of its tensors."""
-    result = op(*(_enter(a) for a in args), **{k: _enter(v) for k, v in kwargs.items()})
-    if op._schema.is_mutable:  # dropout_(x): the argument itself comes back
-        return args[0]
-    return _leave(result)
+    entered = tuple(_enter(value) for value in args)
+    keywords = {name: _enter(value) for name, value in kwargs.items()}
+    with _Factories():
+        return _leave(op(*entered, **keywords))
 
 
 def install() -> None:
@@ -173,8 +193,7 @@ def _fused_sdp_choice(query: DeviceTensor, *rest: Any, **kwargs: Any) -> int:
         if not isinstance(value, DeviceTensor):
             return value
         g = value._g
-        made = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device="cpu")
-        return made
+        return torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device="cpu")
 
     with torch._C._DisableTorchDispatch():
         choice: int = torch.ops.aten._fused_sdp_choice.default(
@@ -184,4 +203,3 @@ def _fused_sdp_choice(query: DeviceTensor, *rest: Any, **kwargs: Any) -> int:
 
 
 _FACTS = {"aten::_fused_sdp_choice": _fused_sdp_choice}
-_ = geometry_of

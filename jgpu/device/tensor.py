@@ -14,7 +14,7 @@ import torch
 from jgpu.device.geometry import Geometry
 from jgpu.wire import program as wire
 
-__all__ = ["BACKEND", "CUDA", "Buffer", "DeviceTensor", "device", "rebind", "wrap"]
+__all__ = ["BACKEND", "CUDA", "Buffer", "DeviceTensor", "device", "rebind", "set_data", "wrap"]
 
 #: the name under which PyTorch knows the backend; users read "cuda"
 BACKEND: Final = "jgpu"
@@ -106,13 +106,14 @@ def wrap(buffer: Buffer, geometry: Geometry, offset: int = 0) -> DeviceTensor:
     return made
 
 
-_set_data = torch._C.TensorBase.data.__set__  # type: ignore[attr-defined]
+#: what `t.data = other` does, on any wrapper
+set_data = torch._C.TensorBase.data.__set__  # type: ignore[attr-defined]
 
 
 def rebind(tensor: DeviceTensor, buffer: Buffer, geometry: Geometry, offset: int = 0) -> None:
     """Make an existing tensor object show another buffer or geometry, as `t.data = ...` does."""
     if geometry is not tensor._g or offset != tensor._o:
-        _set_data(tensor, wrap(buffer, geometry, offset))
+        set_data(tensor, wrap(buffer, geometry, offset))
     tensor._b = buffer
     tensor._g = geometry
     tensor._o = offset
