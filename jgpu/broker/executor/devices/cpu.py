@@ -46,12 +46,8 @@ class CpuDevice:
         threads = settings.threads or max(1, cores // max(1, settings.lanes))
         capacity = settings.capacity or int(psutil.virtual_memory().total * _MEMORY_PART)
         self.torch_device = torch.device("cpu")
-        self.facts = DeviceFacts(
-            "cpu",
-            f"CPU, {threads} {'thread' if threads == 1 else 'threads'} (shared)",
-            capacity,
-            threads,
-        )
+        name = f"CPU, {threads} {'thread' if threads == 1 else 'threads'} (shared)"
+        self.facts = DeviceFacts("cpu", name, capacity, threads)
         self._wake = Wake()
         self.wake_fd = self._wake.fd
         self._done: deque[tuple[int, Job]] = deque()
