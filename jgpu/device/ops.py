@@ -121,7 +121,7 @@ class OpInfo:
     __slots__ = (
         "arguments", "call", "factory", "func", "functional", "in_place", "inplace_view", "keyword_lift",
         "kind", "lift", "name",
-        "out_names", "positions", "probed", "probed_permuted", "returns",
+        "out_names", "positions", "probed", "probed_permuted", "returns", "seeded",
         "takes_tensor", "writes",
     )  # fmt: skip
 
@@ -153,6 +153,8 @@ class OpInfo:
         self.in_place = self.writes == (0,) and self.returns == (0,) and not self.inplace_view
         self.probed = self.name in PROBED
         self.probed_permuted = self.name in PROBED_PERMUTED
+        #: draws random numbers
+        self.seeded = torch.Tag.nondeterministic_seeded in tags or "generator" in self.positions
         self.kind = self._kind(tags)
         #: names of the arguments that are only written, and the overload that returns them instead
         self.out_names = tuple(a.name for a in schema.arguments if _is_out(a))

@@ -35,6 +35,8 @@ class Compiled:
     plans: tuple[Plan, ...]
     #: connection on which it was defined
     defined: int = -1
+    #: whether it draws random numbers
+    draws: bool = False
 
 
 @dataclass(slots=True)
@@ -104,7 +106,8 @@ class Recorder:
         data = wire.encode_program(program)
         plans = tuple(entry[0] for entry in entries)
         digest = wire.program_hash(data)
-        compiled = Compiled(digest, data, program.fresh, plans)
+        draws = any(plan.info.seeded for plan in plans)
+        compiled = Compiled(digest, data, program.fresh, plans, draws=draws)
         self._known[key] = compiled
         self.by_hash[digest] = compiled
         if len(self._known) > self._most:

@@ -53,6 +53,8 @@ class Generators:
         #: numbers of forgotten generators, appended by finalizers alone
         self.forgotten: list[int] = []
         self.initial_seed = DEFAULT_SEED
+        #: states known without asking: by number, with the connection they belong to
+        self._states: dict[int, tuple[int, bytes]] = {}
 
     def index_of(self, generator: Any) -> int:
         """The number of a generator argument."""
@@ -69,6 +71,22 @@ class Generators:
             return self.forgotten.pop(), True
         self._next += 1
         return self._next - 1, False
+
+    def forget_states(self) -> None:
+        """Something was drawn: what the states are now, only the executor knows."""
+        self._states.clear()
+
+    def note_state(self, index: int, state: bytes | None) -> None:
+        """The state of a generator, or that it is unknown."""
+        if state is None:
+            self._states.pop(index, None)
+        else:
+            self._states[index] = current.session.generation, state
+
+    def known_state(self, index: int) -> bytes | None:
+        """The state if nothing was drawn since it was last asked for or set."""
+        generation, state = self._states.get(index, (0, None))
+        return state if generation == current.session.generation else None
 
     def host_seed(self, index: int) -> int:
         """The seed by which a generator's host twin is known at dispatch."""
@@ -229,13 +247,21 @@ def manual_seed(seed: int, index: int = 0) -> None:
     value = seed % _WORD
     if index == 0:
         session.generators.initial_seed = value
+    session.generators.note_state(index, None)
     session.seed(index, value - _WORD if value >= _HALF else value)
 
 
 def get_state(index: int = 0) -> torch.Tensor:
-    """The state as a host tensor of bytes; waits."""
-    reply = current.session.request_ordered(lambda work, request: m.GetRng(work, request, index))
-    return torch.tensor(list(reply.state), dtype=torch.uint8, device="cpu")
+    """The state as a host tensor of bytes; waits, unless nothing was drawn since the last time."""
+    session = current.session
+    session.cut()
+    state = session.generators.known_state(index)
+    if state is None:
+        reply = session.request_ordered(lambda work, request: m.GetRng(work, request, index))
+        state = bytes(reply.state)
+        session.generators.note_state(index, state)
+    with torch._C._DisableFuncTorch():
+        return torch.frombuffer(bytearray(state), dtype=torch.uint8)
 
 
 def set_state(state: torch.Tensor, index: int = 0) -> int:
@@ -244,6 +270,7 @@ def set_state(state: torch.Tensor, index: int = 0) -> int:
         raise TypeError("RNG state must be a torch.ByteTensor")
     data = bytes(state.detach().cpu().tolist())
     current.session.send_ordered(lambda work: m.SetRng(work, data, index))
+    current.session.generators.note_state(index, data)
     seed = int.from_bytes(data[:8], "little")
     if index == 0:
         current.session.generators.initial_seed = seed

@@ -120,6 +120,8 @@ class Session:
         self._piece = 0 if ends_iteration else min(self._piece + 1, len(PIECES) - 1)
         self._limit = PIECES[self._piece]
         compiled = cut.compiled
+        if compiled.draws:
+            self.generators.forget_states()
         if compiled.defined != self.generation:
             link.queue(m.Define(compiled.data))
             compiled.defined = self.generation

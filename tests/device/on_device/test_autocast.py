@@ -132,6 +132,16 @@ def test_a_weight_is_cast_once(x):
     assert weight.grad.dtype == torch.float32
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_are_cast_as_a_whole(x, kind):
+    layer = kind(8, 4, num_layers=2).cuda()
+    with torch.autocast("cuda"):
+        out, _ = layer(x[:, None])
+    assert out.dtype == torch.float16
+    out.float().sum().backward()
+    assert layer.weight_ih_l0.grad.dtype == torch.float32
+
+
 def losses(device, steps=5):
     """Of a small model in bfloat16, which needs no scaling."""
     torch.manual_seed(3)

@@ -125,6 +125,23 @@ def test_states_can_be_kept_and_put_back():
     torch.cuda.set_rng_state_all(torch.cuda.get_rng_state_all())
 
 
+def test_a_state_is_asked_for_once_until_something_is_drawn():
+    torch.rand(2, device="cuda")
+    first = torch.cuda.get_rng_state()
+    before = current.session.round_trips
+    (torch.ones(3, device="cuda") * 2).sum()
+    again = torch.cuda.get_rng_state()
+    again.zero_()
+    assert torch.equal(torch.cuda.get_rng_state(), first)
+    assert current.session.round_trips == before
+    torch.rand(2, device="cuda")
+    assert not torch.equal(torch.cuda.get_rng_state(), first)
+    torch.cuda.set_rng_state(first)
+    assert torch.equal(torch.cuda.get_rng_state(), first)
+    torch.cuda.manual_seed(5)
+    assert not torch.equal(torch.cuda.get_rng_state(), first)
+
+
 def test_forked_random_states_come_back_on_both_sides():
     with torch.random.fork_rng():
         inside = torch.rand(3, device="cuda"), torch.rand(3)
