@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from threading import Event, Thread
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from sketch import CPU, Sketch, all_live, buffers, context, contiguous
 
 from jgpu.broker.executor.programs import Buffer, Failure, RunContext
 from jgpu.broker.executor.programs.callables import quickest
+from jgpu.broker.executor.programs.flags import FlagGate
 from jgpu.errors import ProgramError
 from jgpu.wire.program import Device, Dtype, Flags, Geometry, Param
 
@@ -446,3 +448,56 @@ def test_what_a_run_took_is_remembered():
     assert definition.predicted_s == 1.0
     definition.observe(2.0)
     assert definition.predicted_s == 1.25
+
+
+def test_runs_with_other_flags_wait_until_the_gate_is_empty():
+    gate = FlagGate()
+    strict, lax = Flags(deterministic=True), Flags()
+    inside, leave, order = Event(), Event(), []
+
+    def first():
+        with gate.passing(strict):
+            inside.set()
+            leave.wait(10)
+            order.append(("strict", torch.are_deterministic_algorithms_enabled()))
+
+    def second():
+        with gate.passing(lax):
+            order.append(("lax", torch.are_deterministic_algorithms_enabled()))
+
+    threads = [Thread(target=first), Thread(target=second)]
+    threads[0].start()
+    assert inside.wait(10)
+    threads[1].start()
+    # runs that agree pass meanwhile
+    with gate.passing(Flags(deterministic=True)):
+        order.append(("agreeing", torch.are_deterministic_algorithms_enabled()))
+    leave.set()
+    for thread in threads:
+        thread.join(10)
+    assert order == [("agreeing", True), ("strict", True), ("lax", False)]
+
+
+def test_lanes_that_draw_at_once_each_have_their_own_numbers():
+    sketch = Sketch(inputs=1)
+    sketch.op("rand_like.default", sketch.seen(0, SQUARE), outs=[SQUARE])
+    definition = sketch.define()
+    x = torch.zeros(4, 4)
+
+    def draw(seed, drawn):
+        run = RunContext(CPU, {0: torch.Generator().manual_seed(seed)})
+        for _ in range(50):
+            drawn.append(definition.run(buffers(x), (), b"\x01", b"", run).outputs[0])
+
+    alone = [[], []]
+    for seed, drawn in enumerate(alone):
+        draw(seed, drawn)
+    together = [[], []]
+    threads = [Thread(target=draw, args=pair) for pair in enumerate(together)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    for one, other in zip(alone, together, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+        assert len(other) == 50

@@ -52,19 +52,19 @@ class below_autograd:  # noqa: N801 - a context manager, named as one reads it
     def __enter__(self) -> None:
         self._enabled = torch.is_grad_enabled()
         torch._C._set_grad_enabled(True)
-        self._guard = torch._C._ExcludeDispatchKeyGuard(_KEYS)
-        self._guard.__enter__()
+        self._guard: Any = torch._C._ExcludeDispatchKeyGuard(_KEYS)
+        self._guard.__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *reason: object) -> None:
         self._guard.__exit__(None, None, None)
         torch._C._set_grad_enabled(self._enabled)
 
 
-class _Seen(TorchDispatchMode):
+class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the one call that reaches the dispatcher."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
 
     def __torch_dispatch__(

@@ -79,7 +79,7 @@ def geometry_of(tensor: torch.Tensor) -> Geometry:
         _NAMES.get(tensor.dtype, str(tensor.dtype).removeprefix("torch.")),
         tuple(tensor.shape),
         tuple(tensor.stride()),
-        tensor.storage_offset(),
+        int(tensor.storage_offset()),
         bits,
     )
 
@@ -112,7 +112,7 @@ class ViewSpec:
         if base.dtype is self.dtype and not self.bits and not base.is_conj() and not base.is_neg():
             return torch.as_strided(base, self.shape, self.stride, at)
         made = torch.empty(0, dtype=self.dtype, device=base.device)
-        made.set_(base.untyped_storage(), at, self.shape, self.stride)  # type: ignore[call-overload]
+        made.set_(base.untyped_storage(), at, self.shape, self.stride)
         if self.bits & CONJ:
             torch._C._set_conj(made, True)
         if self.bits & NEG:
