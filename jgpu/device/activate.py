@@ -107,6 +107,7 @@ def _install(problem: errors.JgpuError | None) -> None:
         composites,
         cudaface,
         face,
+        foreach,
         modules,
         patches,
         registration,
@@ -125,6 +126,7 @@ def _install(problem: errors.JgpuError | None) -> None:
     rng.install()
     cudaface.install()
     composites.install()
+    foreach.install()
     autocast.install()
     cells.install()
     atexit.register(current.session.close)

@@ -168,20 +168,41 @@ def lower(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return _leave(op(*entered, **keywords))
 
 
+def _differentiated(tensor: torch.Tensor) -> bool:
+    return torch.is_grad_enabled() and tensor.requires_grad
+
+
+def _svdvals(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    made: torch.Tensor = torch.ops.aten._linalg_svd(
+        args[0], False, _differentiated(args[0]), **kwargs
+    )[1]
+    return made
+
+
+def _eigvalsh(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    half = args[1] if len(args) > 1 else kwargs.get("UPLO", "L")
+    made: torch.Tensor = torch.ops.aten._linalg_eigh(args[0], half, _differentiated(args[0]))[0]
+    return made
+
+
+#: Composites that compute vectors, too, if a tensor is of a subclass: other bits than values alone.
+_VALUES_ALONE = {"linalg_svdvals": _svdvals, "linalg_eigvalsh": _eigvalsh}
+
+
 def install() -> None:
     """Register the lowerings at the backend's autograd key."""
     global _library
     _library = torch.library.Library("aten", "IMPL")
-    for name in LOWERED:
+    for name, lowering in (dict.fromkeys(LOWERED, lower) | _VALUES_ALONE).items():
         base, _, overload = name.partition(".")
         op = getattr(getattr(torch.ops.aten, base), overload or "default")
-        _library.impl(name, _lowering(op), "AutogradPrivateUse1")
-        dispatch.LOWERED[f"aten::{name}"] = lower
+        _library.impl(name, _kernel(op, lowering), "AutogradPrivateUse1")
+        dispatch.LOWERED[f"aten::{name}"] = lowering
 
 
-def _lowering(op: Any) -> Any:
+def _kernel(op: Any, lowering: Any) -> Any:
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        return lower(op, args, kwargs)
+        return lowering(op, args, kwargs)
 
     return kernel
 

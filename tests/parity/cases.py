@@ -80,7 +80,9 @@ def _flatten(value, found):
     elif isinstance(value, list | tuple):
         for item in value:
             _flatten(item, found)
-    elif isinstance(value, torch.Tensor | int | float):
+    elif isinstance(value, torch.Tensor):
+        found.append(value.detach().clone())
+    elif isinstance(value, int | float):
         found.append(value)
 
 
