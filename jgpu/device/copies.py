@@ -13,7 +13,7 @@ from jgpu.device import current
 from jgpu.device.errors import use_of_lost
 from jgpu.device.geometry import Geometry, contiguous_stride, intern
 from jgpu.device.ops import OpInfo
-from jgpu.device.tensor import Buffer, DeviceTensor, device, wrap
+from jgpu.device.tensor import DeviceTensor, device, wrap
 
 __all__ = ["copy", "download", "equal", "grow", "item", "upload"]
 
@@ -72,7 +72,7 @@ def download(source: DeviceTensor) -> torch.Tensor:
             raise AssertionError("clone left a lazy bit")
         source, geometry = dense, dense._g
     session = current.session
-    if source._b.generation != session.generation or source._b.id in session.poisoned:
+    if source._b.graveyard is not session.graveyard or source._b.id in session.poisoned:
         raise use_of_lost(session, source._b)
     host = torch.empty_strided(geometry.shape, geometry.stride, dtype=geometry.dtype, device="cpu")
     if geometry.numel:
@@ -205,7 +205,7 @@ def _linalg_check_errors(info: DeviceTensor, api_name: str, *, is_matrix: bool) 
 
 def _pin_memory(source: Any, device: Any = None) -> Any:
     if isinstance(source, DeviceTensor):
-        raise RuntimeError(
+        raise RuntimeError(  # noqa: TRY004 - torch's own class and words
             f"cannot pin 'torch.cuda.{type_name(source)}' only dense CPU tensors can be pinned"
         )
     return source

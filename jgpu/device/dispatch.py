@@ -16,7 +16,6 @@ import torch
 
 from jgpu.device import copies, current, views
 from jgpu.device.errors import mixed_devices, refused, use_of_lost
-from jgpu.device.geometry import Geometry
 from jgpu.device.infer import Plan, fact, plan_for
 from jgpu.device.ops import (
     ASKS_GRAD_MODE,
@@ -35,7 +34,7 @@ from jgpu.device.ops import (
 )
 from jgpu.device.tensor import Buffer, DeviceTensor, device, rebind, wrap
 
-__all__ = ["dispatch", "record"]
+__all__ = ["dispatch", "record", "torch_dispatch"]
 
 _plans: dict[Any, Plan] = {}
 #: most plans kept; growing caches (a text generator's) would otherwise never end
@@ -108,6 +107,93 @@ class _Call:
             self.key.append((tuple(value.shape), value.numpy().tobytes()))
 
 
+def torch_dispatch(
+    cls: type, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+) -> Any:
+    """`DeviceTensor.__torch_dispatch__`: the commonest calls, written out; the rest by `dispatch`.
+
+    Handles recorded ops whose arguments are device tensors, numbers, None and lists of ints or
+    tensors, and that make one tensor or write their first argument. What it builds (key, buffers,
+    offsets, numbers) must be what `_Call` builds: both look up the same plans.
+    """
+    info = infos.get(id(func))
+    if info is None or info.kind:
+        return dispatch(func, args, kwargs)
+    if kwargs:
+        lift = info.keyword_lift
+        for name, value in kwargs.items():
+            kind = type(value)
+            if not (kind is float or kind is int) or not lift.get(name):
+                return dispatch(func, args, kwargs)
+    session = current.session
+    graveyard = session.graveyard
+    poisoned = session.poisoned
+    key: list[Any] = [info]
+    buffers: list[Buffer] = []
+    offsets: list[int] = []
+    params: list[Any] = []
+    for lifted, value in zip(info.lift, args, strict=False):
+        kind = type(value)
+        if kind is DeviceTensor:
+            buffer = value._b
+            if buffer.graveyard is not graveyard or (poisoned and buffer.id in poisoned):
+                raise use_of_lost(session, buffer)
+            key.append(value._g)
+            buffers.append(buffer)
+            offsets.append(value._o)
+        elif value is None:
+            key.append(None)
+        elif lifted == 1 and (kind is float or kind is int):
+            key.append(kind)
+            params.append(value)
+        elif kind is int and not lifted:
+            key.append(value)
+        elif kind is bool:
+            key.append(bool)
+            key.append("True" if value else "False")
+        elif kind is list and not lifted:
+            key.append(len(value))
+            for item in value:
+                inner = type(item)
+                if inner is int:
+                    key.append(item)
+                elif inner is DeviceTensor:
+                    buffer = item._b
+                    if buffer.graveyard is not graveyard or (poisoned and buffer.id in poisoned):
+                        raise use_of_lost(session, buffer)
+                    key.append(item._g)
+                    buffers.append(buffer)
+                    offsets.append(item._o)
+                else:
+                    return dispatch(func, args, kwargs)
+        else:
+            return dispatch(func, args, kwargs)
+    if kwargs:
+        for name, value in kwargs.items():
+            key.append(name)
+            key.append(type(value))
+            params.append(value)
+    plan = _plans.get(tuple(key))
+    if plan is None:
+        return dispatch(func, args, kwargs)
+    geometry = plan.single
+    if geometry is not None:
+        made = Buffer(geometry.nbytes, graveyard)
+        result = wrap(made, geometry)
+        outs: tuple[Buffer, ...] = (made,)
+    elif plan.writes_first:
+        result = args[0]
+        outs = ()
+    else:
+        return dispatch(func, args, kwargs)
+    log = session.log
+    frame = session.frame or session.look()
+    log.append((plan, buffers, offsets, outs, params, frame.f_lasti if frame is not None else -1))
+    if len(log) >= session.limit:
+        session.piece_is_full()
+    return result
+
+
 def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
     """Carry out one aten op on the shared device; returns what torch expects of it."""
     info = infos.get(id(func)) or info_of(func)
@@ -120,8 +206,7 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
     call = _Call(info)
     key = call.key
     lift = info.lift
-    i = 0
-    for value in args:
+    for i, value in enumerate(args):
         kind = type(value)
         if kind is DeviceTensor:
             key.append(value._g)
@@ -135,7 +220,6 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
             key.append(None)
         else:
             call.add(value, lift[i] if lift else 0)
-        i += 1
     if kwargs:
         if "device" in kwargs:
             if _elsewhere(kwargs["device"]):
@@ -175,17 +259,17 @@ def _into_resized(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 def record(plan: Plan, call: _Call) -> Any:
     """Append the op to the log and make what it returns."""
     session = current.session
-    generation = session.generation
+    graveyard = session.graveyard
     for buffer in call.buffers:
-        if buffer.generation != generation or buffer.id in session.poisoned:
+        if buffer.graveyard is not graveyard or buffer.id in session.poisoned:
             raise use_of_lost(session, buffer)
     geometry = plan.single
     if geometry is not None:
-        made = Buffer(geometry.nbytes, session.graveyard, generation)
+        made = Buffer(geometry.nbytes, graveyard)
         result = wrap(made, geometry)
         session.append(plan, call.buffers, call.offsets, (made,), call.params)
         return result
-    if plan.info.in_place and plan.outs is not None and not plan.grown:
+    if plan.writes_first:
         session.append(plan, call.buffers, call.offsets, (), call.params)
         return call.tensors[0]
     if plan.outs is None:
@@ -208,7 +292,7 @@ def _record_many(plan: Plan, call: _Call) -> Any:
             flat.append(None)
             continue
         geometry = grown[out] if isinstance(out, int) else out
-        made = Buffer(geometry.nbytes, session.graveyard, session.generation)
+        made = Buffer(geometry.nbytes, session.graveyard)
         outs.append(made)
         if isinstance(out, int):
             new[out] = made

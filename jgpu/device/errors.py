@@ -45,7 +45,7 @@ def mixed_devices(op: str, value: torch.Tensor) -> RuntimeError:
 
 def use_of_lost(session: Any, buffer: Any) -> BaseException:
     """The error of using a tensor whose computation failed or whose device is gone."""
-    cause = session.poisoned.get(buffer.id) if buffer.generation == session.generation else None
+    cause = session.poisoned.get(buffer.id) if buffer.graveyard is session.graveyard else None
     if cause is not None:
         error = errors.PoisonedTensor(
             f"This tensor has no value, because its computation failed earlier: {cause}"

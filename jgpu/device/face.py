@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from jgpu.device import copies, tensor as tensors
+from jgpu.device import copies
+from jgpu.device import tensor as tensors
 from jgpu.device.geometry import contiguous_stride, intern
 from jgpu.device.storage import Storage, storage_of
 from jgpu.device.tensor import CUDA, DeviceTensor, rebind

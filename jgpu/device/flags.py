@@ -1,4 +1,4 @@
-"""Torch's global switches that change arithmetic, read at each cut; part of every program's hash."""
+"""Torch's global switches that change arithmetic: read at each cut, part of a program's hash."""
 
 import torch
 

@@ -29,7 +29,7 @@ class Guard(torch._C._acc.DeviceGuard):
         """PrivateUse1; a pending error is moved aside first (see the module)."""
         try:
             _pending()
-        except BaseException as error:  # noqa: BLE001 - it is kept, and raised by the engine
+        except BaseException as error:
             _stash.append(error)
         return _DEVICE_TYPE
 

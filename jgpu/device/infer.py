@@ -43,6 +43,7 @@ class Plan:
 
     __slots__ = (
         "args", "geometries", "grown", "ident", "info", "kwargs", "outs", "returns_list", "single",
+        "writes_first",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +62,8 @@ class Plan:
         self.single: Geometry | None = None
         self.returns_list: list[int] | None = None
         self.grown: tuple[tuple[int, Geometry], ...] = ()
+        #: the op writes its first argument, returns it, and leaves its geometry: the in-place case
+        self.writes_first = False
         self.ident = next_ident()
 
     def settle(self, outs: list[Geometry | int | None]) -> None:
@@ -69,6 +72,7 @@ class Plan:
         self.ident = next_ident()
         only = outs[0] if len(outs) == 1 and self.returns_list is None else None
         self.single = only if isinstance(only, Geometry) and not self.grown else None
+        self.writes_first = self.info.in_place and not self.grown
 
 
 _last = 0
@@ -186,7 +190,7 @@ def _raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
         info.func(*host, **named)
 
 
-class _TooLarge(Exception):  # noqa: N818 - never leaves this module
+class _TooLarge(Exception):
     """The op is too large to be tried on the host."""
 
 
@@ -227,6 +231,7 @@ def _read_grown(plan: Plan, tensors: list[torch.Tensor]) -> None:
     if grown:
         plan.grown = tuple(grown)
         plan.single = None
+        plan.writes_first = False
 
 
 def _list_returns(info: OpInfo, count: int) -> list[int] | None:

@@ -99,7 +99,12 @@ def _convert_parameter(param: Any, fn: Any) -> Any:
         applied = fn(param)
     grad = param.grad
     if (type(param) is DeviceTensor) == (type(applied) is DeviceTensor):
-        param.data = applied
+        if torch._has_compatible_shallow_copy_type(param, applied):
+            param.data = applied
+        else:  # "meta" and its like: a new parameter, as natively
+            param = nn.Parameter(applied, param.requires_grad)
+    elif applied.device.type == "meta":
+        param = nn.Parameter(applied, param.requires_grad)
     else:
         param = convert_in_place(param, applied)
     if type(applied) is DeviceTensor:

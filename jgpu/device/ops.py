@@ -1,10 +1,10 @@
 """What kind of op is it? Decided here, from torch's own schemas, once per op.
 
 Five kinds: STREAM (recorded, no wait), VIEW (no message: geometry over the same buffer), COPY
-(uploads, and downloads, which wait), WAIT (flush and one round trip), REFUSED (a sentence that says
-what to do instead); FACT, which geometries alone answer (`is_same_size`); and COMPOSITE, which torch
-takes apart itself. The schema says what aliases and what is written; the few names below are what no
-schema says, each with its reason.
+(uploads, and downloads, which wait), WAIT (flush and one round trip), REFUSED (a sentence that
+says what to do instead); FACT, which geometries alone answer (`is_same_size`); and COMPOSITE, which
+torch takes apart itself. The schema says what aliases and what is written; the few names below are
+what no schema says, each with its reason.
 
 `OpInfo.lift` tells which numbers become run parameters (those that no geometry depends on): number
 and float arguments of ops that take a tensor, never ints, lists of floats, or factories' numbers.
@@ -119,9 +119,8 @@ class OpInfo:
     """One aten overload: its kind, what it lifts, what it writes and returns."""
 
     __slots__ = (
-        "arguments", "call", "factory", "func", "functional", "in_place", "inplace_view", "keyword_lift",
-        "kind", "lift", "name",
-        "out_names", "positions", "probed", "probed_permuted", "returns", "seeded",
+        "arguments", "call", "factory", "func", "functional", "in_place", "inplace_view",
+        "keyword_lift", "kind", "lift", "name", "out_names", "positions", "probed", "probed_permuted", "returns", "seeded",
         "takes_tensor", "writes",
     )  # fmt: skip
 

@@ -47,7 +47,9 @@ class Cut:
     inputs: list[int]
     outputs: list[Buffer]
     params: list[Any]
+    #: per op the offset of the cell's instruction that asked for it, and the cell's code
     lines: list[int]
+    code: Any = None
 
 
 class Recorder:

@@ -1,4 +1,4 @@
-"""Our kernels in torch's dispatcher: the tensor's dispatch, the fallback, the ops that must be named.
+"""Our kernels in torch's dispatcher: the tensor's dispatch, the fallback, the ops with a name.
 
 Factories have no device tensor among their arguments and reach the PrivateUse1 fallback. A few ops
 arrive there with one all the same, because torch calls them with the Python key excluded (inside
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from jgpu.device.dispatch import dispatch
+from jgpu.device.dispatch import dispatch, torch_dispatch
 from jgpu.device.ops import WITH_OWN_KERNELS
 from jgpu.device.tensor import DeviceTensor
 
@@ -23,15 +23,10 @@ _libraries: list[Any] = []
 _BY_NAME = ("_copy_from", "_local_scalar_dense", "_copy_from_and_resize", *WITH_OWN_KERNELS)
 
 
-def _torch_dispatch(
-    cls: type, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-) -> Any:
-    return dispatch(func, args, kwargs)
-
-
 def install() -> None:
     """Register everything once."""
-    DeviceTensor.__torch_dispatch__ = classmethod(_torch_dispatch)  # type: ignore[assignment]
+    DeviceTensor.__torch_dispatch__ = classmethod(torch_dispatch)  # type: ignore[assignment]
+    _shorten_rule_lookup()
     fallback = torch.library.Library("_", "IMPL")
     fallback.fallback(_fallback, "PrivateUse1")
     fallback.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
@@ -39,6 +34,18 @@ def install() -> None:
     for name in _BY_NAME:
         named.impl(name, _named(getattr(torch.ops.aten, name).default), "PrivateUse1")
     _libraries.extend((fallback, named))
+
+
+def _shorten_rule_lookup() -> None:
+    """Torch asks a registry for custom rules at each dispatch; for our tensor there are none."""
+    from torch._library import simple_registry
+
+    original = simple_registry.find_torch_dispatch_rule
+
+    def find(op: Any, cls: type) -> Any:
+        return None if cls is DeviceTensor else original(op, cls)
+
+    simple_registry.find_torch_dispatch_rule = find
 
 
 def _fallback(op: Any, *args: Any, **kwargs: Any) -> Any:

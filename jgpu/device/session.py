@@ -12,6 +12,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any
 
 from jgpu import errors
@@ -48,9 +49,9 @@ class Session:
         self.generation = 1
         #: errors by id of the buffers they poisoned
         self.poisoned: dict[int, BaseException] = {}
-        self._log: list[Any] = []
+        self.log: list[Any] = []
         self._piece = 0
-        self._limit = PIECES[0]
+        self.limit = PIECES[0]
         self._next_buffer = 1
         self._next_request = 1
         self._work = 0
@@ -90,21 +91,29 @@ class Session:
         params: list[Any],
     ) -> None:
         """One op; the log is cut when the piece is full."""
-        log = self._log
-        frame = self.frame
-        if frame is None and self.look_for_frame:
-            self.look_for_frame = False
-            frame = self.frame = self.find_frame()
-        log.append((plan, buffers, offsets, outs, params, frame.f_lineno if frame else 0))
-        if len(log) >= self._limit:
+        log = self.log
+        frame = self.frame or self.look()
+        log.append((plan, buffers, offsets, outs, params, frame.f_lasti if frame else -1))
+        if len(log) >= self.limit:
             self.cut()
+
+    def look(self) -> Any:
+        """The frame whose instructions are noted, looked for once a cell."""
+        if self.look_for_frame:
+            self.look_for_frame = False
+            self.frame = self.find_frame()
+        return self.frame
+
+    def piece_is_full(self) -> None:
+        """The log has as many ops as its piece may have: send it."""
+        self.cut()
 
     def cut(self, *, ends_iteration: bool = False, report: bool = False) -> int:
         """Send what was recorded as one run; returns its work number, 0 if there was nothing."""
         with self._lock:
-            if not self._log:
+            if not self.log:
                 if ends_iteration:
-                    self._piece, self._limit = 0, PIECES[0]
+                    self._piece, self.limit = 0, PIECES[0]
                 return 0
             link = self._open()
             with quiet():
@@ -113,12 +122,12 @@ class Session:
             return work
 
     def _queue_run(self, link: Link, ends_iteration: bool, report: bool) -> int:
-        entries = self._log[:]
+        entries = self.log[:]
         self._recorder.set_flags(flags.current())
         cut = self._recorder.cut(entries)
-        del self._log[: len(entries)]
+        del self.log[: len(entries)]
         self._piece = 0 if ends_iteration else min(self._piece + 1, len(PIECES) - 1)
-        self._limit = PIECES[self._piece]
+        self.limit = PIECES[self._piece]
         compiled = cut.compiled
         if compiled.draws:
             self.generators.forget_states()
@@ -135,6 +144,7 @@ class Session:
         self._work += 1
         if report:  # before anything is sent: the answer may be there at once
             self._reports[self._work] = None
+        cut.code = self.frame.f_code if self.frame is not None else None
         self._works.append((self._work, cut))
         self._queue_tags(link)
         live, dead, free = self._bury(first, compiled.fresh, cut.inputs)
@@ -192,7 +202,7 @@ class Session:
             self.cut()
         for buffer in fresh:
             buffer.resident = True
-            if buffer.generation == self.generation and buffer.id:
+            if buffer.graveyard is self.graveyard and buffer.id:
                 self._tags.append(buffer.id)
 
     def boundary(self) -> None:
@@ -208,21 +218,21 @@ class Session:
     def unmake(self, buffer: Buffer) -> bool:
         """Take back the last recorded op if it is the factory that made `buffer` empty."""
         with self._lock:
-            if not self._log or self._log[-1][3] != (buffer,):
+            if not self.log or self.log[-1][3] != (buffer,):
                 return False
-            if not self._log[-1][0].info.name.startswith("aten::empty"):
+            if not self.log[-1][0].info.name.startswith("aten::empty"):
                 return False
-            self._log.pop()
+            self.log.pop()
             return True
 
     def upload(self, data: Any, nbytes: int, into: Buffer | None = None) -> Buffer:
         """A new buffer holding a copy of `data` (flat bytes); copied when this returns."""
         with self._lock:
             self.cut()
-            self._piece, self._limit = 0, PIECES[0]
+            self._piece, self.limit = 0, PIECES[0]
             link = self._open()
-            made = into or Buffer(nbytes, self.graveyard, self.generation)
-            made.generation, made.graveyard = self.generation, self.graveyard
+            made = into or Buffer(nbytes, self.graveyard)
+            made.graveyard = self.graveyard
             made_id = self._next_buffer
             self._next_buffer += 1
             if nbytes <= limits.INLINE_BYTES:
@@ -290,10 +300,10 @@ class Session:
         with self._lock:
             self.cut()
             count = len(plan.info.func._schema.returns)
-            outs = tuple(Buffer(0, self.graveyard, self.generation) for _ in range(count))
-            limit, self._limit = self._limit, 1 << 30
+            outs = tuple(Buffer(0, self.graveyard) for _ in range(count))
+            limit, self.limit = self.limit, 1 << 30
             self.append(plan, buffers, offsets, outs, params)
-            self._limit = limit
+            self.limit = limit
             work = self.cut(ends_iteration=True, report=True)
             try:
                 self._await(lambda: self._reports.get(work) is not None)
@@ -380,7 +390,7 @@ class Session:
     def seed(self, index: int, value: int) -> None:
         """Seed a generator in the order of works; opens no connection for that alone."""
         with self._lock:
-            if self._link is None and not self._log:
+            if self._link is None and not self.log:
                 self._seeds[index] = value
                 return
             self.send_ordered(lambda work: m.Seed(work, value, index))
@@ -417,7 +427,7 @@ class Session:
     @property
     def position(self) -> tuple[int, int, int]:
         """Changes whenever something was recorded or sent."""
-        return self.generation, self._work, len(self._log)
+        return self.generation, self._work, len(self.log)
 
     @property
     def settled(self) -> bool:
@@ -427,7 +437,7 @@ class Session:
     @property
     def used(self) -> bool:
         """Whether anything was recorded or sent so far."""
-        return self._link is not None or bool(self._log)
+        return self._link is not None or bool(self.log)
 
     def finish_cell(self, result: Any) -> None:
         """A notebook cell ended: what was recorded goes out, what was forgotten is freed."""
@@ -557,6 +567,8 @@ class Session:
             self._replies[message.request] = self._failures.pop(0) if self._failures else error
         elif message.work in self._reports:
             raise error
+        elif message.request is not None:
+            pass  # an answer nobody waits for any more: its cause was raised instead
         elif not isinstance(error, errors.WorkCancelled):  # who interrupts knows of it
             self._failures.append(error)
             answered = self._later.pop(message.request, None) if message.request else None
@@ -564,11 +576,10 @@ class Session:
                 answered(None)
 
     def _place(self, message: m.Failed) -> tuple[str, int] | None:
-        frame = self.frame
         for work, cut in self._works:
-            if work == message.work and message.op < len(cut.lines) and cut.lines[message.op]:
-                name = frame.f_code.co_filename if frame is not None else "<cell>"
-                return name, cut.lines[message.op]
+            if work == message.work and message.op < len(cut.lines) and cut.code is not None:
+                line = line_of(cut.code, cut.lines[message.op])
+                return (cut.code.co_filename, line) if line else None
         return None
 
     def _on_reply(self, message: Any) -> None:
@@ -649,7 +660,7 @@ class Session:
     def _forget(self, error: errors.DeviceLost) -> None:
         self._lost = error
         self.generation += 1
-        self._log.clear()
+        self.log.clear()
         # A new list: buffers of before, which bury themselves later, must not free new ones' ids.
         self.graveyard = []
         self.poisoned.clear()
@@ -659,7 +670,7 @@ class Session:
         self._tags.clear()
         self._next_buffer = 1
         self._work = 0
-        self._piece, self._limit = 0, PIECES[0]
+        self._piece, self.limit = 0, PIECES[0]
         later, self._later = self._later, {}
         for answered in later.values():
             answered(None)
@@ -684,6 +695,14 @@ class Session:
                     pass
                 self._link.close()
                 self._link = None
+
+
+def line_of(code: CodeType, instruction: int) -> int:
+    """The source line of an instruction's offset; 0 if it has none."""
+    for start, end, line in code.co_lines():
+        if start <= instruction < end:
+            return line or 0
+    return 0
 
 
 def _fields_after_work(message: Any) -> list[Any]:

@@ -1,11 +1,10 @@
-"""The storage of a device tensor as torch's Python code sees it: size, place, identity, no bytes."""
+"""The storage of a device tensor as Python sees it: size, place, identity, no bytes."""
 
 import weakref
 from typing import Any
 
 import torch
 
-from jgpu.device import current
 from jgpu.device.geometry import intern
 from jgpu.device.tensor import CUDA, Buffer, wrap
 
@@ -100,8 +99,3 @@ def storage_of(buffer: Buffer) -> Storage:
     if found is None:
         found = _proxies[buffer] = Storage(buffer)
     return found
-
-
-def generation() -> int:
-    """The present connection's number."""
-    return current.session.generation

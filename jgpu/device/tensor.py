@@ -45,16 +45,15 @@ class Buffer:
     """
 
     __slots__ = (
-        "__weakref__", "_address", "generation", "graveyard", "id", "nbytes", "resident"
+        "__weakref__", "_address", "graveyard", "id", "nbytes", "resident"
     )  # fmt: skip
 
-    def __init__(self, nbytes: int, graveyard: list[int], generation: int) -> None:
+    def __init__(self, nbytes: int, graveyard: list[int]) -> None:
         self.id = 0
         self.nbytes = nbytes
-        #: where the finalizer leaves the id
+        #: where the finalizer leaves the id; each connection has its own, so that a buffer whose
+        #: graveyard is not the session's is lost
         self.graveyard = graveyard
-        #: the connection it lives on; a buffer of an older one is lost
-        self.generation = generation
         self.resident = False
         self._address = 0
 

@@ -26,10 +26,31 @@ def view(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return NotImplemented
     if info.inplace_view:
         return _in_place(info, source, args[1:], kwargs)
-    made = _on_meta(info, source._g.meta(), args[1:], kwargs)
-    if isinstance(made, list | tuple):
-        return [_over(source, item) for item in made]
-    return _over(source, made)
+    try:
+        key = (info, source._g, *(tuple(a) if type(a) is list else a for a in args[1:]))
+        seen = _known.get(key) if not kwargs else None
+    except TypeError:  # an argument without a hash
+        key, seen = None, None
+    if seen is None:
+        made = _on_meta(info, source._g.meta(), args[1:], kwargs)
+        several = isinstance(made, list | tuple)
+        seen = (
+            [(geometry_of(m), m.storage_offset()) for m in (made if several else (made,))],
+            several,
+        )
+        if key is not None and not kwargs:
+            if len(_known) >= _MAX_KNOWN:
+                _known.clear()
+            _known[key] = seen
+    shown, several = seen
+    if several:
+        return [_over(source, geometry, offset) for geometry, offset in shown]
+    return _over(source, *shown[0])
+
+
+#: what a view op shows of a geometry: by op, geometry and arguments
+_known: dict[Any, tuple[list[tuple[Geometry, int]], bool]] = {}
+_MAX_KNOWN = 1 << 16
 
 
 def _on_meta(info: OpInfo, meta: torch.Tensor, rest: tuple[Any, ...], kwargs: Any) -> Any:
@@ -37,10 +58,8 @@ def _on_meta(info: OpInfo, meta: torch.Tensor, rest: tuple[Any, ...], kwargs: An
         return info.call(meta, *rest, **kwargs)
 
 
-def _over(source: DeviceTensor, made: torch.Tensor) -> DeviceTensor:
-    """A wrapper showing what `made`, a view of the source's meta twin, shows."""
-    geometry = geometry_of(made)
-    offset = made.storage_offset()
+def _over(source: DeviceTensor, geometry: Geometry, offset: int) -> DeviceTensor:
+    """A wrapper showing what a view of the source's meta twin shows."""
     if source._o:
         # A view of another item size counts its offset in its own elements.
         size, own = source._g.itemsize, geometry.itemsize
