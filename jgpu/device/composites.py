@@ -165,7 +165,11 @@ def lower(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     entered = tuple(_enter(value) for value in args)
     keywords = {name: _enter(value) for name, value in kwargs.items()}
     with _Factories():
-        return _leave(op(*entered, **keywords))
+        result = op(*entered, **keywords)
+    for argument, face in zip(args, entered, strict=True):
+        if result is face:  # dropout in evaluation: no node in the graph, as natively
+            return argument
+    return _leave(result)
 
 
 def _differentiated(tensor: torch.Tensor) -> bool:
