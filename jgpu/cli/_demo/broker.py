@@ -1,0 +1,84 @@
+"""A broker for one demonstration: a process on a socket of its own, gone with it.
+
+The user's own broker and the system's are left alone. Should the demonstration be killed, the
+broker ends by itself a minute later.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from jgpu.cli.status import ask_status
+from jgpu.errors import BrokerUnreachable
+from jgpu.kernelprovider.environment import outer_environment
+from jgpu.wire.address import Address
+
+__all__ = ["DemoBroker"]
+
+_READY_S: Final = 180.0
+_END_S: Final = 20.0
+_POLL_S: Final = 0.1
+
+
+class DemoBroker:
+    """A broker process below `directory`, started on entry and ended on exit."""
+
+    def __init__(self, directory: Path, options: Sequence[str] = ()) -> None:
+        self.address = Address(directory / "broker.sock", "environment")
+        self._log = directory / "broker.log"
+        self._options = ["--socket", os.fspath(self.address.path), "--spool", f"{directory}/spool"]
+        self._options += ["--idle", "60", *options]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The control process; its children are the executors."""
+        assert self._process is not None
+        return self._process.pid
+
+    def __enter__(self) -> "DemoBroker":
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "jgpu", "broker", *self._options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=outer_environment(os.environ),
+                start_new_session=True,  # a terminal's Ctrl-C is for the demonstration
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def wait_until_ready(self) -> dict[str, Any]:
+        """Its status once the device works; `BrokerUnreachable` with its last words otherwise."""
+        assert self._process is not None
+        deadline = time.monotonic() + _READY_S
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                status = ask_status(self.address)
+            except BrokerUnreachable:
+                status = {}
+            devices = status.get("devices", [])
+            if devices and all(device["state"] == "ready" for device in devices):
+                return status
+            if any(device["state"] == "failed" for device in devices):
+                break
+            time.sleep(_POLL_S)
+        raise BrokerUnreachable(f"The demonstration's broker does not serve: {self.last_words()}")
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing."

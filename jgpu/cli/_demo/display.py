@@ -1,0 +1,139 @@
+"""The demonstration on a screen: a live table while it runs, the results at its end.
+
+On a terminal the table is drawn in place; elsewhere (a file, CI) it is printed every few seconds.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from jgpu.cli._demo.evidence import Evidence
+from jgpu.cli._demo.lesson import Lesson
+from jgpu.cli._tables import format_bytes, format_seconds
+
+__all__ = ["Display", "summary"]
+
+_STYLES: Final = {"running": "green", "done": "green", "waiting": "yellow", "failed": "bold red"}
+_WIDTH: Final = 120
+_PRINT_EVERY_S: Final = 5.0
+
+
+class Display:
+    """Shows the lessons; `update` as often as there is news."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        if not console.is_terminal:
+            console.width = max(console.width, _WIDTH)
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self._printed = 0.0
+        self._begun = time.monotonic()
+
+    def __enter__(self) -> "Display":
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def update(
+        self, lessons: Sequence[Lesson], status: Mapping[str, Any], *, last: bool = False
+    ) -> None:
+        """Draw the table anew, or print it if it is time for that."""
+        now = time.monotonic()
+        table = _table(lessons, status, now - self._begun)
+        if self._live:
+            self._live.update(table, refresh=True)
+        elif last or now - self._printed >= _PRINT_EVERY_S:
+            self._printed = now
+            self._console.print(table)
+
+
+def _table(lessons: Sequence[Lesson], status: Mapping[str, Any], seconds: float) -> RenderableType:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("USER", "NOTEBOOK"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("CELL", justify="right", no_wrap=True)
+    table.add_column("LANE", justify="right", no_wrap=True)
+    table.add_column("STATE", no_wrap=True, min_width=9)
+    for name in ("ITERATIONS", "RESIDENT", "EPHEMERAL", "DEVICE TIME"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for lesson in lessons:
+        table.add_row(*_row(lesson))
+    parts: list[RenderableType] = [Text(_headline(status, seconds)), table]
+    return Group(*parts)
+
+
+def _row(lesson: Lesson) -> list[Text]:
+    session = lesson.session
+    lane = session.get("lane") if lesson.state == "running" else None
+    return [
+        Text(lesson.user),
+        Text(lesson.name),
+        Text(f"{lesson.cell}/{lesson.cells}"),
+        Text("" if lane is None else str(lane)),
+        _state(lesson),
+        Text(str(session.get("iterations", 0))),
+        Text(format_bytes(session.get("resident_bytes", 0))),
+        Text(format_bytes(session.get("ephemeral_bytes", 0))),
+        Text(format_seconds(session.get("device_seconds", 0.0))),
+    ]
+
+
+def _state(lesson: Lesson) -> Text:
+    """The lesson's state, or while it runs its session's: running, waiting, idle, ..."""
+    word = lesson.state
+    if word == "running" and lesson.session:
+        word = lesson.session["state"]
+    text = Text(word, style=_STYLES.get(word, ""))
+    if word == "waiting" and lesson.session.get("waits_for"):
+        text.append(" for " + ", ".join(lesson.session["waits_for"]))
+    return text
+
+
+def _headline(status: Mapping[str, Any], seconds: float) -> str:
+    devices = "; ".join(
+        f"{device['name']}: {format_bytes(device['used_bytes'])} of "
+        f"{format_bytes(device['capacity_bytes'])} in use, lanes: {len(device['lanes'])}, "
+        f"policy {device['policy']}"
+        for device in status.get("devices", [])
+    )
+    return f"{format_seconds(seconds)}  {devices}"
+
+
+def summary(lessons: Sequence[Lesson], status: Mapping[str, Any], evidence: Evidence) -> Group:
+    """What came out: results, device time, and who held the device."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Results", title_justify="left")
+    for name in ("USER", "NOTEBOOK", "RESULT"):
+        table.add_column(name, overflow="fold")
+    table.add_column("TIME", justify="right", no_wrap=True)
+    table.add_column("DEVICE TIME", justify="right", no_wrap=True)
+    for lesson in lessons:
+        table.add_row(
+            Text(lesson.user),
+            Text(lesson.name),
+            Text(lesson.problem, style="red") if lesson.problem else Text(lesson.result),
+            Text(format_seconds(lesson.seconds)),
+            Text(format_seconds(lesson.session.get("device_seconds", 0.0))),
+        )
+    times = {user["name"]: user["device_seconds"] for user in status["users"]}
+    total = sum(times.values()) or 1.0
+    shares = ", ".join(
+        f"{user} {format_seconds(seconds)} ({100 * seconds / total:.0f} %)"
+        for user, seconds in sorted(times.items())
+    )
+    lines = [f"Device time: {shares}.", *evidence.sentences()]
+    failures = (
+        Text.from_ansi(f"\n{lesson.name}:\n{lesson.traceback}")
+        for lesson in lessons
+        if lesson.traceback
+    )
+    return Group(table, *(Text(line) for line in lines), *failures)
