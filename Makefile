@@ -45,9 +45,10 @@ demo: $(STAMP)
 	@$(BIN)/jgpu demo $(ARGS)
 
 # Every kernel of this JupyterLab shares the device, the ordinary "Python 3" as well, which is the one
-# that the lessons name.
+# that the lessons name. The first of them starts the user's broker, which ends when it is unused.
+# (Jupyter refuses to run as root, in a container mostly, unless told.)
 lab: $(STAMP)
-	@PATH="$(BIN):$$PATH" JUPYTER_DEFAULT_PROVISIONER_NAME=jgpu-provisioner $(BIN)/jupyter lab $(ARGS) notebooks
+	@PATH="$(BIN):$$PATH" JUPYTER_DEFAULT_PROVISIONER_NAME=jgpu-provisioner $(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS) notebooks
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage
