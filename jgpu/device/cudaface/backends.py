@@ -22,6 +22,7 @@ def install() -> None:
     import torch.autograd.profiler
     import torch.backends.cuda
     import torch.backends.cudnn
+    import torch.nn.parallel._functions
     import torch.nn.parallel.comm
 
     torch.backends.cuda.is_built = _yes
@@ -33,10 +34,16 @@ def install() -> None:
     comm: Any = torch.nn.parallel.comm
     comm.scatter, comm.gather = _scatter, _gather
     comm.broadcast, comm.broadcast_coalesced = _broadcast, _broadcast_coalesced
+    parallel: Any = torch.nn.parallel._functions
+    parallel._get_stream = _no_stream
 
 
 def _yes() -> bool:
     return True
+
+
+def _no_stream(device: Any) -> None:
+    """`torch.device(0)` is of the backend's own name, which `torch.accelerator` does not know."""
 
 
 def _not_acceptable(tensor: Any) -> bool:

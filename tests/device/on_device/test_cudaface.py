@@ -272,17 +272,39 @@ def test_the_default_device_can_be_cuda():
         torch.set_default_device(None)
 
 
+def test_data_parallel_has_one_device():
+    model = torch.nn.Linear(4, 2).cuda()
+    x = torch.ones(3, 4)
+    parallel = torch.nn.DataParallel(model)
+    assert parallel.device_ids == [0]
+    assert torch.equal(parallel(x), model(x.cuda()))
+    parallel(x).sum().backward()
+    assert model.weight.grad is not None
+
+
+def test_the_profiler_says_that_it_sees_the_notebooks_side_alone(capfd):
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with pytest.warns(UserWarning, match="notebook's own side"):
+        profile = torch.profiler.profile(activities=activities)
+        with profile:
+            torch.ones(2, device="cuda").sum().item()
+    assert "aten::sum" in profile.key_averages().table(sort_by="self_cuda_time_total")
+    assert "Failed to record CUDA event" not in capfd.readouterr().err
+
+
 def test_a_forked_child_may_seed_and_not_compute():
     torch.ones(1, device="cuda")
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        torch.manual_seed(1)
         try:
+            torch.manual_seed(1)
             torch.ones(2, device="cuda").cpu()
         except RuntimeError as error:
             os.write(writing, str(error).encode())
-        os._exit(0)
+        finally:
+            os._exit(0)
     os.waitpid(child, 0)
+    os.close(writing)
     assert b"Cannot re-initialize CUDA in forked subprocess" in os.read(reading, 4096)
     assert torch.ones(2, device="cuda").sum().item() == 2
