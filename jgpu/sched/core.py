@@ -113,6 +113,11 @@ class Core:
         self._table.sessions[event.session] = Session(event.session, user, story)
         self._journal.note(story, "opens", f"for {event.user}")
 
+    def charge_of(self, session: int) -> Callable[[], float]:
+        """How to ask what an open session has been charged, in seconds, also after it closed."""
+        found = self._table.sessions[session]
+        return lambda: found.device_seconds
+
     def _session_closed(self, event: events.SessionClosed) -> None:
         session = self._live(event.session)
         if session is None:

@@ -50,6 +50,7 @@ def finish_cancel(session: Session, port: Port) -> None:
         for work in taken:
             if work.request is not None:
                 report_failure(session, failure, (), work.request)
+            work.answer_followers()
     for request in requests:
         session.send(messages.Synced(request))
     session.received.extend(session.held)

@@ -12,6 +12,7 @@ from jgpu.broker.executor.aside import Aside
 from jgpu.broker.executor.cancel import begin_cancel
 from jgpu.broker.executor.definitions import Definitions, Verdict
 from jgpu.broker.executor.devices.base import Device
+from jgpu.broker.executor.early import answer_early, may_answer_early
 from jgpu.broker.executor.programs import Definition, Failure, Prober
 from jgpu.broker.executor.runs import RunWork
 from jgpu.broker.executor.session import Session
@@ -55,7 +56,7 @@ class Dispatch:
             messages.Define: self._define,
             messages.Run: self._run,
             messages.Upload: lambda s, m: self._accept(s, UploadWork(s, m)),
-            messages.Download: lambda s, m: self._accept(s, DownloadWork(s, m)),
+            messages.Download: self._download,
             messages.Sync: lambda s, m: self._accept(s, SyncWork(s, m)),
             messages.Seed: lambda s, m: self._accept(s, RngWork(s, m)),
             messages.GetRng: lambda s, m: self._accept(s, RngWork(s, m)),
@@ -80,6 +81,16 @@ class Dispatch:
     def _accept(self, session: Session, work: Any) -> None:
         session.accept(work)
         self._turns.offer(session)
+
+    def _download(self, session: Session, message: messages.Download) -> None:
+        work = DownloadWork(session, message)
+        if not may_answer_early(session):
+            self._accept(session, work)
+            return
+        session.count(work)
+        if message.ends_iteration:
+            self._turns.boundary(session)
+        answer_early(session, work)
 
     def _run(self, session: Session, message: messages.Run) -> None:
         if message.work in session.asked:

@@ -196,7 +196,7 @@ class Pump:
         self._asides[1].put(session.number, lambda: self._close_arena(session), _nothing)
         del self.sessions[session.number]
         self._blocked.discard(session.number)
-        self.on_ended(SessionEnded(session.number, session.device_seconds, session.ending or ""))
+        self.on_ended(SessionEnded(session.number, session.charged_s(), session.ending or ""))
 
     def _close_arena(self, session: Session) -> None:
         self.device.unpin(session.arena.memory)

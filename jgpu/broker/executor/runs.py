@@ -55,6 +55,17 @@ class RunWork(Work):
             return self.definition.predicted_s or 0.0
         return 0.0
 
+    def may_write(self, buffer: int) -> bool:
+        """It makes its fresh buffers and writes some of its inputs; anything until it is known."""
+        definition, message = self.definition, self.message
+        if not isinstance(definition, Definition):
+            return True
+        if message.first <= buffer < message.first + definition.fresh:
+            return True
+        if buffer not in message.inputs:
+            return False
+        return any(message.inputs[slot] == buffer for slot in definition.written)
+
     def do(self, port: Port) -> None:
         """Run the program, or fail as a whole."""
         message, session = self.message, self.session

@@ -9,7 +9,7 @@ The rule that must not be broken: whatever a client does, `release` gives everyt
 import logging
 import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
@@ -103,7 +103,8 @@ class Session:
     closed: bool = False
     #: descriptor events that the pump waits for
     mask: int = 0
-    device_seconds: float = 0.0
+    #: device seconds that the scheduler has charged it
+    charged_s: Callable[[], float] = lambda: 0.0
     iterations: int = 0
     cell: str = ""
     #: users for whom it waits, and whether the client was told
@@ -220,16 +221,20 @@ class Session:
 
     def accept(self, work: Work) -> None:
         """Put a work at the end of the order; `ProtocolError` if its number is not the next."""
-        if self.next_work and work.number != self.next_work:
-            raise ProtocolError(f"Work {work.number} came where {self.next_work} was due.")
+        self.count(work)
         if len(self.table.buffers) > _MAX_BUFFERS:
             raise ProtocolError(f"A session has at most {_MAX_BUFFERS} buffers.")
-        self.next_work = work.number + 1
         work.before, self.after = self.after, []
         work.nbytes += self.after_bytes
         self.after_bytes = 0
         (self.held if self.cancel_requests else self.received).append(work)
         self.queued_bytes += work.nbytes
+
+    def count(self, work: Work) -> None:
+        """Works are numbered without gaps; `ProtocolError` if this is not the next."""
+        if self.next_work and work.number != self.next_work:
+            raise ProtocolError(f"Work {work.number} came where {self.next_work} was due.")
+        self.next_work = work.number + 1
 
     def note(self, message: messages.Free | messages.Tag) -> None:
         """Remember what is to be done after the works before it."""
@@ -252,7 +257,6 @@ class Session:
         work.state = WorkState.DONE
         self.launched -= 1
         self.queued_bytes -= work.nbytes
-        self.device_seconds += work.measured_s
         self.iterations += work.ends_iteration
 
     def release(self) -> None:

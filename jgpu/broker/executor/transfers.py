@@ -4,6 +4,7 @@ The rule that must not be broken: bytes of the arena are the client's until they
 are believed only then.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -92,6 +93,10 @@ class UploadWork(Work):
         if self.position is not None:
             self.session.connection.acknowledge(self.position)
 
+    def may_write(self, buffer: int) -> bool:
+        """It writes its one buffer."""
+        return buffer == self.message.buffer
+
     def cancel(self, port: Port, failure: Failure) -> list[int]:
         """Poison the buffer; the bytes are the client's again."""
         super().cancel(port, failure)
@@ -126,6 +131,15 @@ class DownloadWork(Work):
 
     def do(self, port: Port) -> None:
         """Copy the bytes out."""
+
+        def read(buffer: Buffer, offset: int, target: memoryview) -> None:
+            port.use([buffer])
+            port.read(buffer, offset, target)
+
+        self.take(read)
+
+    def take(self, read: Callable[[Buffer, int, memoryview], None]) -> None:
+        """Have the bytes copied by `read`, or note why there are none."""
         message = self.message
         buffer = self.session.buffer(message.buffer)
         if buffer.poison is not None:
@@ -138,8 +152,7 @@ class DownloadWork(Work):
         if message.arena is None:
             self._data = bytearray(message.count)
         if message.count:
-            port.use([buffer])
-            port.read(buffer, message.offset, self._target())
+            read(buffer, message.offset, self._target())
 
     def _target(self) -> memoryview:
         if self._data is not None:

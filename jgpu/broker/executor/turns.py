@@ -73,6 +73,7 @@ class Turns:
         self._sessions[session.number] = session
         self._forecasts[session.number] = Forecast(self._device.facts.capacity)
         self._tell(events.SessionOpened(session.number, session.user, session.weight))
+        session.charged_s = self._core.charge_of(session.number)
 
     def close(self, session: Session) -> None:
         """A session ends: what has not started is dropped; the rest runs out."""
@@ -93,11 +94,24 @@ class Turns:
 
     def cell_ended(self, session: Session) -> None:
         """What was sent so far is a whole iteration."""
-        if session.offered or session.received or session.held:
-            last = (session.held or session.received or session.offered)[-1]
-            last.ends_iteration = True
+        self.boundary(session)
         session.at_boundary = session.at_boundary or session.launched == session.outstanding
         self._tell(events.CellEnded(session.number))
+
+    def boundary(self, session: Session) -> None:
+        """The last work received, if it is not over, turns out to end an iteration."""
+        works = session.held or session.received or session.offered
+        if not works or works[-1].ends_iteration:
+            return
+        last = works[-1]
+        last.ends_iteration = True
+        if last.state is WorkState.LAUNCHED or last.state is WorkState.OFFERED:
+            # The core was told otherwise: it hears of the boundary by a work of nothing.
+            self._tell(
+                events.WorkArrived(session.number, next(self._keys), (), ends_iteration=True)
+            )
+            if last.state is WorkState.LAUNCHED:
+                session.at_boundary = True
 
     def look_around(self) -> bool:
         """Tell of sessions that rest for long, and those that wait for long; whether to go on."""
@@ -304,5 +318,6 @@ class Turns:
             work.number, 0, "", "OutOfMemoryError", session.out_of_memory(work.transient)
         )
         report_failure(session, failure, work.cancel(self._port, failure), work.request)
+        work.answer_followers()
         self.taken_back(session, [work])
         self.settle(session)

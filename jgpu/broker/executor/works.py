@@ -7,6 +7,7 @@ other thread touches meanwhile, and nothing of the pump's.
 The rule that must not be broken: replies, failures among them, leave in the order of the works.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from enum import StrEnum
 from time import monotonic_ns
@@ -20,6 +21,7 @@ from jgpu.errors import ProtocolError
 from jgpu.wire import limits, messages
 
 if TYPE_CHECKING:
+    from jgpu.broker.executor.early import EarlyDownload
     from jgpu.broker.executor.session import Session
 
 __all__ = ["LEAST_S", "RngWork", "SyncWork", "Work", "WorkState", "report_failure"]
@@ -88,6 +90,10 @@ class Work:
         self.violation: str | None = None
         #: the session was over before it was launched
         self.skipped = False
+        #: nothing of it is left to do
+        self.over = False
+        #: downloads that are answered when it is over (`early`)
+        self.followers: deque[EarlyDownload] = deque()
 
     @property
     def ready(self) -> bool:
@@ -114,6 +120,25 @@ class Work:
         """The device is through with it."""
         if not self.skipped and self.violation is None:
             self.reply()
+        self.answer_followers()
+
+    def answer_followers(self) -> None:
+        """It is over: answer the downloads that waited for it. Any thread."""
+        self.over = True
+        while True:
+            try:
+                download = self.followers.popleft()
+            except IndexError:
+                return
+            try:
+                download.answer()
+            except ProtocolError as error:
+                self.violation = str(error)
+                self.session.violated = True
+
+    def may_write(self, buffer: int) -> bool:
+        """Whether it may write the buffer of that number."""
+        return False
 
     def do(self, port: Port) -> None:
         """The work itself; a `ProtocolError` ends the session."""

@@ -99,5 +99,11 @@ class Device(Protocol):
     def generator(self, seed: int) -> torch.Generator:
         """A new random number generator of the device."""
 
+    #: whether `read_now` may be called: the host reads the device's memory itself
+    reads_directly: bool
+
+    def read_now(self, buffer: Buffer, offset: int, target: memoryview) -> None:
+        """Copy bytes of a buffer that nothing in flight writes. Any thread."""
+
     def close(self) -> None:
         """End all lanes; a job that runs is waited for, those behind it are not run."""

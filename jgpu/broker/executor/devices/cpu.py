@@ -108,6 +108,12 @@ class CpuDevice:
         """A generator of the CPU kind."""
         return torch.Generator().manual_seed(seed)
 
+    reads_directly = True
+
+    def read_now(self, buffer: Buffer, offset: int, target: memoryview) -> None:
+        """Host memory is read where it is."""
+        _read(buffer, offset, target)
+
     def close(self) -> None:
         """End the threads."""
         for lane in list(self._lanes):
@@ -124,6 +130,16 @@ def _is_brief(jobs: list[Job]) -> bool:
         if predicted_s <= 0 or total > _BRIEF_S:
             return False
     return True
+
+
+def _read(buffer: Buffer, offset: int, target: memoryview) -> None:
+    """A few bytes by hand, which is what `item()` needs; more of them as in `write`."""
+    if len(target) <= _FEW_BYTES and buffer.base is not None:
+        address = buffer.base.untyped_storage().data_ptr() + offset
+        target[:] = string_at(address, len(target))
+        return
+    source = buffer.bytes()[offset : offset + len(target)]
+    torch.frombuffer(target, dtype=torch.uint8).copy_(source)
 
 
 class _Lane:
@@ -184,13 +200,8 @@ class _Lane:
         target.copy_(torch.frombuffer(writable, dtype=torch.uint8))
 
     def read(self, buffer: Buffer, offset: int, target: memoryview) -> None:
-        """A few bytes by hand, which is what `item()` needs; more of them as in `write`."""
-        if len(target) <= _FEW_BYTES and buffer.base is not None:
-            address = buffer.base.untyped_storage().data_ptr() + offset
-            target[:] = string_at(address, len(target))
-            return
-        source = buffer.bytes()[offset : offset + len(target)]
-        torch.frombuffer(target, dtype=torch.uint8).copy_(source)
+        """Nothing is in flight."""
+        _read(buffer, offset, target)
 
     def use(self, buffers: Iterable[Buffer]) -> None:
         """Nothing to wait for: a session is in one lane at a time, and lanes work at once."""

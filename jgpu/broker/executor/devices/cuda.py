@@ -109,6 +109,12 @@ class CudaDevice:
         """A generator of the device."""
         return self._calls.generator().manual_seed(seed)
 
+    reads_directly = False
+
+    def read_now(self, buffer: Buffer, offset: int, target: memoryview) -> None:
+        """Never: reads take their place in a lane."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """The process ends, and with it the context."""
         self._wake.close()

@@ -79,6 +79,12 @@ class NullDevice:
         """Meta ops draw nothing; the state of a CPU generator stands in."""
         return torch.Generator().manual_seed(seed)
 
+    reads_directly = False
+
+    def read_now(self, buffer: Buffer, offset: int, target: memoryview) -> None:
+        """Never: reads take their place in a lane."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """Give the descriptor back."""
         self._wake.close()

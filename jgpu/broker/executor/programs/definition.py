@@ -70,6 +70,8 @@ class Definition:
         #: numbers of input slots, of fresh slots and of ops
         self.inputs = plan.inputs
         self.fresh = plan.fresh
+        #: input slots that an op may write
+        self.written = plan.written
         self.ops = len(plan.steps)
         #: EWMA of the seconds a run took, None before the first `observe`
         self.predicted_s: float | None = None

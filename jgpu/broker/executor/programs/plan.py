@@ -79,6 +79,18 @@ class Plan:
         return tuple(last)
 
     @cached_property
+    def written(self) -> frozenset[int]:
+        """Input slots that a step may write, be it through a slot that shares their storage."""
+        if any(any(step.aliases) for step in self.steps):
+            return frozenset(range(self.inputs))
+        return frozenset(
+            ref.slot
+            for step in self.steps
+            for ref in step.refs
+            if ref.written and ref.slot < self.inputs
+        )
+
+    @cached_property
     def generators(self) -> tuple[int, ...]:
         """Indices of the session's generators that the program draws from."""
         return tuple(sorted({i for step in self.steps for i in draws(step)}))
