@@ -240,17 +240,17 @@ def test_a_snapshot_is_a_copy_of_everything_worth_showing():
 
 
 def test_a_session_s_charge_can_be_asked_for_after_it_closed():
-    core = Core()
-    core.handle(events.LanesConfigured(1, 1000), 0.0)
-    core.handle(events.SessionOpened(1, "user1"), 0.0)
+    core = jgpu.sched.Core()
+    core.handle(jgpu.sched.LanesConfigured(1, 1000), 0.0)
+    core.handle(jgpu.sched.SessionOpened(1, "user1"), 0.0)
     charged_s = core.charge_of(1)
     (start,) = (
         action
         for action in core.handle(
-            events.WorkArrived(1, 7, (events.Segment(0.5, 0),), ends_iteration=True), 1.0
+            jgpu.sched.WorkArrived(1, 7, (jgpu.sched.Segment(0.5, 0),), ends_iteration=True), 1.0
         )
-        if isinstance(action, actions.Start)
+        if isinstance(action, jgpu.sched.Start)
     )
-    core.handle(events.SessionClosed(1), 1.25)
-    core.handle(events.SegmentsFinished(start.lane, start.epoch, 7, 1, 0.5), 1.5)
+    core.handle(jgpu.sched.SessionClosed(1), 1.25)
+    core.handle(jgpu.sched.SegmentsFinished(start.lane, start.epoch, 7, 1, 0.5), 1.5)
     assert charged_s() == 0.5
