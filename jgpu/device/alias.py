@@ -33,7 +33,7 @@ class Alias(type):
         super().__init__(name, bases, body)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        return cls.make(*args, **kwargs)  # type: ignore[attr-defined]
+        return cls.make(*args, **kwargs)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, cls._of)

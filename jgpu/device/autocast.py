@@ -121,7 +121,7 @@ def register() -> None:
     global _library
     if _library is not None:
         return
-    _library = torch.library.Library("aten", "IMPL")
+    _library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     known = torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA")
     for full in (*known, *(f"aten::{name}" for name in _LOWER_ABOVE)):
         namespace, _, name = full.partition("::")
@@ -285,10 +285,8 @@ def _wider(to: torch.dtype, value: Any) -> torch.dtype:
         for item in value:
             to = _wider(to, item)
         return to
-    if not _eligible(value):
+    if not _eligible(value) or to is value.dtype:
         return to
     if _float32 in (to, value.dtype):
         return _float32
-    if to is value.dtype:
-        return to
     raise RuntimeError("Unexpected floating ScalarType in at::autocast::prioritize")

@@ -236,7 +236,7 @@ def install() -> None:
         setattr(torch.Tensor, name, _checking(getattr(torch.Tensor, name)))
     for name in ("bernoulli", "multinomial", "poisson"):
         setattr(torch, name, _checking(getattr(torch, name)))
-    torch.Generator = _Generator  # type: ignore[misc]
+    torch.Generator = _Generator  # type: ignore[assignment,misc]
 
 
 def manual_seed(seed: int, index: int = 0) -> None:

@@ -64,8 +64,8 @@ class device:  # noqa: N801 - torch's name
     def __enter__(self) -> None:
         """Nothing changes."""
 
-    def __exit__(self, *args: object) -> bool:
-        return False
+    def __exit__(self, *args: object) -> None:
+        """Nothing changes back."""
 
 
 class device_of(device):  # noqa: N801 - torch's name
@@ -245,7 +245,7 @@ def install() -> None:
     """What is no function of `torch.cuda`."""
     import torch.cuda._utils
 
-    torch.cuda.__class__ = _Module  # type: ignore[assignment]
+    torch.cuda.__class__ = _Module
     torch.cuda._utils._get_device_index = _get_device_index
 
 

@@ -226,7 +226,7 @@ def default_stream(device: Any = None) -> Stream:
 def current_stream(device: Any = None) -> Stream:
     """The stream that was set last in this thread."""
     check_index(device)
-    found: Stream = getattr(_thread, "current", _default)
+    found: Stream = getattr(_thread, "current", None) or _default
     return found
 
 

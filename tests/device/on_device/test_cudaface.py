@@ -284,10 +284,11 @@ def test_data_parallel_has_one_device():
 
 def test_the_profiler_says_that_it_sees_the_notebooks_side_alone(capfd):
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    profile = torch.profiler.profile(activities=activities)
     with pytest.warns(UserWarning, match="notebook's own side"):
-        profile = torch.profiler.profile(activities=activities)
-        with profile:
-            torch.ones(2, device="cuda").sum().item()
+        profile.start()
+    torch.ones(2, device="cuda").sum().item()
+    profile.stop()
     assert "aten::sum" in profile.key_averages().table(sort_by="self_cuda_time_total")
     assert "Failed to record CUDA event" not in capfd.readouterr().err
 
