@@ -8,19 +8,16 @@ registration checks itself; a torch that does not fit is refused with a sentence
 import atexit
 import os
 import sys
-import threading
 from typing import Any
 
 import torch
 
 from jgpu import errors
-from jgpu.device import current, tensor
+from jgpu.device import current, tensor, versions
 from jgpu.wire import address
 
-__all__ = ["TESTED", "activate"]
+__all__ = ["activate"]
 
-#: torch versions tried with the whole test suite, and the first one that is refused.
-TESTED = ("2.11", "2.12", "2.13")
 _done = False
 
 
@@ -30,22 +27,23 @@ def activate() -> None:
     if _done:
         return
     _done = True
-    problem = _problem()
+    misfit = _misfit()
+    if misfit is not None:
+        versions.refuse(misfit)
+        return
     _register_backend()
-    _install(problem)
-    _warm()
+    _install(_problem())
+
+
+def _misfit() -> errors.JgpuError | None:
+    """Why nothing can be installed here at all."""
+    if not sys.platform.startswith("linux"):
+        return errors.HostError("jgpu runs on Linux only.")
+    return versions.check_version() or versions.check_parts()
 
 
 def _problem() -> errors.JgpuError | None:
-    """Why this process cannot have the device; told at its first use, never before."""
-    if not sys.platform.startswith("linux"):
-        return errors.HostError("jgpu runs on Linux only.")
-    version = ".".join(torch.__version__.split("+")[0].split(".")[:2])
-    if version not in TESTED:
-        return errors.VersionMismatch(
-            f"jgpu has been tested with torch {TESTED[0]} to {TESTED[-1]}, and this is torch "
-            f"{torch.__version__}, whose internals may differ. Install one of the tested versions."
-        )
+    """Why this process has no seat; told at its first use of the device, never before."""
     if os.environ.get(address.TICKET) == address.NO_TICKET:
         text = os.environ.get(address.PROBLEM) or "This process could not get a seat."
         return errors.BrokerUnreachable(text)
@@ -157,16 +155,3 @@ def _hello() -> dict[str, Any]:
         "kernel_id": environ.get(address.KERNEL_ID, ""),
         "priority": environ.get(address.PRIORITY, ""),
     }
-
-
-def _warm() -> None:
-    """Torch's meta kernels import much at their first use: do that beside the user's imports."""
-
-    def work() -> None:
-        made = torch.empty(2, 2, device="meta")
-        with torch.no_grad():
-            torch.ops.aten.addmm.default(made[0], made, made)
-
-    # Not a daemon: those are torn out of C++ when the interpreter ends, which aborts the process.
-    current.warming = threading.Thread(target=work, name="jgpu-warm")
-    current.warming.start()

@@ -1,16 +1,18 @@
 """The process's one session, for everybody who needs it; set by `activate`, replaced in tests."""
 
-from threading import Thread
+from threading import Lock
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 if TYPE_CHECKING:
     from jgpu.device.session import Session
 
-__all__ = ["session", "warm", "warming"]
+__all__ = ["session", "set_session", "warm"]
 
 session: "Session" = None  # type: ignore[assignment]
-#: imports what torch's meta kernels need
-warming: Thread | None = None
+_warming = Lock()
+_warmed = False
 
 
 def set_session(made: Any) -> None:
@@ -20,8 +22,15 @@ def set_session(made: Any) -> None:
 
 
 def warm() -> None:
-    """Wait until meta kernels are imported: two threads that import them at once both fail."""
-    global warming
-    if warming is not None:
-        warming.join()
-        warming = None
+    """Let torch import what its meta kernels need; takes a third of a second, once a process.
+
+    Not in a thread at the start of the process: while the notebook imports parts of torch itself,
+    two threads in the same circle of modules can both fail.
+    """
+    global _warmed
+    with _warming:
+        if not _warmed:
+            made = torch.empty(2, 2, device="meta")
+            with torch._C._DisableTorchDispatch(), torch.no_grad():
+                torch.ops.aten.addmm.default(made[0], made, made)
+            _warmed = True

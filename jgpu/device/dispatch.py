@@ -43,6 +43,11 @@ _MAX_PLANS = 1 << 16
 _EMPTY = "aten::empty"
 
 
+def forget_plans() -> None:
+    """Infer everything anew."""
+    _plans.clear()
+
+
 class _Rewritten:
     """A call whose arguments a special kind has changed; it is recorded like any other."""
 

@@ -1,12 +1,14 @@
 """Torch's global switches that change arithmetic: read at each cut, part of a program's hash."""
 
+from typing import Any
+
 import torch
 
 from jgpu.wire.program import Flags
 
 __all__ = ["current"]
 
-_cache: dict[tuple[bool | str, ...], Flags] = {}
+_cache: dict[tuple[Any, ...], Flags] = {}
 _C = torch._C
 
 
@@ -22,6 +24,7 @@ def current() -> Flags:
         _C._get_cudnn_benchmark(),
         _C._get_cudnn_deterministic(),
         _C._get_mkldnn_enabled(),
+        torch.get_default_dtype(),
     )
     found = _cache.get(key)
     if found is None:
@@ -35,5 +38,6 @@ def current() -> Flags:
             cudnn_benchmark=bool(key[6]),
             cudnn_deterministic=bool(key[7]),
             mkldnn_enabled=bool(key[8]),
+            default_dtype=str(key[9])[6:],
         )
     return found

@@ -81,6 +81,7 @@ def install() -> None:
     _install_constructors()
     _install_tensor_methods()
     _install_default_device()
+    _install_default_dtype()
 
 
 def _install_constructors() -> None:
@@ -132,6 +133,19 @@ def _install_tensor_methods() -> None:
         return translate(device), dtype, non_blocking, memory_format
 
     torch._C._nn._parse_to = parse_to
+
+
+def _install_default_dtype() -> None:
+    """What ops return may depend on the default dtype: what was inferred before is forgotten."""
+    from jgpu.device.dispatch import forget_plans
+
+    original = torch.set_default_dtype
+
+    def set_default_dtype(d: Any) -> None:
+        original(d)
+        forget_plans()
+
+    torch.set_default_dtype = functools.wraps(original)(set_default_dtype)
 
 
 def _install_default_device() -> None:

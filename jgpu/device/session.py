@@ -8,7 +8,6 @@ The rule that must not be broken: ids are given and messages queued in one order
 and never torn by an interrupt (`link.quiet`).
 """
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -676,13 +675,17 @@ class Session:
             answered(None)
 
     def forked(self) -> None:
-        """In a forked child: the connection is the parent's; touching the device is an error."""
-        self._forked = True
+        """In a forked child: the connection is the parent's; touching the device is an error.
+
+        A child of a process that has not touched the device yet may, and gets a session of its own.
+        """
         self._lock = threading.RLock()
         if self._link is not None:
-            os.close(os.dup(self._link.fileno()))
+            self._forked = True
             self._link.close()
             self._link = None
+        elif self.log:
+            self._forked = True
 
     def close(self) -> None:
         """End the session in good order."""

@@ -197,6 +197,7 @@ class Flags(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     fp16_reduced_precision: bool = True
     bf16_reduced_precision: bool = True
     mkldnn_enabled: bool = True
+    default_dtype: Name = "float32"
 
 
 class Program(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -126,7 +126,7 @@ def test_a_forked_child_gets_a_clear_error():
         try:
             (x + 1).sum().item()
             text = "no error"
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             text = str(error)
         os.write(write, text.encode())
         os._exit(0)

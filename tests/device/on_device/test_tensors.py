@@ -355,3 +355,16 @@ def test_everything_on_the_device_is_our_tensor():
     assert type(x) is DeviceTensor
     assert isinstance(x, torch.Tensor)
     assert type(x * 2) is DeviceTensor
+
+
+def test_the_default_dtype_of_the_notebook_counts():
+    host, device = torch.tensor([1, 2]), torch.tensor([1, 2], device="cuda")
+    assert (device / 2).dtype == torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert same(device / 2, host / 2)
+        assert same(torch.ones(2, device="cuda") / 3, torch.ones(2) / 3)
+        assert same(device.sqrt(), host.sqrt())
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert same(device / 2, host / 2)

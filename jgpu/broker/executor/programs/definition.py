@@ -19,7 +19,7 @@ from jgpu.broker.executor.programs.buffers import Buffer, Failure
 from jgpu.broker.executor.programs.callables import below_autograd
 from jgpu.broker.executor.programs.checking import check_program
 from jgpu.broker.executor.programs.compile import Variant, compile_plan
-from jgpu.broker.executor.programs.flags import gate
+from jgpu.broker.executor.programs.flags import check_flags, gate
 from jgpu.broker.executor.programs.interpret import OutOfMemory, Walker, is_out_of_memory
 from jgpu.broker.executor.programs.outcome import Outcome, RunContext, Suspended
 from jgpu.broker.executor.programs.plan import Plan, mask_bits
@@ -315,7 +315,10 @@ class Definition:
 
 def define(data: bytes, device: DeviceKind) -> Definition:
     """Check a program's canonical bytes for a kind of device; raises `ProgramError`."""
-    plan = check_program(decode_program(data), device, DEVICES[device])
+    program = decode_program(data)
+    check_flags(program.flags)
+    with gate.passing(program.flags):  # what ops return depends on the default dtype
+        plan = check_program(program, device, DEVICES[device])
     return Definition(program_hash(data), plan, device)
 
 

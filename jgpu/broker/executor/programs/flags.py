@@ -7,6 +7,7 @@ The rule that must not be broken: no op of a program runs under another program'
 """
 
 from threading import Condition
+from typing import Final
 
 import torch
 
@@ -16,10 +17,17 @@ from jgpu.wire.program import Flags
 __all__ = ["FlagGate", "check_flags", "gate"]
 
 
+_DEFAULT_DTYPES: Final = {
+    name: getattr(torch, name) for name in ("float32", "float64", "float16", "bfloat16")
+}
+
+
 def check_flags(flags: Flags) -> None:
     """Raise `ProgramError` for values that torch does not know."""
     if flags.matmul_precision not in ("highest", "high", "medium"):
         raise ProgramError(f"Unknown matmul precision {flags.matmul_precision!r}.")
+    if flags.default_dtype not in _DEFAULT_DTYPES:
+        raise ProgramError(f"{flags.default_dtype!r} can be no default dtype.")
 
 
 class FlagGate:
@@ -85,6 +93,7 @@ def _apply(flags: Flags) -> None:
     cudnn.benchmark = flags.cudnn_benchmark
     cudnn.deterministic = flags.cudnn_deterministic
     torch._C._set_mkldnn_enabled(flags.mkldnn_enabled)
+    torch.set_default_dtype(_DEFAULT_DTYPES[flags.default_dtype])
 
 
 #: The process's one gate.

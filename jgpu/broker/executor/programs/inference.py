@@ -125,7 +125,7 @@ def infer(info: OpInfo, bound: Bound, tensors: Sequence[tuple[Geometry, int]]) -
 def _key(info: OpInfo, bound: Bound, tensors: Sequence[tuple[Geometry, int]]) -> tuple[Any, ...]:
     matters = info.base.removesuffix("_").startswith(_STORAGE_MATTERS) or info.resizes
     shapes = tuple(tensors) if matters else tuple(geometry for geometry, _ in tensors)
-    return info.name, shapes, tuple(_key_of(node) for node in bound)
+    return info.name, torch.get_default_dtype(), shapes, tuple(_key_of(node) for node in bound)
 
 
 def _key_of(node: Node) -> Any:

@@ -1,0 +1,81 @@
+"""Which versions of torch this package fits, and what happens with one that does not.
+
+The hook that makes a Python backend is private API of torch: a version is accepted because it was
+tried, never because it is new. A torch that does not fit is left as it is but for one thing: asking
+for `cuda` says why it is not there. Nothing falls back to the CPU in silence.
+"""
+
+from typing import Any, Final
+
+import torch
+
+from jgpu.errors import JgpuError, VersionMismatch
+
+__all__ = ["VERSIONS", "check_parts", "check_version", "refuse"]
+
+#: release of torch: how it was tried
+VERSIONS: Final = {
+    "2.11": "device tests and parity suite, with a CUDA build and no GPU",
+    "2.12": "not tried; between two that were",
+    "2.13": "everything",
+}
+
+#: parts of torch's private API without which nothing works
+_PARTS: Final = (
+    ("torch._C", "_swap_tensor_impl"),
+    ("torch._C", "_set_conj"),
+    ("torch._C", "_set_neg"),
+    ("torch._C", "_DisableTorchDispatch"),
+    ("torch._C._acc", "DeviceGuard"),
+    ("torch._C._acc", "register_python_privateuseone_device_guard"),
+    ("torch._C._nn", "_parse_to"),
+    ("torch.utils.backend_registration", "_setup_privateuseone_for_python_backend"),
+    ("torch.autograd.graph", "_engine_run_backward"),
+    ("torch._utils", "_rebuild_tensor"),
+)
+
+
+def check_version(version: str = torch.__version__) -> VersionMismatch | None:
+    """Why this torch cannot be used, or None."""
+    release = ".".join(version.partition("+")[0].split(".")[:2])
+    if release in VERSIONS:
+        return None
+    first, last = min(VERSIONS, key=_key), max(VERSIONS, key=_key)
+    return VersionMismatch(
+        f"The shared GPU works with torch {first} to {last}, and this environment has torch "
+        f"{version}. Install one of these here: pip install 'torch>={first},<={last}.*'"
+    )
+
+
+def _key(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in release.split("."))
+
+
+def check_parts() -> VersionMismatch | None:
+    """Why this build of a version that should fit does not, or None."""
+    import importlib
+
+    for module, name in _PARTS:
+        try:
+            found: Any = importlib.import_module(module)
+        except ImportError:
+            found = None
+            for part in module.split("."):
+                found = torch if part == "torch" else getattr(found, part, None)
+        if not hasattr(found, name):
+            return VersionMismatch(
+                f"This build of torch {torch.__version__} lacks {module}.{name}, which the shared "
+                "GPU needs. Install the release from PyPI or pytorch.org instead."
+            )
+    return None
+
+
+def refuse(problem: JgpuError) -> None:
+    """Leave torch alone, but let every question for `cuda` raise `problem`."""
+
+    def raise_problem(*args: Any, **kwargs: Any) -> Any:
+        raise problem
+
+    cuda: Any = torch.cuda
+    for name in ("is_available", "device_count", "init", "_lazy_init", "current_device"):
+        setattr(cuda, name, raise_problem)

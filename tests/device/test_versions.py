@@ -1,0 +1,54 @@
+"""A torch that does not fit is refused with a sentence and computes nothing in silence."""
+
+import subprocess
+import sys
+
+import pytest
+
+from jgpu.device import versions
+
+MISFIT = """
+import sys
+from jgpu.device import activate, versions
+import torch
+versions.VERSIONS.clear()
+versions.VERSIONS.update({"1.0": "", "1.1": ""})
+activate.activate()
+for ask in (torch.cuda.is_available, lambda: torch.ones(1).cuda(), torch.cuda.device_count):
+    try:
+        ask()
+        print("silence")
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("version", ["2.11.0", "2.12.1+cu130", "2.13.0+cpu"])
+def test_versions_of_the_table_fit(version):
+    assert versions.check_version(version) is None
+
+
+@pytest.mark.parametrize("version", ["2.10.0", "2.14.0", "3.0.0a0+git", "1.13.1"])
+def test_other_versions_are_named_with_what_to_install(version):
+    problem = versions.check_version(version)
+    assert version in str(problem)
+    assert "2.11 to 2.13" in str(problem)
+    assert "pip install" in str(problem)
+
+
+def test_this_torch_has_every_part_that_is_needed():
+    assert versions.check_parts() is None
+
+
+def test_a_missing_part_is_named(monkeypatch):
+    monkeypatch.setattr(versions, "_PARTS", (("torch._C", "_not_there"),))
+    assert "torch._C._not_there" in str(versions.check_parts())
+
+
+def test_a_torch_that_does_not_fit_answers_every_question_for_cuda_with_the_reason():
+    done = subprocess.run(
+        [sys.executable, "-c", MISFIT], capture_output=True, text=True, timeout=60, check=True
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("VersionMismatch The shared GPU works with torch") for line in lines)
