@@ -1,13 +1,18 @@
 """Whether optimizers, clipping and averaging take their foreach forms: as on the executor's device.
 
 PyTorch decides it by a list of device types and of tensor types. Alone on a CPU it steps parameters
-one by one but clips them together; on CUDA it does both together. The bits differ, so the list here
-says what it would say to the executor.
+one by one but clips them together; on CUDA it does both together. The bits may differ, so the list
+here says what it would say to the executor.
+
+Where they do not differ (`_SAME_BITS`, held by the parity tests), a step on a CPU takes the foreach
+form, too: one op for all parameters is recorded, sent and started for less than one op each.
 """
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+
+import torch
 
 from jgpu.device import current
 from jgpu.device.tensor import BACKEND, DeviceTensor
@@ -20,6 +25,10 @@ _optimizer: Any = importlib.import_module("torch.optim.optimizer")
 _averaging: Any = importlib.import_module("torch.optim.swa_utils")
 _clipping: Any = importlib.import_module("torch.nn.utils.clip_grad")
 
+#: Optimizers whose foreach form does the same arithmetic in the same order, in these types.
+_SAME_BITS: Final = ("adadelta", "adagrad", "adam", "adamax", "rmsprop", "rprop", "sgd")
+_EXACT_TYPES: Final = (torch.float32, torch.float64)
+
 
 def install() -> None:
     """Make the device's tensors known, and the list of devices depend on the executor's."""
@@ -29,6 +38,9 @@ def install() -> None:
     for module in (_utils, _optimizer, _averaging):
         module._get_foreach_kernels_supported_devices = devices
     # For clipping, torch adds "cpu" to the list: there is no device without.
+    for name in _SAME_BITS:
+        module = importlib.import_module(f"torch.optim.{name}")
+        module._default_to_fused_or_foreach = _joined(module._default_to_fused_or_foreach)
     for module in (_utils, _clipping):
         module._device_has_foreach_support = lambda device: True
 
@@ -41,3 +53,15 @@ def _following(listed: Callable[[], list[str]]) -> Callable[[], list[str]]:
         return [name for name in listed() if name not in ("cuda", BACKEND)]
 
     return devices
+
+
+def _joined(default: Callable[..., tuple[bool, bool]]) -> Callable[..., tuple[bool, bool]]:
+    def fused_or_foreach(
+        params: list[torch.Tensor], differentiable: bool, use_fused: bool = False
+    ) -> tuple[bool, bool]:
+        fused, foreach = default(params, differentiable, use_fused)
+        if not (fused or foreach or differentiable):
+            foreach = all(type(p) is DeviceTensor and p.dtype in _EXACT_TYPES for p in params)
+        return fused, foreach
+
+    return fused_or_foreach

@@ -120,8 +120,8 @@ class OpInfo:
 
     __slots__ = (
         "arguments", "call", "factory", "func", "functional", "in_place", "inplace_view",
-        "keyword_lift", "kind", "lift", "name", "out_names", "positions", "probed", "probed_permuted", "returns", "seeded",
-        "takes_tensor", "writes",
+        "keyword_lift", "kind", "lift", "name", "out_names", "positions", "probed",
+        "probed_permuted", "returns", "seeded", "takes_tensor", "writes",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:

@@ -16,6 +16,12 @@ def works():
     return (torch.ones(2, device="cuda") + 1).sum().item() == 4
 
 
+def read_for_ever(x):
+    while True:
+        x.sum().item()
+        x = x @ x / x.norm()
+
+
 def test_a_hook_that_raises_inside_backward():
     w = torch.ones(2, device="cuda", requires_grad=True)
 
@@ -82,9 +88,7 @@ def test_an_interrupt_while_waiting_raises_at_once_and_leaves_the_session_usable
     timer = threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        while True:
-            x.sum().item()
-            x = x @ x / x.norm()
+        read_for_ever(x)
     timer.join()
     assert works()
 
