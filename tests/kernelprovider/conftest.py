@@ -25,6 +25,8 @@ def home(tmp_path, monkeypatch):
     path.mkdir()
     monkeypatch.setenv("HOME", str(path))
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
+    # The environment that the tests run in has our kernelspec.
+    monkeypatch.setattr("jupyter_core.paths.ENV_JUPYTER_PATH", [])
     monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path / "config"))
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
