@@ -117,12 +117,16 @@ def torch_dispatch(
 ) -> Any:
     """`DeviceTensor.__torch_dispatch__`: the commonest calls, written out; the rest by `dispatch`.
 
-    Handles recorded ops whose arguments are device tensors, numbers, None and lists of ints or
-    tensors, and that make one tensor or write their first argument. What it builds (key, buffers,
+    Handles recorded ops whose arguments are device tensors, numbers, None and lists of them, and
+    that make one tensor or a list of some, or write arguments alone. What it builds (key, buffers,
     offsets, numbers) must be what `_Call` builds: both look up the same plans.
     """
     info = infos.get(id(func))
-    if info is None or info.kind:
+    if info is None:
+        return dispatch(func, args, kwargs)
+    if info.kind:
+        if info.kind == VIEW and not kwargs and type(args[0]) is DeviceTensor:
+            return views.view(info, args, kwargs)
         return dispatch(func, args, kwargs)
     if kwargs:
         lift = info.keyword_lift
@@ -156,19 +160,24 @@ def torch_dispatch(
         elif kind is bool:
             key.append(bool)
             key.append("True" if value else "False")
-        elif kind is list and not lifted:
+        elif kind is list and lifted != 1:
             key.append(len(value))
             for item in value:
                 inner = type(item)
-                if inner is int:
-                    key.append(item)
-                elif inner is DeviceTensor:
+                if inner is DeviceTensor:
                     buffer = item._b
                     if buffer.graveyard is not graveyard or (poisoned and buffer.id in poisoned):
                         raise use_of_lost(session, buffer)
                     key.append(item._g)
                     buffers.append(buffer)
                     offsets.append(item._o)
+                elif lifted:
+                    if inner is not float and inner is not int:
+                        return dispatch(func, args, kwargs)
+                    key.append(inner)
+                    params.append(item)
+                elif inner is int:
+                    key.append(item)
                 else:
                     return dispatch(func, args, kwargs)
         else:
@@ -189,6 +198,9 @@ def torch_dispatch(
     elif plan.writes_first:
         result = args[0]
         outs = ()
+    elif plan.many is not None:  # the foreach forms
+        outs = tuple(Buffer(each.nbytes, graveyard) for each in plan.many)
+        result = list(map(wrap, outs, plan.many)) or None
     else:
         return dispatch(func, args, kwargs)
     log = session.log

@@ -42,8 +42,8 @@ class Plan:
     """
 
     __slots__ = (
-        "args", "geometries", "grown", "ident", "info", "kwargs", "outs", "returns_list", "single",
-        "writes_first",
+        "args", "geometries", "grown", "ident", "info", "kwargs", "many", "outs", "returns_list",
+        "single", "writes_first",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +60,8 @@ class Plan:
         self.outs: list[Geometry | int | None] | None = None
         #: geometry, when the op returns exactly one new tensor: the common case
         self.single: Geometry | None = None
+        #: geometries, when it returns one list of new tensors, or nothing
+        self.many: list[Geometry] | None = None
         self.returns_list: list[int] | None = None
         self.grown: tuple[tuple[int, Geometry], ...] = ()
         #: the op writes its first argument, returns it, and leaves its geometry: the in-place case
@@ -73,6 +75,10 @@ class Plan:
         only = outs[0] if len(outs) == 1 and self.returns_list is None else None
         self.single = only if isinstance(only, Geometry) and not self.grown else None
         self.writes_first = self.info.in_place and not self.grown
+        fresh = [out for out in outs if isinstance(out, Geometry)]
+        one_list = not outs or self.returns_list == [len(outs)]
+        plain = one_list and len(fresh) == len(outs) and not self.grown
+        self.many = fresh if plain else None
 
 
 _last = 0
@@ -230,7 +236,7 @@ def _read_grown(plan: Plan, tensors: list[torch.Tensor]) -> None:
     ]
     if grown:
         plan.grown = tuple(grown)
-        plan.single = None
+        plan.single = plan.many = None
         plan.writes_first = False
 
 
