@@ -13,8 +13,8 @@ import select
 import signal
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from signal import SIG_BLOCK, SIG_SETMASK, pthread_sigmask
+from threading import get_ident
 from typing import Any
 
 import msgspec
@@ -31,17 +31,19 @@ _SIGINT = {signal.SIGINT}
 _main_thread = threading.main_thread().ident
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Hold SIGINT back in the main thread; it is delivered at the end."""
-    if threading.get_ident() != _main_thread:
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGINT)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+class quiet:  # noqa: N801 - used as a function is
+    """Hold SIGINT back in the main thread for a block; it is delivered at the end."""
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = None
+        if get_ident() == _main_thread:
+            self._before = pthread_sigmask(SIG_BLOCK, _SIGINT)
+
+    def __exit__(self, *reason: object) -> None:
+        if self._before is not None:
+            pthread_sigmask(SIG_SETMASK, self._before)
 
 
 class Link:
@@ -98,12 +100,28 @@ class Link:
         """Encode a message behind those already queued; call under `quiet`."""
         self._out += self._writer.encode(message, self._reader.seen)
 
+    def send_now(self) -> bool:
+        """Send what the socket takes at once; whether that was all. Call under `quiet`."""
+        try:
+            count = self._stream.send(self._out)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise _lost(error) from None
+        self.sent += count
+        if count == len(self._out):
+            self._out.clear()
+            return True
+        del self._out[:count]
+        return False
+
     def flush(self) -> list[m.ExecutorMessage]:
         """Send what is queued, waiting if the socket is full; returns what arrived meanwhile."""
         arrived: list[m.ExecutorMessage] = []
         while self._out:
-            if self._send_some():
-                continue
+            with quiet():
+                if self.send_now():
+                    break
             # Full: the executor reads no more just now. Listen, too, or both could wait for ever.
             self._poll.modify(self._stream, select.POLLIN | select.POLLOUT)
             try:
@@ -112,18 +130,6 @@ class Link:
                 self._poll.modify(self._stream, select.POLLIN)
             arrived += self.receive()
         return arrived
-
-    def _send_some(self) -> bool:
-        with quiet():
-            try:
-                count = self._stream.send(self._out)
-            except BlockingIOError:
-                return False
-            except OSError as error:
-                raise _lost(error) from None
-            del self._out[:count]
-            self.sent += count
-        return True
 
     def receive(self, timeout_s: float = 0.0) -> list[m.ExecutorMessage]:
         """Messages that are there, waiting up to `timeout_s` for the first bytes."""

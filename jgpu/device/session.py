@@ -30,6 +30,8 @@ __all__ = ["Session"]
 
 #: Ops in the pieces that a log is cut into, counted from each boundary; the last one repeats.
 PIECES = (12, 24, 48, 96, 128)
+#: What the executor says unasked is taken in after so many works, if nobody waits before.
+_LISTEN_EVERY = 8
 #: Works whose notebook lines are kept to explain a failure.
 _KEPT_WORKS = 1024
 
@@ -107,17 +109,27 @@ class Session:
         """The log has as many ops as its piece may have: send it."""
         self.cut()
 
-    def cut(self, *, ends_iteration: bool = False, report: bool = False) -> int:
-        """Send what was recorded as one run; returns its work number, 0 if there was nothing."""
+    def cut(self, *, ends_iteration: bool = False, report: bool = False, send: bool = True) -> int:
+        """Send what was recorded as one run; returns its work number, 0 if there was nothing.
+
+        Without `send` it is queued, to leave together with the request that follows.
+        """
         with self._lock:
             if not self.log:
                 if ends_iteration:
                     self._piece, self.limit = 0, PIECES[0]
                 return 0
             link = self._open()
-            with quiet():
-                work = self._queue_run(link, ends_iteration, report)
-            self._pump(link)
+            sent = True
+            try:
+                with quiet():
+                    work = self._queue_run(link, ends_iteration, report)
+                    if send:
+                        sent = link.send_now()
+            except errors.DeviceLost as error:
+                raise self.lost(error) from None
+            if not sent or work % _LISTEN_EVERY == 0:
+                self._pump(link)
             return work
 
     def _queue_run(self, link: Link, ends_iteration: bool, report: bool) -> int:
@@ -268,8 +280,8 @@ class Session:
     def download(self, buffer: Buffer, start: int, target: Any) -> None:
         """Fill `target` (a flat writable memoryview of bytes) from a buffer; waits."""
         with self._lock:
-            self.cut(ends_iteration=True)
             count = len(target)
+            self.cut(ends_iteration=True, send=False)
             if count <= limits.INLINE_BYTES:
                 reply = self._request(
                     lambda request: m.Download(self._work, request, buffer.id, start, count)
@@ -485,7 +497,7 @@ class Session:
                 self._pump(link)
                 self._await(lambda: request in self._replies)
                 reply = self._replies.pop(request)
-                if hasattr(message, "work"):
+                if isinstance(message, m.Sync | m.GetRng):  # downloads may be answered early
                     self._settled = self.position
             finally:
                 self._wanted.discard(request)
