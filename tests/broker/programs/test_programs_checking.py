@@ -40,15 +40,15 @@ def refused(name, *args, outs=(SQUARE,), inputs=1, params=(), geometry=SQUARE, m
         *("from_file.default", "_pin_memory.default", "record_stream.default"),
         *("_local_scalar_dense.default", "item.default", "is_nonzero.default"),
         *("_to_sparse.default", "to_mkldnn.default", "mkldnn_linear.default"),
-        *("_nested_tensor_from_mask.default", "segment_reduce.default", "t_.default"),
+        *("_nested_tensor_from_mask.default", "linalg_ldl_solve.default", "t_.default"),
         *("transpose_.default", "as_strided_.default", "squeeze_.default", "data.default"),
         *("_copy_from.default", "requires_grad_.default", "linalg_ldl_solve.default"),
         *("_assert_async.default", "_test_check_tensor.default", "cudnn_batch_norm.default"),
         *("miopen_rnn.default", "_make_dual.default", "_sobol_engine_draw.default"),
         *("_slow_conv2d_forward.default", "equal.default", "numel.default"),
-        *("_masked_softmax_backward.default", "_transformer_encoder_layer_fwd.default"),
+        *("_masked_softmax_backward.default", "_masked_softmax.default"),
         *("_batch_norm_impl_index_backward.default", "embedding_backward.default"),
-        *("_native_multi_head_attention.default", "_segment_reduce_backward.default"),
+        *("_nested_view_from_buffer.default", "_triton_multi_head_attention.default"),
     ],
 )
 def test_ops_that_no_program_may_call(name):
@@ -300,3 +300,11 @@ def test_complex_constants_and_numbers_for_tensors_are_arguments():
     made = contiguous(4, 4, dtype="complex64")
     sketch.op("mul.Tensor", sketch.seen(0, SQUARE), Complex(0.0, 1.0), outs=[made])
     sketch.define()
+
+
+def test_numbers_that_an_op_compares_with_each_other_may_be_parameters():
+    for kinds in (("float", "float"), ("int", "float"), ("float", "int"), ("int", "int")):
+        sketch = Sketch(inputs=1, params=kinds)
+        low, high = (Param(k, kind) for k, kind in enumerate(kinds))
+        sketch.op("histc.default", sketch.seen(0, SQUARE), 5, low, high, outs=[contiguous(5)])
+        assert sketch.define().ops == 1

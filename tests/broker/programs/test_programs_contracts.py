@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorder import Recorder
-from sketch import CPU, Sketch, all_live, contiguous
+from sketch import CPU, Sketch, all_live, buffers, contiguous
 from test_programs_replay import LOSSES, OPTIMIZERS, SEQUENCE, X, Y, classify, cnn, mlp, trainer
 from torch import nn
 
@@ -20,13 +20,25 @@ from jgpu.broker.executor.programs.ops import is_internal
 from jgpu.errors import ProgramError
 from jgpu.wire.program import Dtype, Geometry, Op, Slot, slots_of
 
+CONTEXT = RunContext(CPU, {})
 IMAGES = torch.linspace(-1, 1, 4 * 3 * 64).view(4, 3, 8, 8).sin()
 
 
 def steps():
     """One step of many models, which together call most internal ops."""
     weight = nn.ParameterList([nn.Parameter(torch.linspace(-1, 1, 48).view(6, 8))])
-    for name in ("bags", "embedding", "ctc", "margins", "segmented", "fourier", "weighted"):
+    for name in (
+        "bags",
+        "largest in bags",
+        "lengths",
+        "bounds",
+        "embedding",
+        "ctc",
+        "margins",
+        "segmented",
+        "fourier",
+        "weighted",
+    ):
         yield trainer(weight, lambda m, name=name: LOSSES[name](m[0]))
     for name in ("adam-fused", "adagrad-fused", "sgd-fused", "adam-foreach"):
         yield trainer(mlp(), classify, OPTIMIZERS[name])
@@ -39,6 +51,12 @@ def steps():
     layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.AdaptiveMaxPool2d(3))
     yield trainer(layers, lambda m: m(IMAGES).sum())
     yield trainer(nn.LSTM(8, 6), lambda m: m(SEQUENCE)[0].sum())
+    yield trainer(nn.LSTM(8, 6, bias=False), lambda m: m(SEQUENCE)[0].sum())
+    yield evaluated(nn.TransformerEncoderLayer(8, 2, 6, batch_first=True))
+    heads = nn.MultiheadAttention(8, 2, batch_first=True)
+    yield evaluated(heads, lambda m: m(SEQUENCE, SEQUENCE, SEQUENCE))
+    yield lambda: torch.histogramdd(X[:, :2], [3, 4], weight=X[:, 2].abs())
+    yield lambda: torch.histogramdd(X[:, :2], [X[0].sort()[0], X[1].sort()[0]])
     norms = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8))
     yield trainer(norms, lambda m: m(X).pow(2).sum())
 
@@ -47,6 +65,17 @@ def steps():
         return F.scaled_dot_product_attention(*heads).sum()
 
     yield trainer(nn.Linear(8, 24), attention)
+
+
+def evaluated(model, call=lambda m: m(SEQUENCE)):
+    """Inference, for which transformers have fused ops of their own."""
+    model.eval()
+
+    def step():
+        with torch.no_grad():
+            call(model)
+
+    return step
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +220,27 @@ GUARDED = {
         [torch.rand(4, 2), None],
         (torch.tensor([0, 4, 1, 2]), torch.tensor([0, 5, 1, 2]), torch.tensor([0, -2, 1, 2])),
     ),
+    "segment_reduce": (
+        lambda s, g: s.op(
+            "segment_reduce.default",
+            s.seen(0, contiguous(6, 2)),
+            "sum",
+            lengths=s.seen(1, g),
+            outs=[contiguous(4, 2)],
+        ),
+        [torch.rand(6, 2), None],
+        (torch.tensor([1, 2, 0, 3]), torch.tensor([7, 0, 0, 0]), torch.tensor([1, -1, 3, 3])),
+    ),
+    "_segment_reduce_backward": (
+        lambda s, g: s.op(
+            "_segment_reduce_backward.default",
+            *(s.seen(0, contiguous(3)), s.seen(1, contiguous(3)), s.seen(2, contiguous(6)), "sum"),
+            offsets=s.seen(3, g),
+            outs=[contiguous(6)],
+        ),
+        [torch.rand(3), torch.rand(3), torch.rand(6), None],
+        (torch.tensor([0, 2, 2, 6]), torch.tensor([0, 2, 2, 7]), torch.tensor([-1, 2, 2, 6])),
+    ),
     "max_pool2d_with_indices_backward": (
         lambda s, g: s.op(
             "max_pool2d_with_indices_backward.default",
@@ -233,6 +283,34 @@ def test_index_values_that_a_kernel_would_trust_are_looked_at(name, earlier_runs
         (failure,) = run(index).failures
         assert failure.error == "IndexError"
         assert "is not in [0, " in failure.text
+
+
+def test_lengths_that_add_up_to_more_than_there_is_are_looked_at():
+    data, lengths = contiguous(2, 6), contiguous(2, 3, dtype="int64")
+    sketch = Sketch(inputs=2)
+    seen = sketch.seen(0, data), "sum"
+    plain = {"lengths": sketch.seen(1, lengths), "axis": 1, "unsafe": True}
+    sketch.op("segment_reduce.default", *seen, **plain, outs=[contiguous(2, 3)])
+    definition = sketch.define()
+
+    def run(rows):
+        return definition.run(
+            buffers(torch.rand(2, 6), torch.tensor(rows)), (), b"\x01", b"", CONTEXT
+        )
+
+    assert run([[1, 2, 3], [6, 0, 0]]).failures == []
+    (failure,) = run([[1, 2, 3], [6, 1, 0]]).failures
+    assert failure.text == "aten::segment_reduce.default: lengths sum up to more than 6."
+
+
+@pytest.mark.parametrize("rows", [[[1, 2, 3], [6, 1, 0]], [[1, 2, 3], [1 << 62, 1 << 62, 1]]])
+def test_on_cuda_a_row_of_lengths_that_is_too_long_becomes_empty(rows):
+    flag = torch.zeros((), dtype=torch.int32)
+    guard = Guard("lengths", 0, 7, most=6)
+    safe = clamped("aten::segment_reduce", torch.tensor(rows), guard, flag, 0)
+    assert safe[0].tolist() == [1, 2, 3]
+    assert int(safe[1].sum()) <= 6
+    assert int(flag) == 1
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,9 @@ LOSSES = {
     "sorting": lambda w: w.sort(1)[0][:, 0].sum() + w.max(1)[0].sum() + w.cumsum(0).sum(),
     "embedding": lambda w: F.embedding(Y, w, padding_idx=1, scale_grad_by_freq=True).sum(),
     "bags": lambda w: F.embedding_bag(Y, w, torch.tensor([0, 2])).sum(),
+    "largest in bags": lambda w: F.embedding_bag(Y, w, torch.tensor([0, 2]), mode="max").sum(),
+    "lengths": lambda w: torch.segment_reduce(w, "max", lengths=torch.tensor([1, 2, 3])).sum(),
+    "bounds": lambda w: torch.segment_reduce(w, "mean", offsets=torch.tensor([0, 2, 2, 6])).sum(),
     "fourier": lambda w: torch.fft.irfft(torch.fft.rfft(w)).sum() + torch.fft.fft2(w).abs().sum(),
     "linear algebra": lambda w: (
         torch.linalg.svd(w)[1].sum()

@@ -23,18 +23,30 @@ __all__ = ["Guard", "Look", "check_range", "clamped", "guards_of"]
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Argument `argument` (or its `place`-th tensor) is in [`low`, `high`), or `ignored`."""
+    """Argument `argument` (or its `place`-th tensor) is in [`low`, `high`), or `ignored`.
+
+    `most`: the sum of each row (of lengths) is not larger.
+    """
 
     argument: str
     low: int
     high: int
     ignored: int | None = None
     place: int = -1
+    most: int | None = None
+
+
+def _outside(index: torch.Tensor, guard: Guard) -> torch.Tensor:
+    wrong = (index < guard.low) | (index >= guard.high)
+    return wrong if guard.ignored is None else wrong & (index != guard.ignored)
 
 
 def _wrong(index: torch.Tensor, guard: Guard) -> torch.Tensor:
-    wrong = (index < guard.low) | (index >= guard.high)
-    return wrong if guard.ignored is None else wrong & (index != guard.ignored)
+    wrong = _outside(index, guard)
+    if guard.most is None:
+        return wrong
+    # a row that is too long is wrong as a whole; its sum is one of small numbers
+    return wrong | (torch.where(wrong, 0, index).sum(-1, keepdim=True) > guard.most)
 
 
 def check_range(name: str, index: torch.Tensor, guard: Guard) -> None:
@@ -42,12 +54,14 @@ def check_range(name: str, index: torch.Tensor, guard: Guard) -> None:
     if not index.numel() or index.is_meta:
         return
     low, high = (int(bound) for bound in torch.aminmax(index))
-    if low >= guard.low and high < guard.high:
+    if low >= guard.low and high < guard.high and guard.most is None:
         return
-    wrong = _wrong(index, guard)
+    wrong = _outside(index, guard)
     if bool(wrong.any()):
         value, bounds = int(index[wrong][0]), f"[{guard.low}, {guard.high})"
         raise IndexError(f"{name}: {guard.argument} holds {value}, which is not in {bounds}.")
+    if bool(_wrong(index, guard).any()):
+        raise IndexError(f"{name}: {guard.argument} sum up to more than {guard.most}.")
 
 
 def clamped(
@@ -135,6 +149,8 @@ def _bags(look: Look) -> list[Guard]:
         guards.append(Guard("offsets", 0, (look.shape("indices") or (0,))[0] + 1))
     if "grad" in look:
         guards.append(Guard("offset2bag", 0, (look.shape("grad") or (0,))[0]))
+        if look.integer("mode") == 2:
+            guards.append(Guard("maximum_indices", -1, look.integer("num_weights") or 0))
         guards.extend(_table(look) if "weight" in look else _rows(look))
     return guards
 
@@ -151,6 +167,13 @@ def _pivots(look: Look) -> list[Guard]:
 
 def _ctc(look: Look) -> list[Guard]:
     return [Guard("targets", 0, look.shape("log_probs")[-1])]
+
+
+def _segments(look: Look) -> list[Guard]:
+    """Lengths of segments, or their bounds, along one dimension of `data`."""
+    name = "lengths" if "lengths" in look else "offsets"
+    size = (*look.shape("data"), 0)[max(look.integer("axis") or 0, 0)]
+    return [Guard(name, 0, size + 1, most=size if name == "lengths" else None)]
 
 
 def _along(look: Look) -> list[Guard]:
@@ -200,6 +223,8 @@ _RULES: Final[dict[str, _Rule]] = {
     "lu_unpack": _pivots,
     "_ctc_loss": _ctc,
     "_ctc_loss_backward": _ctc,
+    "segment_reduce": _segments,
+    "_segment_reduce_backward": _segments,
 }
 #: Ops that look for themselves on cpu and end the context on cuda.
 _ON_CUDA: Final[dict[str, _Rule]] = {

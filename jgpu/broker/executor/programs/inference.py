@@ -16,7 +16,16 @@ from typing import Any, Final
 
 import torch
 
-from jgpu.broker.executor.programs.arguments import Bound, Const, Draw, Many, Node, Ref, Value
+from jgpu.broker.executor.programs.arguments import (
+    Bound,
+    Const,
+    Draw,
+    Many,
+    Node,
+    Ref,
+    Value,
+    values_of,
+)
 from jgpu.broker.executor.programs.geometry import ViewSpec, geometry_of, required_bytes
 from jgpu.broker.executor.programs.ops import OpInfo
 from jgpu.errors import ProgramError
@@ -25,11 +34,17 @@ from jgpu.wire.program import Geometry
 __all__ = ["META", "Inferred", "Returned", "call_on", "flatten", "infer", "scratch"]
 
 META: Final = torch.device("meta")
-#: What a run parameter is while geometry is inferred: two guesses, which must agree.
+#: What a run parameter is while geometry is inferred: guesses, of which two must agree. Some ops
+#: look at numbers before all else (a least one and a largest one), so an op's parameters grow from
+#: one to the next, and the later guesses are for ops that take the first to be wrong.
 _GUESSES: Final = (
     {"float": 0.5, "int": 1, "bool": True, "complex": 1j},
     {"float": 0.25, "int": 2, "bool": True, "complex": 2 + 1j},
+    {"float": 0.5, "int": -64, "bool": True, "complex": 1j},
+    {"float": 0.25, "int": -65, "bool": True, "complex": 2 + 1j},
 )
+#: How much the k-th parameter exceeds the first; probabilities stay below 1.
+_GROWTH: Final = {"float": lambda k: 0.25 - 0.25 / (k + 1), "int": int}
 _MOST: Final = 16384
 #: Ops whose result depends on how large their argument's storage is.
 _STORAGE_MATTERS: Final = ("as_strided", "resize", "resize_as", "_reshape_alias")
@@ -147,24 +162,35 @@ def _infer(
     info: OpInfo, bound: Bound, tensors: Sequence[tuple[Geometry, int]]
 ) -> Inferred | str | None:
     on_meta = tuple(_moved(node) for node in bound)
-    try:
-        found = _infer_once(info, on_meta, tensors, 0)
-        if any(_has_value(node) for node in bound):
-            again = _infer_once(info, on_meta, tensors, 1)
-            if again != found:
-                return "its result's geometry depends on a run parameter."
-    except NotImplementedError:
-        return None
-    except Exception as error:
-        text = str(error)
-        unable = " meta " in text or "data-dependent" in text.lower()
-        return None if unable else text.split("\n", 1)[0][:1000]
-    return found
+    values = list(values_of(on_meta))
+    found: Inferred | None = None
+    refusal = None
+    for guess in _GUESSES if values else _GUESSES[:1]:
+        try:
+            inferred = _infer_once(info, on_meta, tensors, _guessed(values, guess))
+        except NotImplementedError:
+            return None
+        except Exception as error:
+            text = str(error)
+            if " meta " in text or "data-dependent" in text.lower():
+                return None
+            refusal = refusal or text.split("\n", 1)[0][:1000]
+            continue
+        if found is not None:
+            agree = inferred == found
+            return found if agree else "its result's geometry depends on a run parameter."
+        found = inferred
+    return found if refusal is None else refusal
 
 
-def _has_value(node: Node) -> bool:
-    leaves = node.nodes if isinstance(node, Many) else (node,)
-    return any(isinstance(leaf, Value) for leaf in leaves)
+def _guessed(values: Sequence[Value], guess: dict[str, Any]) -> dict[int, Any]:
+    """A number for each run parameter, by its index."""
+    return {
+        value.index: guess[value.kind] + _GROWTH[value.kind](rank)
+        if value.kind in _GROWTH
+        else guess[value.kind]
+        for rank, value in enumerate(values)
+    }
 
 
 def _moved(node: Node) -> Node:
@@ -178,11 +204,11 @@ def _moved(node: Node) -> Node:
 
 
 def _infer_once(
-    info: OpInfo, bound: Bound, tensors: Sequence[tuple[Geometry, int]], guess: int
+    info: OpInfo, bound: Bound, tensors: Sequence[tuple[Geometry, int]], guess: dict[int, Any]
 ) -> Inferred:
     inputs = [scratch(geometry, META, nbytes) for geometry, nbytes in tensors]
     with torch.no_grad():
-        result = call_on(info, bound, inputs, lambda node: _GUESSES[guess][node.kind], None)
+        result = call_on(info, bound, inputs, lambda node: guess[node.index], None)
     owners = {tensor.untyped_storage()._cdata: k for k, tensor in enumerate(inputs)}
     returns = tuple(None if r is None else _returned(r, owners) for r in flatten(info, result))
     changed = tuple(

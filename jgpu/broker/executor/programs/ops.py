@@ -73,10 +73,6 @@ _REFUSED: Final = tuple(
             "copies between host and device are messages of their own",
         ),
         (
-            r"_?segment_reduce.*",
-            "its kernels trust the lengths they are given; use scatter_reduce",
-        ),
-        (
             r"linalg_ldl_solve",
             "its kernel trusts the pivots it is given; use torch.linalg.solve",
         ),

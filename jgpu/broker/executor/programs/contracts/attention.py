@@ -1,4 +1,9 @@
-"""Fused attention: the kernels walk heads by stride and take the last dimension as contiguous."""
+"""Fused attention: the kernels walk heads by stride and take the last dimension as contiguous.
+
+Also the fused layers that a transformer takes when it is evaluated: projections around attention.
+"""
+
+from typing import Any, Final
 
 import torch
 
@@ -6,7 +11,7 @@ from jgpu.broker.executor.programs.contracts.language import Call, contract
 
 __all__: list[str] = []
 
-_FLASH = "_scaled_dot_product_flash_attention_for_cpu"
+_FLASH: Final = "_scaled_dot_product_flash_attention_for_cpu"
 
 
 def _operands(call: Call, *, grouped: bool = False) -> tuple[int, int, int, int]:
@@ -120,3 +125,54 @@ def _flash_backward(call: Call) -> None:
     call.require(call["logsumexp"].dtype in (torch.float32, torch.float64), "logsumexp's type")
     call.shaped("logsumexp", (batch, heads, length))
     call.dense("logsumexp")
+
+
+def _heads(call: Call, tensors: tuple[str, ...], heads: int) -> None:
+    """Self- or cross-attention with its projections: weights of one width, a mask over scores."""
+    width, first = call["embed_dim"], call[tensors[0]]
+    call.require(heads > 0 and width > 0 and width % heads == 0, "its heads do not fit the width")
+    call.require(first.dim() == 3 and first.shape[2] == width, f"{tensors[0]} has a wrong shape")
+    call.require(first.is_floating_point(), "it takes floating point numbers")
+    for name in tensors:
+        call.same(name, first)
+    _parameters(
+        call,
+        first.dtype,
+        qkv_weight=(3 * width, width),
+        qkv_bias=(3 * width,),
+        proj_weight=(width, width),
+        proj_bias=(width,),
+    )
+    for name in tensors:
+        call.typed(name, first.dtype)
+    if call["mask"] is not None:
+        batch, length = first.shape[:2]
+        kinds = {0: (length, length), 1: (batch, length), 2: (batch, heads, length, length)}
+        call.require(call["mask_type"] in kinds, "mask_type must be 0, 1 or 2")
+        call.shaped("mask", kinds[call["mask_type"]])
+
+
+def _parameters(call: Call, dtype: torch.dtype, **shapes: tuple[Any, ...]) -> None:
+    for name, shape in shapes.items():
+        call.shaped(name, shape)
+        call.typed(name, dtype)
+
+
+@contract("_native_multi_head_attention")
+def _multi_head(call: Call) -> None:
+    _heads(call, ("query", "key", "value"), call["num_head"])
+
+
+@contract("_transformer_encoder_layer_fwd")
+def _encoder_layer(call: Call) -> None:
+    _heads(call, ("src",), call["num_heads"])
+    width, inner = call["embed_dim"], call["ffn_weight_1"].shape[0]
+    _parameters(
+        call,
+        call["src"].dtype,
+        ffn_weight_1=(inner, width),
+        ffn_bias_1=(inner,),
+        ffn_weight_2=(width, inner),
+        ffn_bias_2=(width,),
+        **{f"norm_{part}_{place}": (width,) for part in ("weight", "bias") for place in (1, 2)},
+    )

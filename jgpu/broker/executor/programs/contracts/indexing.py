@@ -42,7 +42,9 @@ def _embedding_bag_backward(call: Call) -> None:
     call.channels(grad.shape[0], "bag_size")
     call.dense("indices")
     call.same("per_sample_weights", "indices")
-    call.require(call["mode"] in (0, 1), "the gradient of max is not served here")
+    call.require(call["mode"] in (0, 1, 2), "its mode is unknown")
+    if call["mode"] == 2:
+        call.saved("maximum_indices", grad, indices.dtype)
 
 
 @contract("_embedding_bag_per_sample_weights_backward")
@@ -88,6 +90,52 @@ def _packed(call: Call) -> None:
     call.typed("batch_sizes", torch.int64)
     call.require(call["batch_sizes"].dim() == 1, "batch_sizes is a vector")
     call.contiguous("batch_sizes")
+
+
+def _histogram(call: Call, bins: int) -> None:
+    """Coordinates in the last dimension, one list of bins each; a weight for every point."""
+    points = call["self"]
+    call.require(points.dim() >= 2, "self needs at least two dimensions")
+    call.require(bins == points.shape[-1], "there must be bins for each dimension")
+    call.require(points.is_floating_point(), "it takes floating point numbers")
+    call.shaped("weight", points.shape[:-1])
+    call.typed("weight", points.dtype)
+
+
+@contract("_histogramdd_bin_edges", "_histogramdd_from_bin_cts", without_meta=True)
+def _histogram_of_counts(call: Call) -> None:
+    _histogram(call, len(call["bins"]))
+    call.require(min(call["bins"], default=0) > 0, "there must be at least one bin")
+    bounds = call["range"]
+    call.require(bounds is None or len(bounds) == 2 * len(call["bins"]), "range has a wrong length")
+
+
+@contract("_histogramdd_from_bin_tensors", without_meta=True)
+def _histogram_of_edges(call: Call) -> None:
+    _histogram(call, len(call["bins"]))
+    for edges in call["bins"]:
+        call.require(edges.dim() == 1 and edges.shape[0] > 1, "edges are vectors of two or more")
+        call.require(edges.dtype is call["self"].dtype, "edges are of the type of self")
+
+
+@contract("segment_reduce", "_segment_reduce_backward")
+def _segments(call: Call) -> None:
+    """Segments along one dimension, given by their lengths or by their bounds."""
+    data, axis = call["data"], call["axis"]
+    given = [name for name in ("lengths", "offsets") if call[name] is not None]
+    call.require(len(given) == 1, "segments have either lengths or offsets")
+    call.require("indices" not in call or call["indices"] is None, "indices are not served")
+    segments = call[given[0]]
+    call.require(segments.dtype in _INDEX, f"{given[0]} must be integers")
+    call.require(0 <= axis < data.dim() and axis == segments.dim() - 1, "axis is wrong")
+    call.require(segments.shape[:-1] == data.shape[:axis], f"{given[0]} do not fit data")
+    call.require(data.numel() > 0 and data.is_floating_point(), "data is empty or of a wrong type")
+    count = segments.shape[-1] - (given[0] == "offsets")
+    call.require(count >= 0, "offsets are empty")
+    for name in ("grad", "output"):
+        if name in call:
+            call.shaped(name, (*data.shape[:axis], count, *data.shape[axis + 1 :]))
+            call.typed(name, data.dtype)
 
 
 @contract("_cdist_backward")

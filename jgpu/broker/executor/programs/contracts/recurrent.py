@@ -22,8 +22,10 @@ def _layer(call: Call, weights: tuple[str, ...], state: tuple[str, str]) -> tupl
     call.require(call["mode"] == 2 and hidden > 0, "only LSTM layers are served")
     call.require(min(steps, batch, features) > 0, "an empty sequence is not served")
     rows = _GATES[call["mode"]] * hidden
-    biases: tuple[Any, ...] = ((rows,), (rows,))
-    shapes = ((rows, features), (rows, hidden), *biases)
+    shapes: list[tuple[int, ...]] = [(rows, features), (rows, hidden)]
+    if call["has_biases"]:  # else torch fills their places with what the kernel never reads
+        shapes += [(rows,), (rows,)]
+    weights = weights[: len(shapes)]
     for name, shape in zip(weights, shapes, strict=True):
         call.shaped(name, shape)
     for name in state:
@@ -35,7 +37,6 @@ def _layer(call: Call, weights: tuple[str, ...], state: tuple[str, str]) -> tupl
         call.typed(name, call["input"].dtype)
     call.require(call["input"].dtype in (torch.float32, torch.bfloat16), "its type is not served")
     call.require(not call["batch_sizes"], "packed sequences are not served")
-    call.require(bool(call["has_biases"]), "only layers with biases are served")
     return steps, batch, features, hidden
 
 
