@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 
-from jgpu.device import copies, current, views
+from jgpu.device import answers, copies, current, views
 from jgpu.device.errors import mixed_devices, refused, use_of_lost
 from jgpu.device.infer import Plan, fact, plan_for
 from jgpu.device.ops import (
+    ANSWERED,
     ASKS_GRAD_MODE,
     COMPOSITE,
     COPY,
@@ -399,7 +400,7 @@ def _lift_host(
             return value
         if upload:
             return copies.upload(value)
-        if value.dim() == 0 or base.startswith(("aten::_pack_padded", "aten::_ctc_loss")):
+        if value.dim() == 0 or base.startswith("aten::_ctc_loss"):
             return value
         raise mixed_devices(base, value)
 
@@ -438,9 +439,11 @@ def _train_if_grad(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _wait(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if info.name in copies.ANSWERS:
-        return copies.ANSWERS[info.name](*args, **kwargs)
     return NotImplemented
+
+
+def _answer(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return answers.ANSWERS[info.name](*args, **kwargs)
 
 
 _SPECIAL: dict[int, Callable[[OpInfo, tuple[Any, ...], dict[str, Any]], Any]] = {
@@ -451,4 +454,5 @@ _SPECIAL: dict[int, Callable[[OpInfo, tuple[Any, ...], dict[str, Any]], Any]] = 
     FACT: fact,
     COMPOSITE: _composite,
     ASKS_GRAD_MODE: _train_if_grad,
+    ANSWERED: _answer,
 }

@@ -2,9 +2,9 @@
 
 Five kinds: STREAM (recorded, no wait), VIEW (no message: geometry over the same buffer), COPY
 (uploads, and downloads, which wait), WAIT (flush and one round trip), REFUSED (a sentence that
-says what to do instead); FACT, which geometries alone answer (`is_same_size`); and COMPOSITE, which
-torch takes apart itself. The schema says what aliases and what is written; the few names below are
-what no schema says, each with its reason.
+says what to do instead); FACT, which geometries alone answer (`is_same_size`); ANSWERED, which the
+kernel itself answers (`answers`); and COMPOSITE, which torch takes apart itself. The schema says
+what aliases and what is written; the few names below are what no schema says, each with its reason.
 
 `OpInfo.lift` tells which numbers become run parameters (those that no geometry depends on): number
 and float arguments of ops that take a tensor, never ints, lists of floats, or factories' numbers.
@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 
 __all__ = [
+    "ANSWERED",
     "ASKS_GRAD_MODE",
     "COMPOSITE",
     "COPY",
@@ -39,6 +40,7 @@ REFUSED: Final = 4
 FACT: Final = 5
 COMPOSITE: Final = 6
 ASKS_GRAD_MODE: Final = 7
+ANSWERED: Final = 8
 
 #: Transfers between host and device, or conversions that may be either.
 _COPIES: Final = frozenset({
@@ -55,12 +57,16 @@ _COPIES: Final = frozenset({
 _DATA_DEPENDENT: Final = {
     "aten::nonzero", "aten::masked_select", "aten::_unique", "aten::_unique2",
     "aten::unique_dim", "aten::unique_consecutive", "aten::unique_dim_consecutive",
-    "aten::bincount", "aten::repeat_interleave.Tensor", "aten::equal", "aten::is_nonzero",
-    "aten::linalg_lstsq", "aten::argwhere", "aten::nonzero.out", "aten::masked_select.out",
-    "aten::_ctc_loss", "aten::_ctc_loss.Tensor", "aten::histc", "aten::histogram.bins_tensor",
-    "aten::histogram.bin_ct", "aten::_histogramdd_from_bin_cts", "aten::_histogramdd_bin_edges",
-    "aten::_histogramdd_from_bin_tensors", "aten::_pack_padded_sequence",
+    "aten::bincount", "aten::repeat_interleave.Tensor", "aten::linalg_lstsq", "aten::argwhere",
+    "aten::nonzero.out", "aten::masked_select.out",
 }  # fmt: skip
+
+#: Answered in the kernel: by `answers`, in so many words.
+_ANSWERED: Final = frozenset({
+    "aten::equal", "aten::allclose", "aten::is_set_to", "aten::_assert_async",
+    "aten::_assert_async.msg", "aten::_pack_padded_sequence", "aten::_ctc_loss.Tensor",
+    "aten::_ctc_loss_backward.Tensor",
+})  # fmt: skip
 
 #: Meta kernels that disagree with the device's own kernels in shape or stride (measured over
 #: PyTorch's op database, 28 ops): the executor is asked once per new geometry.
@@ -179,6 +185,8 @@ class OpInfo:
             return ASKS_GRAD_MODE
         if base in _SILENT_VIEWS:
             return VIEW
+        if self.name in _ANSWERED:
+            return ANSWERED
         if self.func._can_decompose() and base[6:] not in WITH_OWN_KERNELS:
             return COMPOSITE
         if self.inplace_view:
@@ -189,9 +197,8 @@ class OpInfo:
             return WAIT
         if self.func.is_view:
             return VIEW
-        if self.func._schema.returns and not any(
-            "Tensor" in str(ret.type) for ret in self.func._schema.returns
-        ):
+        returned = any("Tensor" in str(ret.type) for ret in self.func._schema.returns)
+        if not returned and not self.writes:
             return FACT
         return STREAM
 

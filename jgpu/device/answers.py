@@ -1,0 +1,96 @@
+"""Ops that the kernel itself answers: their results are Python values or tensors of the host.
+
+Three sorts: what the data decides (`equal`, `allclose`: one wait each), what the wrappers know
+(`is_set_to`: no wait), and ops whose sizes come from host tensors of lengths (packed sequences,
+CTC), which are taken apart here so that the device sees plain sizes and nobody waits.
+"""
+
+from itertools import groupby
+from typing import Any
+
+import torch
+
+from jgpu.device import copies
+from jgpu.device.tensor import DeviceTensor
+
+__all__ = ["ANSWERS"]
+
+
+def _equal(first: Any, second: Any) -> bool:
+    """`torch.equal`, with its one wait."""
+    if tuple(first.shape) != tuple(second.shape):
+        return False
+    if first.numel() == 0:
+        return True
+    return bool(copies.item(torch.eq(first, second).all()))
+
+
+def _allclose(first: Any, second: Any, *args: Any, **kwargs: Any) -> bool:
+    """`torch.allclose`, with its one wait."""
+    return bool(copies.item(torch.isclose(first, second, *args, **kwargs).all()))
+
+
+def _is_set_to(first: Any, second: Any) -> bool:
+    """Whether two tensors show the same bytes in the same way."""
+    if not (isinstance(first, DeviceTensor) and isinstance(second, DeviceTensor)):
+        return False
+    return (first._b, first._o, first._g) == (second._b, second._o, second._g)
+
+
+def _assert(value: Any, message: str = "") -> None:
+    """`torch._assert_async`; it is told here and now, at the price of a wait."""
+    if not bool(copies.item(value)):
+        text = "Expected Tensor with single nonzero value, but got zero"
+        raise RuntimeError(message or text)
+
+
+def _pack_padded_sequence(padded: Any, lengths: torch.Tensor, batch_first: bool) -> Any:
+    """Packed rows on the device, and how many sequences each step has on the host."""
+    if isinstance(lengths, DeviceTensor):
+        raise RuntimeError(  # noqa: TRY004 - torch's own class and words
+            "'lengths' argument should be a 1D CPU int64 tensor, but got "
+            f"{lengths.dim()}D cuda:0 {copies.type_name(lengths).removesuffix('Tensor')} tensor"
+        )
+    # torch's own op, on the host, tells the batch sizes and raises what there is to raise
+    frame = torch.zeros((), dtype=torch.uint8, device="cpu").expand(tuple(padded.shape[:2]))
+    _, sizes = torch.ops.aten._pack_padded_sequence(frame, lengths, batch_first)
+    steps = padded.transpose(0, 1) if batch_first else padded
+    blocks, start = [], 0
+    for count, run in groupby(sizes.tolist()):
+        block = steps.narrow(0, start, len(list(run)))
+        start += block.shape[0]
+        blocks.append(block.narrow(1, 0, count).contiguous().view(-1, *steps.shape[2:]))
+    return torch.cat(blocks), sizes
+
+
+def _ctc_loss(log_probs: Any, targets: Any, inputs: Any, labels: Any, *rest: Any) -> Any:
+    """CTC with tensors of lengths, which every device's kernel wants on the host."""
+    return torch.ops.aten._ctc_loss.default(
+        log_probs, targets, _integers(inputs), _integers(labels), *rest
+    )
+
+
+def _ctc_loss_backward(
+    grad: Any, log_probs: Any, targets: Any, inputs: Any, labels: Any, *rest: Any
+) -> Any:
+    return torch.ops.aten._ctc_loss_backward.default(
+        grad, log_probs, targets, _integers(inputs), _integers(labels), *rest
+    )
+
+
+def _integers(lengths: torch.Tensor) -> list[int]:
+    host = copies.download(lengths) if isinstance(lengths, DeviceTensor) else lengths
+    return [int(length) for length in host.tolist()]
+
+
+#: by the op's full name
+ANSWERS: dict[str, Any] = {
+    "aten::equal": _equal,
+    "aten::allclose": _allclose,
+    "aten::is_set_to": _is_set_to,
+    "aten::_assert_async": _assert,
+    "aten::_assert_async.msg": _assert,
+    "aten::_pack_padded_sequence": _pack_padded_sequence,
+    "aten::_ctc_loss.Tensor": _ctc_loss,
+    "aten::_ctc_loss_backward.Tensor": _ctc_loss_backward,
+}
