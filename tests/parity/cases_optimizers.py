@@ -42,7 +42,7 @@ SCHEDULERS = {
     "cosine": lambda o: optim.lr_scheduler.CosineAnnealingLR(o, 6),
     "cosine_restarts": lambda o: optim.lr_scheduler.CosineAnnealingWarmRestarts(o, 3),
     "linear": lambda o: optim.lr_scheduler.LinearLR(o, 0.3, total_iters=4),
-    "one_cycle": lambda o: optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=12),
+    "one_cycle": lambda o: optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=60),
     "cyclic": lambda o: optim.lr_scheduler.CyclicLR(o, 1e-3, 0.1, 3),
     "polynomial": lambda o: optim.lr_scheduler.PolynomialLR(o, 8),
 }

@@ -1,0 +1,37 @@
+"""Round trips and programs of a training step: one wait for `loss.item()`, none without, and no
+new program once a loop runs.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from cases_optimizers import OPTIMIZERS, SCHEDULERS
+
+_COUNTER = Path(__file__).parent / "traffic.py"
+#: These read values of their state back to the host at each step, on every device.
+READ_BACK = {"asgd", "adafactor"}
+
+
+@pytest.fixture(scope="module")
+def counts(broker, tmp_path_factory):
+    out = tmp_path_factory.mktemp("traffic") / "counts.json"
+    broker.seat(_COUNTER, out).check()
+    return json.loads(out.read_text())
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", [*(OPTIMIZERS.keys() - READ_BACK), *SCHEDULERS])
+def test_a_step_waits_for_its_loss_and_for_nothing_else(counts, name):
+    assert counts[name]["with_item"] == 1
+    assert counts[name]["streamed"] == 0
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", [*(OPTIMIZERS.keys() - READ_BACK), *SCHEDULERS])
+def test_a_loop_settles_to_the_same_programs(counts, name):
+    # pieces of 12, 24, 48, ... ops from each boundary on
+    ops, pieces, limit = counts[name]["ops"], 0, 12
+    while ops > 0:
+        ops, pieces, limit = ops - limit, pieces + 1, limit * 2
+    assert counts[name]["programs"] == pieces
