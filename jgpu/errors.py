@@ -51,6 +51,18 @@ class JgpuError(Exception):
     reason = "error"
 
 
+class _OneLine:
+    """Shown by IPython as one line: no line of the notebook is at fault, so no traceback helps."""
+
+    advice: str
+
+    def _render_traceback_(self) -> list[str]:
+        text = str(self)
+        if self.advice and self.advice not in text:
+            text = f"{text} {self.advice}"
+        return [f"{type(self).__name__}: {text}"]
+
+
 class NotebookError(JgpuError):
     """The notebook asked for something that cannot be had."""
 
@@ -88,7 +100,7 @@ class PoisonedTensor(NotebookError, RuntimeError):
     reason = "poisoned"
 
 
-class HostError(JgpuError):
+class HostError(_OneLine, JgpuError):
     """The installation of this host is at fault."""
 
     fault = "the host's installation"
@@ -120,7 +132,7 @@ class ConfigError(HostError, ValueError):
     reason = "config"
 
 
-class DeviceLost(JgpuError, RuntimeError):
+class DeviceLost(_OneLine, JgpuError, RuntimeError):
     """The broker or its device ended while this session had tensors there."""
 
     fault = "the broker or its device"

@@ -5,10 +5,16 @@ long cell. Nothing is displayed.
 """
 
 import sys
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+import torch
+from torch import nn
+
+from jgpu import errors
 from jgpu.device import current
+from jgpu.device.tensor import DeviceTensor
 from jgpu.wire import messages as m
 
 __all__ = ["install", "lost_names"]
@@ -42,7 +48,8 @@ def _started(info: Any) -> None:
     session.frame = None
     session.look_for_frame = True
     shell = _shell()
-    session.notify(m.CellStarted(str(shell.execution_count if shell else "")))
+    with suppress(errors.JgpuError):  # what was lost is told at the next use
+        session.notify(m.CellStarted(str(shell.execution_count if shell else "")))
 
 
 def _ended(result: Any) -> None:
@@ -67,25 +74,29 @@ def _find_frame() -> FrameType | None:
 
 
 def lost_names() -> list[str]:
-    """Names in the notebook whose tensors or modules were on the device."""
-    from torch import nn
-
-    from jgpu.device.tensor import DeviceTensor
-
+    """Names in the notebook whose tensors, modules or optimizers were on a device that is gone."""
     main = sys.modules.get("__main__")
-    names = []
-    for name, value in list(vars(main).items()) if main is not None else []:
-        if name.startswith("_"):
-            continue
-        if isinstance(value, DeviceTensor) or (
-            isinstance(value, nn.Module)
-            and any(type(p) is DeviceTensor for p in (*value.parameters(), *value.buffers()))
-        ):
-            names.append(name)
-    return names
+    names = list(vars(main).items()) if main is not None else []
+    return [name for name, value in names if not name.startswith("_") and _is_lost(value)]
+
+
+def _is_lost(value: Any, depth: int = 0) -> bool:
+    """Whether a tensor, or one in a module, optimizer or container, is of an earlier session."""
+    if isinstance(value, DeviceTensor):
+        return value._b.graveyard is not current.session.graveyard
+    if isinstance(value, nn.Module):
+        return any(_is_lost(tensor) for tensor in (*value.parameters(), *value.buffers()))
+    if depth > 3:
+        return False
+    if isinstance(value, torch.optim.Optimizer):
+        return _is_lost(value.param_groups, depth) or _is_lost(dict(value.state), depth)
+    if isinstance(value, dict):
+        value = list(value.values())
+    return isinstance(value, list | tuple) and any(_is_lost(v, depth + 1) for v in value[:1000])
 
 
 def _explain(text: str) -> str:
+    """The sentence for the user, with the names of what is lost."""
     names = lost_names()
     if not names:
         return f"{text} The kernel lives on; run the cell again."

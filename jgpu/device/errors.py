@@ -52,10 +52,8 @@ def use_of_lost(session: Any, buffer: Any) -> BaseException:
         )
         error.__cause__ = cause
         return error
-    return errors.DeviceLost(
-        "This tensor was on a device that is gone (the broker or its device ended). "
-        "Run the cells that make it again."
-    )
+    text = "This tensor was on a device that is gone (the broker or its device ended)."
+    return errors.DeviceLost(session.on_lost(text))
 
 
 _CLASSES: dict[str, type[errors.JgpuError]] = {

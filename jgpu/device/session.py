@@ -16,7 +16,7 @@ from typing import Any
 
 from jgpu import errors
 from jgpu.device import flags
-from jgpu.device.errors import from_failure
+from jgpu.device.errors import from_failure, use_of_lost
 from jgpu.device.geometry import Geometry, from_wire
 from jgpu.device.infer import Plan, TensorRef
 from jgpu.device.link import Link, quiet
@@ -261,13 +261,14 @@ class Session:
     def _upload_pieces(self, link: Link, buffer: int, data: Any, nbytes: int) -> None:
         ring = link.arena.ring
         largest = ring.size // 4
+        generation = self.generation
         offset = 0
         while offset < nbytes:
             count = min(largest, nbytes - offset)
             place = ring.reserve(count)
             if place is None:
                 self._pump(link, 1.0)
-                link = self._still(link)
+                self._still(link, generation)
                 continue
             at, _ = place
             link.arena.upload(at, count)[:] = data[offset : offset + count]
@@ -275,6 +276,7 @@ class Session:
                 self._work += 1
                 link.queue(m.Upload(self._work, buffer, nbytes, offset, None, at, count))
             self._pump(link)
+            self._still(link, generation)
             offset += count
 
     def download(self, buffer: Buffer, start: int, target: Any) -> None:
@@ -282,6 +284,8 @@ class Session:
         with self._lock:
             count = len(target)
             self.cut(ends_iteration=True, send=False)
+            if buffer.graveyard is not self.graveyard:
+                raise use_of_lost(self, buffer)
             if count <= limits.INLINE_BYTES:
                 reply = self._request(
                     lambda request: m.Download(self._work, request, buffer.id, start, count)
@@ -315,9 +319,11 @@ class Session:
             limit, self.limit = self.limit, 1 << 30
             self.append(plan, buffers, offsets, outs, params)
             self.limit = limit
+            self._open()
+            generation = self.generation
             work = self.cut(ends_iteration=True, report=True)
             try:
-                self._await(lambda: self._reports.get(work) is not None)
+                self._await(lambda: self._reports.get(work) is not None, generation)
                 learnt = self._reports[work]
             finally:
                 self._reports.pop(work, None)
@@ -433,7 +439,7 @@ class Session:
         """Wait until what arrives has made `done` true."""
         with self._lock:
             if not done():
-                self._await(done)
+                self._await(done, self.generation)
 
     @property
     def position(self) -> tuple[int, int, int]:
@@ -484,6 +490,7 @@ class Session:
         """Send a request and wait for its reply; failures reported before it are raised."""
         with self._lock:
             link = self._open()
+            generation = self.generation
             with quiet():
                 request = self._next_request
                 self._next_request += 1
@@ -495,7 +502,7 @@ class Session:
                 link.queue(message)
             try:
                 self._pump(link)
-                self._await(lambda: request in self._replies)
+                self._await(lambda: request in self._replies, generation)
                 reply = self._replies.pop(request)
                 if isinstance(message, m.Sync | m.GetRng):  # downloads may be answered early
                     self._settled = self.position
@@ -506,15 +513,17 @@ class Session:
                 raise reply
             return reply
 
-    def _await(self, done: Callable[[], bool]) -> None:
+    def _await(self, done: Callable[[], bool], generation: int) -> None:
+        """Wait for an answer to what was sent in `generation`; a newer one never gives it."""
         self.round_trips += 1
         link = self._open()
         try:
             while not done():
+                self._still(link, generation)
                 self._pump(link, 3600.0)
-                link = self._still(link)
                 if self._failures:
                     raise self._failures.pop(0)
+            self._still(link, generation)
             if self._failures:
                 raise self._failures.pop(0)
         except KeyboardInterrupt:
@@ -529,10 +538,10 @@ class Session:
                 self._link.queue(m.Cancel(request))
             self._pump(self._link)
 
-    def _still(self, link: Link) -> Link:
-        if self._link is not link:
+    def _still(self, link: Link, generation: int) -> None:
+        """Raise if the device that was asked is no longer the one there is."""
+        if self._link is not link or self.generation != generation:
             raise self._lost or errors.DeviceLost("The device was lost.")
-        return link
 
     def _pump(self, link: Link, timeout_s: float = 0.0) -> None:
         """Send what is queued and take in what is there, waiting up to `timeout_s` for it."""
@@ -622,15 +631,15 @@ class Session:
         if message.lost:
             text = message.text or "The device was restarted."
             link.begin_anew()
-            self._forget(errors.DeviceLost(self.on_lost(text)))
+            self._forget(errors.DeviceLost(text))
         with quiet():
             link.queue(m.Resynced(message.epoch))
         link.flush()
 
     def _on_refused(self, message: m.Refused) -> None:
-        error = errors.DeviceLost(f"The broker ended this session: {message.text}")
-        self._drop(error)
-        raise error
+        self._drop(errors.DeviceLost(f"The broker ended this session: {message.text}"))
+        assert self._lost is not None
+        raise self._lost
 
     # -- connection --------------------------------------------------------------------------
 
@@ -647,7 +656,7 @@ class Session:
             self.ready = None
             while self.ready is None:
                 self._pump(link, 3600.0)
-                link = self._still(link)
+                self._still(link, self.generation)
             with quiet():
                 for index, value in self._seeds.items():
                     self._work += 1
@@ -659,7 +668,7 @@ class Session:
         """The connection ended: everything on the device is gone. Returns the error to raise."""
         with self._lock:
             if self._link is not None:
-                self._drop(errors.DeviceLost(self.on_lost(str(error))))
+                self._drop(error)
             return self._lost or error
 
     def _drop(self, error: errors.DeviceLost) -> None:
@@ -669,7 +678,6 @@ class Session:
         self._forget(error)
 
     def _forget(self, error: errors.DeviceLost) -> None:
-        self._lost = error
         self.generation += 1
         self.log.clear()
         # A new list: buffers of before, which bury themselves later, must not free new ones' ids.
@@ -685,6 +693,7 @@ class Session:
         later, self._later = self._later, {}
         for answered in later.values():
             answered(None)
+        self._lost = errors.DeviceLost(self.on_lost(str(error)))
 
     def forked(self) -> None:
         """In a forked child: the connection is the parent's; touching the device is an error.
