@@ -16,40 +16,55 @@ from jgpu.wire import program as wire
 __all__ = ["view"]
 
 
-def view(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def view(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
     """Carry out a view op; returns new wrappers over the first argument's buffer."""
+    source = args[0]
+    if not kwargs and type(source) is DeviceTensor:
+        if len(args) == 1:
+            key: Any = (info, source._g)
+        else:
+            key = (info, source._g, *[tuple(a) if type(a) is list else a for a in args[1:]])
+        try:
+            seen = known.get(key)
+        except TypeError:  # an argument without a hash
+            key = seen = None
+        if seen is not None:
+            shown, several = seen
+            if several:
+                return [_over(source, geometry, offset) for geometry, offset in shown]
+            geometry, offset = shown[0]
+            if source._o or offset:
+                return _over(source, geometry, offset)
+            return wrap(source._b, geometry)
+    else:
+        key = None
+    return _view_unseen(info, key, source, args, kwargs or {})
+
+
+def _view_unseen(
+    info: OpInfo, key: Any, source: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     handler = _HANDLERS.get(info.name)
     if handler is not None:
         return handler(*args, **kwargs)
-    source = args[0]
     if type(source) is not DeviceTensor:
         return NotImplemented
     if info.inplace_view:
         return _in_place(info, source, args[1:], kwargs)
-    try:
-        key = (info, source._g, *(tuple(a) if type(a) is list else a for a in args[1:]))
-        seen = _known.get(key) if not kwargs else None
-    except TypeError:  # an argument without a hash
-        key, seen = None, None
-    if seen is None:
-        made = _on_meta(info, source._g.meta(), args[1:], kwargs)
-        several = isinstance(made, list | tuple)
-        seen = (
-            [(geometry_of(m), m.storage_offset()) for m in (made if several else (made,))],
-            several,
-        )
-        if key is not None and not kwargs:
-            if len(_known) >= _MAX_KNOWN:
-                _known.clear()
-            _known[key] = seen
-    shown, several = seen
+    made = _on_meta(info, source._g.meta(), args[1:], kwargs)
+    several = isinstance(made, list | tuple)
+    shown = [(geometry_of(m), m.storage_offset()) for m in (made if several else (made,))]
+    if key is not None:
+        if len(known) >= _MAX_KNOWN:
+            known.clear()
+        known[key] = shown, several
     if several:
         return [_over(source, geometry, offset) for geometry, offset in shown]
     return _over(source, *shown[0])
 
 
 #: what a view op shows of a geometry: by op, geometry and arguments
-_known: dict[Any, tuple[list[tuple[Geometry, int]], bool]] = {}
+known: dict[Any, tuple[list[tuple[Geometry, int]], bool]] = {}
 _MAX_KNOWN = 1 << 16
 
 
