@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from jgpu.cli import _tables, doctor, main
-from jgpu.device.activate import TESTED
+from jgpu.device.versions import VERSIONS
 from jgpu.wire.address import Address
 
 STATUS = {
@@ -133,7 +133,7 @@ def findings(check):
 def test_doctor_knows_the_supported_versions_of_torch():
     first = ".".join(map(str, doctor._TORCH_FROM))
     major, minor = doctor._TORCH_BELOW
-    assert (first, f"{major}.{minor - 1}") == (TESTED[0], TESTED[-1])
+    assert (first, f"{major}.{minor - 1}") == (next(iter(VERSIONS)), list(VERSIONS)[-1])
     assert ("torch", "ok") in findings(doctor.check_torch)
 
 
