@@ -44,7 +44,7 @@ __all__ = ["Sessions"]
 
 _LOG = logging.getLogger("jgpu.broker")
 #: A report this old is still told; the executor is asked at most this often.
-_REPORT_AGE_S: Final = 1.0
+_REPORT_AGE_S: Final = 0.2
 _REPORT_TIMEOUT_S: Final = 1.0
 #: A notebook's path is cut to this many characters.
 _LABEL_LENGTH: Final = 1024
@@ -221,7 +221,7 @@ class Sessions:
     # -- reports -----------------------------------------------------------------------------
 
     async def latest_report(self) -> ReportIs | None:
-        """The executor's report, at most a second old; the last one if it does not answer."""
+        """The executor's report, 0.2 s old at most; the last one if it does not answer."""
         if self.supervisor.state is not ExecutorState.READY:
             return self._report
         if time.monotonic() - self._report_time < _REPORT_AGE_S:
