@@ -37,6 +37,14 @@ def _is_set_to(first: Any, second: Any) -> bool:
     return (first._b, first._o, first._g) == (second._b, second._o, second._g)
 
 
+def _not_left_aligned(*_: Any) -> bool:
+    """Whether padded rows could become a nested tensor: never, the device knows none.
+
+    `nn.TransformerEncoder` then goes on with the padded tensor and its mask.
+    """
+    return False
+
+
 def _assert(value: Any, message: str = "") -> None:
     """`torch._assert_async`; it is told here and now, at the price of a wait."""
     if not bool(copies.item(value)):
@@ -88,6 +96,7 @@ ANSWERS: dict[str, Any] = {
     "aten::equal": _equal,
     "aten::allclose": _allclose,
     "aten::is_set_to": _is_set_to,
+    "aten::_nested_tensor_from_mask_left_aligned": _not_left_aligned,
     "aten::_assert_async": _assert,
     "aten::_assert_async.msg": _assert,
     "aten::_pack_padded_sequence": _pack_padded_sequence,

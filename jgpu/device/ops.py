@@ -66,6 +66,7 @@ _ANSWERED: Final = frozenset({
     "aten::equal", "aten::allclose", "aten::is_set_to", "aten::_assert_async",
     "aten::_assert_async.msg", "aten::_pack_padded_sequence", "aten::_ctc_loss.Tensor",
     "aten::_ctc_loss_backward.Tensor",
+    "aten::_nested_tensor_from_mask_left_aligned",
 })  # fmt: skip
 
 #: Meta kernels that disagree with the device's own kernels in shape or stride (measured over

@@ -20,7 +20,7 @@ def _tokens(device, count=5, batch=4, length=10, vocabulary=30):
 def transformer_encoder_train_and_eval(device):
     table = nn.Embedding(30, 16)
     layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
-    core = nn.TransformerEncoder(layer, 2)
+    core = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
     net = nn.ModuleList([table, core, nn.Linear(16, 30)]).to(device)
 
     def logits(x):
