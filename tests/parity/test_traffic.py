@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from cases_optimizers import OPTIMIZERS, SCHEDULERS
 
+from jgpu.device.session import PIECES
+
 _COUNTER = Path(__file__).parent / "traffic.py"
 #: These read values of their state back to the host at each step, on every device.
 READ_BACK = {"asgd", "adafactor"}
@@ -30,8 +32,7 @@ def test_a_step_waits_for_its_loss_and_for_nothing_else(counts, name):
 @pytest.mark.e2e
 @pytest.mark.parametrize("name", [*(OPTIMIZERS.keys() - READ_BACK), *SCHEDULERS])
 def test_a_loop_settles_to_the_same_programs(counts, name):
-    # pieces of 12, 24, 48, ... ops from each boundary on
-    ops, pieces, limit = counts[name]["ops"], 0, 12
+    ops, sizes, pieces = counts[name]["ops"], iter(PIECES), 0
     while ops > 0:
-        ops, pieces, limit = ops - limit, pieces + 1, limit * 2
+        ops, pieces = ops - next(sizes, PIECES[-1]), pieces + 1
     assert counts[name]["programs"] == pieces
