@@ -428,12 +428,12 @@ def test_the_owner_may_stop_the_broker(broker):
 
 
 def test_a_private_broker_ends_when_unused_and_not_before(start_broker):
-    broker = start_broker("--private", "--idle", "0.3").ready()
+    broker = start_broker("--private", "--idle", "2").ready()
     ticket = broker.take_seat()
     client, _ = open_session(broker)
     assert isinstance(client.receive(), Ready)
     broker.ask(LeaveSeat(ticket))
-    time.sleep(0.6)  # nothing may happen in this time: there is no condition to wait for
+    time.sleep(2.5)  # nothing may happen in this time: there is no condition to wait for
     assert broker.process.poll() is None
     client.send(Quit())
     assert broker.process.wait(15) == 0

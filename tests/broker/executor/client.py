@@ -32,6 +32,8 @@ from jgpu.wire.program import (
 )
 
 DEADLINE_S = 30.0
+#: importing torch where other tests leave little of the machine
+START_S = 100.0
 TOKEN = bytes(range(16))
 
 
@@ -103,8 +105,13 @@ class Executor:
         self.control.passed = self.notice
         self.notices = []
         self.clients = []
-        self.ready = self.control.receive(m.ExecutorReady | m.ExecutorFailed)
         self.sessions = 0
+        try:
+            self.ready = self.control.receive(m.ExecutorReady | m.ExecutorFailed, START_S)
+        except BaseException:
+            self.process.kill()
+            self.__exit__()
+            raise
 
     def notice(self, message):
         self.notices.append(message)

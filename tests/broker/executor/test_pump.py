@@ -92,7 +92,8 @@ def test_a_session_is_idle_running_idle(host):
     client.upload(b"1234")
     host.settle()
     assert host.pump.sessions[1].table.used == 4
-    assert host.pump.sessions[1].device_seconds > 0
+    (status,) = host.pump.turns.snapshot().sessions
+    assert (status.state, status.device_seconds > 0) == ("idle", True)
 
 
 class Clients(RuleBasedStateMachine):
