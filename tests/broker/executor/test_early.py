@@ -1,4 +1,4 @@
-"""A download is answered when the last work that writes its buffer is over, not after all others."""
+"""A download is answered when the last work that writes its buffer is over, not all others."""
 
 from client import add_in_place, matmul, scale
 
