@@ -23,6 +23,7 @@ from jgpu.device.ops import (
     COMPOSITE,
     COPY,
     FACT,
+    FOREIGN,
     HOST_ARGUMENTS,
     REFUSALS,
     REFUSED,
@@ -258,20 +259,37 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
     plan = _plans.get(found)
     if plan is None:
         plan = _new_plan(found, info, args, kwargs or {}, call)
-    if plan.grown and info.takes_tensor and info.functional is not None:
-        return _into_resized(info, args, kwargs or {})
+    if (plan.grown or plan.outs is None) and info.takes_tensor and info.functional is not None:
+        return _into_outs(info, args, kwargs or {})
     return record(plan, call)
 
 
-def _into_resized(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`out=` of another size: the functional form has the strides that the device would give."""
+def _into_outs(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`out=` of another size, or of a size that only the run tells: by way of the functional form.
+
+    It has the strides that the device would give.
+    """
     inputs = {name: value for name, value in kwargs.items() if name not in info.out_names}
-    made = info.functional(*args, **inputs)
-    results = made if isinstance(made, tuple | list) else (made,)
     outs = [kwargs[name] for name in info.out_names]
-    for target, result in zip(outs, results, strict=True):
-        rebind(target, result._b, result._g, result._o)
+    results = _flat(info.functional(*args, **inputs))
+    for target, result in zip(_flat(outs), results, strict=True):
+        if not isinstance(target, DeviceTensor):
+            raise mixed_devices(info.name, target)
+        if result.dtype != target.dtype:
+            result = result.to(target.dtype)
+        if result.shape == target.shape:
+            torch.ops.aten.copy_.default(target, result)
+        else:
+            rebind(target, result._b, result._g, result._o)
+    if not info.func._schema.returns:
+        return None
     return outs[0] if len(outs) == 1 else tuple(outs)
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, list | tuple):
+        return [leaf for item in value for leaf in _flat(item)]
+    return [value]
 
 
 def record(plan: Plan, call: _Call) -> Any:
@@ -417,7 +435,7 @@ def _copy(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _refuse(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    raise refused(info.name, REFUSALS[info.name.partition(".")[0]])
+    raise refused(info.name, REFUSALS.get(info.name.partition(".")[0], FOREIGN))
 
 
 #: composites that the executor's device lowers otherwise than the backend; filled by `composites`
@@ -425,11 +443,14 @@ LOWERED: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {}
 
 
 def _composite(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Composites arrive whole only where autograd is off altogether (inference mode)."""
+    """Composites arrive whole where autograd is off (inference mode), or if a library made them."""
     lower = LOWERED.get(info.name)
     if lower is not None:
         return lower(info.func, args, kwargs)
-    return info.func.decompose(*args, **kwargs)
+    kernel = info.func.py_kernels.get(info.composite)
+    if kernel is not None:
+        return kernel(*args, **kwargs)
+    return info.func._op_dk(info.composite, *args, **kwargs)
 
 
 def _train_if_grad(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -22,6 +22,7 @@ from jgpu.wire import program as wire
 __all__ = ["Plan", "TensorRef", "fact", "plan_for"]
 
 _DATA = object()
+_HALF = (torch.float16, torch.bfloat16)
 
 
 class TensorRef:
@@ -123,15 +124,25 @@ def plan_for(
     if returned is not _DATA:
         _read_returned(plan, returned, tensors)
         _read_grown(plan, tensors)
-    asked = info.probed or (
-        info.probed_permuted and not all(geometry.contiguous for geometry in geometries)
-    )
-    if (asked or returned is _DATA) and not info.writes:
+    elif info.in_place:
+        plan.settle([0])
+    if info.in_place or info.out_names or plan.grown:
+        return plan
+    if returned is _DATA or _must_ask(info, geometries):
         answer = probe(plan, params)
+        before = plan.outs or [None] * len(answer)
         if plan.outs is None:
             plan.returns_list = _list_returns(info, len(answer))
-        plan.settle(list(answer))
+        # of an argument that is returned, the device tells nothing
+        plan.settle([a if isinstance(a, int) else b for a, b in zip(before, answer, strict=True)])
     return plan
+
+
+def _must_ask(info: OpInfo, geometries: tuple[Geometry, ...]) -> bool:
+    """Whether the meta kernel's word is not enough for tensors like these."""
+    if info.probed_permuted and not all(geometry.contiguous for geometry in geometries):
+        return True
+    return info.probed or (info.probed_half and any(g.dtype in _HALF for g in geometries))
 
 
 def fact(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

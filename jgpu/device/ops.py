@@ -13,6 +13,7 @@ and float arguments of ops that take a tensor, never ints, lists of floats, or f
 from typing import Any, Final
 
 import torch
+from torch._library.custom_ops import OPDEFS
 
 __all__ = [
     "ANSWERED",
@@ -20,6 +21,7 @@ __all__ = [
     "COMPOSITE",
     "COPY",
     "FACT",
+    "FOREIGN",
     "HOST_ARGUMENTS",
     "REFUSALS",
     "REFUSED",
@@ -75,7 +77,8 @@ PROBED: Final = frozenset({
     "aten::convolution", "aten::convolution_backward", "aten::_embedding_bag",
     "aten::_embedding_bag_forward_only", "aten::_fft_c2r", "aten::_fft_r2c", "aten::_fft_c2c",
     "aten::_linalg_svd", "aten::linalg_eig", "aten::_batch_norm_with_update",
-    "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_no_training",
+    "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit.no_stats",
+    "aten::_native_batch_norm_legit_no_training",
     "aten::native_batch_norm", "aten::native_batch_norm_backward", "aten::batch_norm_backward",
     "aten::native_layer_norm_backward", "aten::mkldnn_rnn_layer",
     "aten::mkldnn_rnn_layer_backward", "aten::_scaled_dot_product_flash_attention_for_cpu",
@@ -96,11 +99,17 @@ PROBED_PERMUTED: Final = frozenset({
     "aten::smooth_l1_loss_backward",
 })  # fmt: skip
 
+#: As above, but only for half precision, whose statistics the CPU keeps in another type.
+PROBED_HALF: Final = frozenset({"aten::native_layer_norm"})
+
 #: Refusals, each with what to do instead.
 REFUSALS: Final = {
     "aten::_efficientzerotensor": "it is lowered to zeros",
     "aten::record_stream": "streams share one order on the shared device; leave the call out",
 }
+
+#: What is said of an op of an extension with kernels of its own.
+FOREIGN: Final = "only PyTorch's own ops run there, and ops that are written in terms of them"
 
 #: Host tensors that these ops take natively on CUDA too; they travel with the program's inputs.
 HOST_ARGUMENTS: Final = frozenset({
@@ -126,9 +135,9 @@ class OpInfo:
     """One aten overload: its kind, what it lifts, what it writes and returns."""
 
     __slots__ = (
-        "arguments", "call", "factory", "func", "functional", "in_place", "inplace_view",
-        "keyword_lift", "kind", "lift", "name", "out_names", "positions", "probed",
-        "probed_permuted", "returns", "seeded", "takes_tensor", "writes",
+        "arguments", "call", "composite", "factory", "func", "functional", "in_place",
+        "inplace_view", "keyword_lift", "kind", "lift", "name", "out_names", "positions", "probed",
+        "probed_half", "probed_permuted", "returns", "seeded", "takes_tensor", "writes",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
@@ -159,8 +168,11 @@ class OpInfo:
         self.in_place = self.writes == (0,) and self.returns == (0,) and not self.inplace_view
         self.probed = self.name in PROBED
         self.probed_permuted = self.name in PROBED_PERMUTED
+        self.probed_half = self.name in PROBED_HALF
         #: draws random numbers
         self.seeded = torch.Tag.nondeterministic_seeded in tags or "generator" in self.positions
+        #: the dispatch key of the kernel that takes a composite apart
+        self.composite = _composite_key(func)
         self.kind = self._kind(tags)
         #: names of the arguments that are only written, and the overload that returns them instead
         self.out_names = tuple(a.name for a in schema.arguments if _is_out(a))
@@ -188,8 +200,10 @@ class OpInfo:
             return VIEW
         if self.name in _ANSWERED:
             return ANSWERED
-        if self.func._can_decompose() and base[6:] not in WITH_OWN_KERNELS:
+        if self.composite is not None and base[6:] not in WITH_OWN_KERNELS:
             return COMPOSITE
+        if not base.startswith("aten::"):
+            return REFUSED
         if self.inplace_view:
             return VIEW
         if self.name in _DATA_DEPENDENT or base in _DATA_DEPENDENT:
@@ -202,6 +216,24 @@ class OpInfo:
         if not returned and not self.writes:
             return FACT
         return STREAM
+
+
+def _composite_key(func: Any) -> Any:
+    """Which kernel of an op only calls other ops; None for the device's own ops.
+
+    An op of a library (`torch.library.custom_op`) has one for every device, or one written in
+    Python for CUDA, which the shared device is to the notebook.
+    """
+    keys = torch._C.DispatchKey
+    if func._can_decompose():
+        return keys.CompositeImplicitAutograd
+    if func.namespace == "aten":
+        return None
+    if func.has_kernel_for_dispatch_key(keys.CompositeExplicitAutograd):
+        return keys.CompositeExplicitAutograd
+    definition = OPDEFS.get(func._schema.name)
+    written = definition is not None and "cuda" in definition._backend_fns
+    return keys.CUDA if written else None
 
 
 def _functional(func: Any, schema: Any) -> Any:

@@ -144,6 +144,14 @@ def _resize_(source: DeviceTensor, size: Any, *, memory_format: Any = None) -> D
     return source
 
 
+def _resize_as_(
+    source: DeviceTensor, template: torch.Tensor, *, memory_format: Any = None
+) -> DeviceTensor:
+    if memory_format == torch.preserve_format:
+        memory_format = torch._prims_common.suggest_memory_format(template)
+    return _resize_(source, template.shape, memory_format=memory_format)
+
+
 def _set_tensor(source: DeviceTensor, other: DeviceTensor) -> DeviceTensor:
     rebind(source, other._b, other._g, other._o)
     return source
@@ -184,6 +192,7 @@ _HANDLERS: dict[str, Any] = {
     "aten::as_strided": _as_strided,
     "aten::as_strided_": _as_strided_,
     "aten::resize_": _resize_,
+    "aten::resize_as_": _resize_as_,
     "aten::set_.source_Tensor": _set_tensor,
     "aten::set_.source_Storage_storage_offset": _set_strided,
     "aten::set_.source_Tensor_storage_offset": _set_strided,

@@ -10,11 +10,12 @@ first run, never a licence to skip a bounds check.
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, Final
 
 import torch
+from msgspec import structs
 
 from jgpu.broker.executor.programs.arguments import (
     Bound,
@@ -177,10 +178,24 @@ def _infer(
             refusal = refusal or text.split("\n", 1)[0][:1000]
             continue
         if found is not None:
-            agree = inferred == found
+            agree = _plain(inferred) == _plain(found)
             return found if agree else "its result's geometry depends on a run parameter."
         found = inferred
     return found if refusal is None else refusal
+
+
+def _plain(inferred: Inferred) -> Inferred:
+    """The same without strides of tensors that have no elements, which say nothing."""
+
+    def plain(returned: Returned) -> Returned:
+        if 0 not in returned.geometry.shape:
+            return returned
+        return replace(returned, geometry=structs.replace(returned.geometry, stride=()))
+
+    return Inferred(
+        tuple(None if r is None else plain(r) for r in inferred.returns),
+        tuple((k, plain(r)) for k, r in inferred.changed),
+    )
 
 
 def _guessed(values: Sequence[Value], guess: dict[str, Any]) -> dict[int, Any]:
