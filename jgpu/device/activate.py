@@ -137,7 +137,13 @@ def _connector(problem: errors.JgpuError | None) -> Any:
 
         if problem is not None:
             raise problem
-        return Link.open(_hello())
+        try:
+            return Link.open(_hello())
+        except errors.BrokerUnreachable as error:
+            if not (os.environ.get(address.KERNEL_ID) and address.find().may_be_private):
+                raise
+            text = f"{error} Restart the kernel: that starts your own broker again."
+            raise errors.BrokerUnreachable(text) from None
 
     return connect
 

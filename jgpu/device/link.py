@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 import threading
+from contextlib import suppress
 from signal import SIG_BLOCK, SIG_SETMASK, pthread_sigmask
 from threading import get_ident
 from typing import Any
@@ -71,8 +72,10 @@ class Link:
         arena = Arena.create(limits.ARENA_BYTES)
         try:
             frame = FrameWriter().encode(m.Hello(limits.PROTOCOL, arena=arena.size, **hello), 0)
-            sent = socket.send_fds(stream, [frame], [arena.descriptor])
-            stream.sendall(frame[sent:])
+            with suppress(BrokenPipeError):  # a broker that refuses has said why before it hung up
+                sent = socket.send_fds(stream, [frame], [arena.descriptor])
+                if sent < len(frame):
+                    stream.sendall(frame[sent:])
             welcome = _first_reply(stream, where)
         except OSError as error:
             stream.close()
