@@ -12,9 +12,11 @@ from typing import Any
 
 import torch
 
+from jgpu.device import current
 from jgpu.device.geometry import intern
 from jgpu.device.storage import storage_of
 from jgpu.device.tensor import Buffer, DeviceTensor, wrap
+from jgpu.wire import program as wire
 
 __all__ = ["install", "reduce"]
 
@@ -41,7 +43,27 @@ def install() -> None:
         geometry = intern(storage.dtype, tuple(size), tuple(stride))
         return wrap(buffer, geometry, offset)
 
+    set_metadata = utils.set_tensor_metadata
+
+    def set_tensor_metadata(tensor: Any, metadata: Any) -> None:
+        set_metadata(tensor, metadata)
+        if type(tensor) is DeviceTensor:
+            old = tensor._g
+            conj, neg = wire.CONJ * tensor.is_conj(), wire.NEG * tensor.is_neg()
+            tensor._g = intern(old.dtype, old.shape, old.stride, conj | neg)
+
+    read = torch.UntypedStorage._set_from_file
+
+    def set_from_file(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = read(self, *args, **kwargs)
+        buffer = getattr(self, "_jgpu_buffer", None)
+        if buffer is not None:
+            current.session.upload(_bytes(self), buffer.nbytes, into=buffer)
+        return result
+
+    torch.UntypedStorage._set_from_file = set_from_file  # type: ignore[method-assign]
     utils._rebuild_tensor = rebuild_tensor
+    utils.set_tensor_metadata = set_tensor_metadata
 
 
 def _tag(storage: Any) -> str | None:
@@ -57,15 +79,23 @@ def _deserialize(storage: Any, location: str) -> Any:
 
 
 def _uploaded(untyped: Any) -> Buffer:
-    """The buffer of a storage that was read from a file; uploaded once."""
-    from jgpu.device import copies
+    """The buffer of a storage that was read from a file; uploaded once.
 
+    In files of the old format the bytes come after the tensors: then it is uploaded when they are
+    read (`_set_from_file`).
+    """
     buffer: Buffer | None = getattr(untyped, "_jgpu_buffer", None)
     if buffer is None:
-        flat = torch.empty(0, dtype=torch.uint8, device="cpu").set_(untyped)  # type: ignore[call-overload]
-        buffer = copies.upload(flat)._b
+        buffer = Buffer(untyped.nbytes(), current.session.graveyard)
+        if not getattr(untyped, "_torch_load_uninitialized", False):
+            current.session.upload(_bytes(untyped), buffer.nbytes, into=buffer)
         untyped._jgpu_buffer = buffer
     return buffer
+
+
+def _bytes(untyped: Any) -> Any:
+    flat = torch.empty(0, dtype=torch.uint8, device="cpu").set_(untyped)  # type: ignore[call-overload]
+    return flat.numpy().data
 
 
 def reduce(tensor: DeviceTensor) -> Any:
