@@ -91,6 +91,11 @@ def _integers(lengths: torch.Tensor) -> list[int]:
     return [int(length) for length in host.tolist()]
 
 
+def _zeros(size: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
+    """Zeros without a storage do not exist on the device; these have one."""
+    return torch.ops.aten.zeros.default(size, dtype=dtype, device=device)
+
+
 #: by the op's full name
 ANSWERS: dict[str, Any] = {
     "aten::equal": _equal,
@@ -102,4 +107,5 @@ ANSWERS: dict[str, Any] = {
     "aten::_pack_padded_sequence": _pack_padded_sequence,
     "aten::_ctc_loss.Tensor": _ctc_loss,
     "aten::_ctc_loss_backward.Tensor": _ctc_loss_backward,
+    "aten::_efficientzerotensor": _zeros,
 }

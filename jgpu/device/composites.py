@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu.device import copies, current, dispatch
-from jgpu.device.ops import info_of
+from jgpu.device.ops import COMPOSITE, info_of
 from jgpu.device.tensor import DeviceTensor, device, set_data, wrap
 
 __all__ = ["LOWERED", "Face", "install"]
@@ -51,6 +51,9 @@ class Face(torch.Tensor):
     def __torch_dispatch__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        info = info_of(func)
+        if info.kind == COMPOSITE:  # it arrives whole in inference mode
+            return dispatch.take_apart(info, args, kwargs or {})
         faces: dict[int, Face] = {}
 
         def twin(value: Any) -> Any:
@@ -189,15 +192,27 @@ def _eigvalsh(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.T
     return made
 
 
-#: Composites that compute vectors, too, if a tensor is of a subclass: other bits than values alone.
-_VALUES_ALONE = {"linalg_svdvals": _svdvals, "linalg_eigvalsh": _eigvalsh}
+def _ctc_loss(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    """Lengths are read and passed on as integers; they may be on either side."""
+    lengths = [[int(length) for length in tensor.tolist()] for tensor in args[2:4]]
+    made: torch.Tensor = torch.ops.aten.ctc_loss.IntList(*args[:2], *lengths, *args[4:], **kwargs)
+    return made
+
+
+#: Composites that go another way, of other bits or needs, if a tensor is of a subclass: eigenvalues
+#: would be computed with their vectors, lengths be wanted on the device.
+_FOR_SUBCLASSES = {
+    "linalg_svdvals": _svdvals,
+    "linalg_eigvalsh": _eigvalsh,
+    "ctc_loss.Tensor": _ctc_loss,
+}
 
 
 def install() -> None:
     """Register the lowerings at the backend's autograd key."""
     global _library
     _library = torch.library.Library("aten", "IMPL")
-    for name, lowering in (dict.fromkeys(LOWERED, lower) | _VALUES_ALONE).items():
+    for name, lowering in (dict.fromkeys(LOWERED, lower) | _FOR_SUBCLASSES).items():
         base, _, overload = name.partition(".")
         op = getattr(getattr(torch.ops.aten, base), overload or "default")
         _library.impl(name, _kernel(op, lowering), "AutogradPrivateUse1")

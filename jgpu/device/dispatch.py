@@ -10,6 +10,7 @@ sees what the op saw.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ from jgpu.device.ops import (
 )
 from jgpu.device.tensor import Buffer, DeviceTensor, device, rebind, wrap
 
-__all__ = ["dispatch", "record", "torch_dispatch"]
+__all__ = ["dispatch", "record", "take_apart", "torch_dispatch"]
 
 _plans: dict[Any, Plan] = {}
 #: most plans kept; growing caches (a text generator's) would otherwise never end
@@ -447,10 +448,16 @@ def _composite(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     lower = LOWERED.get(info.name)
     if lower is not None:
         return lower(info.func, args, kwargs)
-    kernel = info.func.py_kernels.get(info.composite)
-    if kernel is not None:
-        return kernel(*args, **kwargs)
-    return info.func._op_dk(info.composite, *args, **kwargs)
+    return take_apart(info, args, kwargs)
+
+
+def take_apart(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a composite's kernel: torch's own; one in Python, of other bits, only if that is all."""
+    func, key = info.func, info.composite
+    kernel = func.py_kernels.get(key)
+    if kernel is None or torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key):
+        kernel = partial(func._op_dk, key)
+    return kernel(*args, **kwargs)
 
 
 def _train_if_grad(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

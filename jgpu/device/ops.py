@@ -67,7 +67,7 @@ _DATA_DEPENDENT: Final = {
 _ANSWERED: Final = frozenset({
     "aten::equal", "aten::allclose", "aten::is_set_to", "aten::_assert_async",
     "aten::_assert_async.msg", "aten::_pack_padded_sequence", "aten::_ctc_loss.Tensor",
-    "aten::_ctc_loss_backward.Tensor",
+    "aten::_ctc_loss_backward.Tensor", "aten::_efficientzerotensor",
     "aten::_nested_tensor_from_mask_left_aligned",
 })  # fmt: skip
 
@@ -104,7 +104,6 @@ PROBED_HALF: Final = frozenset({"aten::native_layer_norm"})
 
 #: Refusals, each with what to do instead.
 REFUSALS: Final = {
-    "aten::_efficientzerotensor": "it is lowered to zeros",
     "aten::record_stream": "streams share one order on the shared device; leave the call out",
 }
 

@@ -57,6 +57,7 @@ def install() -> None:
     def set_from_file(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = read(self, *args, **kwargs)
         buffer = getattr(self, "_jgpu_buffer", None)
+        self._torch_load_uninitialized = False  # torch leaves it as it was
         if buffer is not None:
             current.session.upload(_bytes(self), buffer.nbytes, into=buffer)
         return result

@@ -112,7 +112,8 @@ set_data = torch._C.TensorBase.data.__set__  # type: ignore[attr-defined]
 def rebind(tensor: DeviceTensor, buffer: Buffer, geometry: Geometry, offset: int = 0) -> None:
     """Make an existing tensor object show another buffer or geometry, as `t.data = ...` does."""
     if geometry is not tensor._g or offset != tensor._o:
-        set_data(tensor, wrap(buffer, geometry, offset))
+        with torch.inference_mode(tensor.is_inference()):  # of one sort with what it is put into
+            set_data(tensor, wrap(buffer, geometry, offset))
     tensor._b = buffer
     tensor._g = geometry
     tensor._o = offset

@@ -15,10 +15,15 @@ from jgpu.wire import program as wire
 
 __all__ = ["view"]
 
+_inference_mode = torch.is_inference_mode_enabled
+
 
 def view(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
     """Carry out a view op; returns new wrappers over the first argument's buffer."""
     source = args[0]
+    if _inference_mode() and not source.is_inference():
+        with torch.inference_mode(False):  # views of a normal tensor are normal tensors there
+            return view(info, args, kwargs)
     if not kwargs and type(source) is DeviceTensor:
         if len(args) == 1:
             key: Any = (info, source._g)
