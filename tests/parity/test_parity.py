@@ -16,7 +16,10 @@ from cases import CASES
 
 _HERE = Path(__file__).parent
 _RUNNER = _HERE / "runner.py"
-MODULES = ("cases_models", "cases_language", "cases_optimizers", "cases_tensors", "cases_random")
+MODULES = (
+    *("cases_models", "cases_language", "cases_optimizers", "cases_tensors", "cases_random"),
+    "cases_ops",
+)
 
 
 def _names(module):
