@@ -121,7 +121,10 @@ class Pump:
             if something_happened:
                 self._next_look = now + _LOOK_S
         elif now >= self._next_look:
-            self._next_look = now + _LOOK_S if self.turns.look_around() else None
+            busy = self.turns.look_around()
+            self._next_look = now + _LOOK_S if busy else None
+            if not busy:
+                self.device.give_back()
             self.turns.flush()
 
     def _timeout(self, timeout_s: float) -> float:

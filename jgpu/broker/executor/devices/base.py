@@ -105,5 +105,8 @@ class Device(Protocol):
     def read_now(self, buffer: Buffer, offset: int, target: memoryview) -> None:
         """Copy bytes of a buffer that nothing in flight writes. Any thread."""
 
+    def give_back(self) -> None:
+        """All sessions rest: give memory that was freed and kept back to the machine."""
+
     def close(self) -> None:
         """End all lanes; a job that runs is waited for, those behind it are not run."""

@@ -20,6 +20,7 @@ from typing import Final
 import psutil
 import torch
 
+from jgpu.broker.executor.devices import hostmemory
 from jgpu.broker.executor.devices.base import Job
 from jgpu.broker.executor.devices.wake import Wake
 from jgpu.broker.executor.programs.buffers import Buffer
@@ -42,6 +43,7 @@ class CpuDevice:
     """Lanes as threads over the host's memory, under an accounted capacity."""
 
     def __init__(self, settings: ExecutorSettings) -> None:
+        hostmemory.keep()
         cores = len(os.sched_getaffinity(0))
         threads = settings.threads or max(1, cores // max(1, settings.lanes))
         capacity = settings.capacity or int(psutil.virtual_memory().total * _MEMORY_PART)
@@ -113,6 +115,10 @@ class CpuDevice:
     def read_now(self, buffer: Buffer, offset: int, target: memoryview) -> None:
         """Host memory is read where it is."""
         _read(buffer, offset, target)
+
+    def give_back(self) -> None:
+        """Freed memory was kept for the next tensor."""
+        hostmemory.give_back()
 
     def close(self) -> None:
         """End the threads."""

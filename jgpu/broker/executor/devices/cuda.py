@@ -115,6 +115,9 @@ class CudaDevice:
         """Never: reads take their place in a lane."""
         raise NotImplementedError
 
+    def give_back(self) -> None:
+        """The caching allocator keeps it: the device is ours alone."""
+
     def close(self) -> None:
         """The process ends, and with it the context."""
         self._wake.close()

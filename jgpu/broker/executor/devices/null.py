@@ -85,6 +85,9 @@ class NullDevice:
         """Never: reads take their place in a lane."""
         raise NotImplementedError
 
+    def give_back(self) -> None:
+        """There is none."""
+
     def close(self) -> None:
         """Give the descriptor back."""
         self._wake.close()
