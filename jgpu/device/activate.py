@@ -6,8 +6,11 @@ registration checks itself; a torch that does not fit is refused with a sentence
 """
 
 import atexit
+import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -31,8 +34,21 @@ def activate() -> None:
     if misfit is not None:
         versions.refuse(misfit)
         return
-    _register_backend()
-    _install(_problem())
+    with _no_collection():
+        _register_backend()
+        _install(_problem())
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Look through torch's hundred thousands of objects later than in the midst of this."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _misfit() -> errors.JgpuError | None:
@@ -106,6 +122,7 @@ def _install(problem: errors.JgpuError | None) -> None:
         cudaface,
         face,
         foreach,
+        interrupts,
         modules,
         patches,
         registration,
@@ -117,6 +134,7 @@ def _install(problem: errors.JgpuError | None) -> None:
     current.set_session(Session(_connector(problem)))
     current.session.generators = rng.Generators()
     registration.install()
+    interrupts.install()
     patches.install()
     face.install()
     modules.install()

@@ -4,6 +4,7 @@ The hooks fire for user cells only and on the thread that runs them. Without IPy
 long cell. Nothing is displayed.
 """
 
+import asyncio
 import sys
 from contextlib import suppress
 from types import FrameType
@@ -13,11 +14,16 @@ import torch
 from torch import nn
 
 from jgpu import errors
-from jgpu.device import current
+from jgpu.device import current, interrupts
+from jgpu.device.interrupts import quiet
 from jgpu.device.tensor import DeviceTensor
 from jgpu.wire import messages as m
 
 __all__ = ["install", "lost_names"]
+
+#: seconds after a cell in which the next one may begin before anything is done on the side
+_PAUSE_S = 0.3
+_running = 0
 
 
 def install() -> None:
@@ -44,6 +50,9 @@ def _hook(shell: Any) -> None:
 
 
 def _started(info: Any) -> None:
+    global _running
+    _running += 1
+    interrupts.install()  # the kernel sets its own handler for each cell
     session = current.session
     session.frame = None
     session.look_for_frame = True
@@ -53,10 +62,22 @@ def _started(info: Any) -> None:
 
 
 def _ended(result: Any) -> None:
+    global _running
+    _running = max(0, _running - 1)  # the cell that imports torch was not counted
+    if not current.is_warm():
+        with suppress(RuntimeError):  # no loop runs in IPython's terminal
+            asyncio.get_running_loop().call_later(_PAUSE_S, _warm_between_cells)
     session = current.session
     session.frame = None
     session.look_for_frame = True
     session.finish_cell(result)
+
+
+def _warm_between_cells() -> None:
+    """Do what the first op needs while the user reads; on the main thread, as a cell would."""
+    if not _running:
+        with quiet():  # an import that Ctrl-C tore could not be mended
+            current.warm()
 
 
 def _find_frame() -> FrameType | None:

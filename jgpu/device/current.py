@@ -1,5 +1,6 @@
 """The process's one session, for everybody who needs it; set by `activate`, replaced in tests."""
 
+from importlib import import_module
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -8,11 +9,16 @@ import torch
 if TYPE_CHECKING:
     from jgpu.device.session import Session
 
-__all__ = ["session", "set_session", "warm"]
+__all__ = ["is_warm", "session", "set_session", "warm"]
 
 session: "Session" = None  # type: ignore[assignment]
 _warming = Lock()
 _warmed = False
+
+
+def is_warm() -> bool:
+    """Whether `warm` has nothing left to do."""
+    return _warmed
 
 
 def set_session(made: Any) -> None:
@@ -22,14 +28,17 @@ def set_session(made: Any) -> None:
 
 
 def warm() -> None:
-    """Let torch import what its meta kernels need; takes a third of a second, once a process.
+    """Let torch import what its dispatcher and meta kernels need; about a second, once a process.
 
     Not in a thread at the start of the process: while the notebook imports parts of torch itself,
-    two threads in the same circle of modules can both fail.
+    two threads in the same circle of modules can both fail. A notebook does it between two cells
+    (`cells`), a script at its first op.
     """
     global _warmed
     with _warming:
         if not _warmed:
+            if torch.distributed.is_available():  # the dispatcher asks for it at its first call
+                import_module("torch.distributed.tensor")
             made = torch.empty(2, 2, device="meta")
             with torch._C._DisableTorchDispatch(), torch.no_grad():
                 torch.ops.aten.addmm.default(made[0], made, made)

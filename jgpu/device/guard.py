@@ -1,37 +1,73 @@
 """The backend's device guard and the wrapped backward engine: errors inside backward stay errors.
 
-While a Python error is pending, torch's C++ asks our guard for its type from a function that may
-not throw; a guard that throws there ends the process. So `type_` first clears a pending error and
-keeps it, and the wrapper around the engine raises it again. Backward runs in the calling thread:
-every thread sets that for itself at its first backward.
+Torch's C++ asks our guard for its type from a function that may not throw, some 80 times a step of
+training, and also while a Python error is pending; a guard that throws there ends the process. So
+the answer first takes what is pending aside, and the wrapper around the engine raises it again.
+Backward runs in the calling thread: every thread sets that for itself at its first backward.
+
+Ctrl-C strikes where a Python function begins, before any `try` of its own. So the answer is no
+function but a generator that is resumed: the place where that may raise lies inside its `try`.
 """
 
 import ctypes
 import threading
+from collections.abc import Iterator
+from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import torch
 
-__all__ = ["Guard", "install_engine"]
+from jgpu.device.interrupts import passed
+
+__all__ = ["Guard", "install_engine", "raise_kept"]
 
 _DEVICE_TYPE = torch._C._autograd.DeviceType.PrivateUse1  # type: ignore[attr-defined]
 _pending = ctypes.pythonapi.PyErr_Occurred
 _pending.restype = ctypes.c_void_p
 _pending.argtypes = []
-_stash: list[BaseException] = []
-_thread = threading.local()
+
+
+def _answers(kept: list[BaseException]) -> Iterator[Any]:
+    """PrivateUse1, whatever is pending; see the module."""
+    while True:
+        try:
+            while True:
+                yield _DEVICE_TYPE
+                _pending()
+        except GeneratorExit:
+            return
+        except BaseException as error:
+            kept.append(error)
+
+
+class _Here(threading.local):
+    """A thread's own: a generator cannot be resumed by two."""
+
+    def __init__(self) -> None:
+        #: errors that were taken aside
+        self.kept: list[BaseException] = []
+        self.answer = _answers(self.kept).__next__
+        #: whether backward was set to run in this thread, and whether it does now
+        self.ready = False
+        self.inside = False
+
+
+_here = _Here()
 
 
 class Guard(torch._C._acc.DeviceGuard):
     """Answers what type of device this is, whatever else is going on."""
 
-    def type_(self) -> Any:
-        """PrivateUse1; a pending error is moved aside first (see the module)."""
-        try:
-            _pending()
-        except BaseException as error:
-            _stash.append(error)
-        return _DEVICE_TYPE
+    #: `_here.answer()`, without a line of Python: nothing strikes on the way there, and a lookup
+    #: that calls nothing works while an error is pending
+    type_ = staticmethod(partial(methodcaller("answer"), _here))
+
+
+def raise_kept() -> None:
+    """Raise what struck outside of backward where it could not be raised."""
+    if _here.kept and not _here.inside:
+        raise _here.kept.pop(0)
 
 
 def install_engine() -> None:
@@ -41,23 +77,29 @@ def install_engine() -> None:
     original = graph._engine_run_backward
 
     def run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if not getattr(_thread, "ready", False):
+        here = _here
+        if not here.ready:
             torch.autograd.set_multithreading_enabled(False)  # type: ignore[attr-defined]
-            _thread.ready = True
-        before = len(_stash)
+            here.ready = True
+        kept = here.kept
+        before, outer, interrupts = len(kept), here.inside, passed()
+        here.inside = True
         try:
             result = original(t_outputs, *args, **kwargs)
         except BaseException as error:
-            kept = _stash[before:]
-            del _stash[before:]
-            first = kept[0] if kept else error
-            if first is not error and not isinstance(first, type(None)):
+            first = kept[before] if len(kept) > before else error
+            del kept[before:]
+            if first is not error:
                 raise first from (error.__cause__ if error.__cause__ is not first else None)
+            if isinstance(error, SystemError) and passed() > interrupts:
+                raise KeyboardInterrupt from None  # it was lost on its way through C++
             raise
-        if len(_stash) > before:
-            kept = _stash[before:]
-            del _stash[before:]
-            raise kept[0]
+        finally:
+            here.inside = outer
+        if len(kept) > before:
+            first = kept[before]
+            del kept[before:]
+            raise first
         return result
 
     graph._engine_run_backward = run_backward

@@ -69,6 +69,24 @@ class Plan:
         self.writes_first = False
         self.ident = next_ident()
 
+    def written(self) -> list[int]:
+        """Which of the tensor arguments the op writes."""
+        found: list[int] = []
+
+        def look(value: Any) -> None:
+            if type(value) is TensorRef:
+                found.append(value.index)
+            elif type(value) is tuple:
+                for item in value:
+                    look(item)
+
+        for at in self.info.writes:
+            if at < len(self.args):
+                look(self.args[at])
+            else:
+                look(self.kwargs.get(self.info.arguments[at].name))
+        return found
+
     def settle(self, outs: list[Geometry | int | None]) -> None:
         """Record (or correct) the geometries of the returned tensors."""
         self.outs = outs
@@ -151,7 +169,8 @@ def fact(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _run_meta(info: OpInfo, call: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
-    current.warm()
+    if not info.name.startswith("aten::empty"):  # those are no Python: an upload needs no more
+        current.warm()
     with torch._C._DisableTorchDispatch(), torch.no_grad():
         return info.func(*call[0], **call[1])
 

@@ -2,49 +2,29 @@
 
 Owns the descriptors and nothing of torch. Sending never blocks for good: what the socket does not
 take stays queued, and waits are polls that a signal interrupts. Whatever must not be torn by Ctrl-C
-(a frame half queued, bytes read and not yet decoded) happens under `quiet`, which holds SIGINT
-back for the few microseconds that it takes.
+(a frame half queued, bytes read and not yet decoded) happens under `quiet`, which puts
+SIGINT off for the few microseconds that it takes.
 
 The rule that must not be broken: an exception, whichever and wherever, leaves the stream whole.
 """
 
 import os
 import select
-import signal
 import socket
-import threading
+from collections import deque
 from contextlib import suppress
-from signal import SIG_BLOCK, SIG_SETMASK, pthread_sigmask
-from threading import get_ident
 from typing import Any
 
 import msgspec
 
 from jgpu import errors
+from jgpu.device.interrupts import quiet
 from jgpu.wire import address, limits
 from jgpu.wire import messages as m
 from jgpu.wire.arena import Arena
 from jgpu.wire.framing import FrameReader, FrameWriter, marker
 
-__all__ = ["Link", "quiet"]
-
-_SIGINT = {signal.SIGINT}
-_main_thread = threading.main_thread().ident
-
-
-class quiet:  # noqa: N801 - used as a function is
-    """Hold SIGINT back in the main thread for a block; it is delivered at the end."""
-
-    __slots__ = ("_before",)
-
-    def __enter__(self) -> None:
-        self._before = None
-        if get_ident() == _main_thread:
-            self._before = pthread_sigmask(SIG_BLOCK, _SIGINT)
-
-    def __exit__(self, *reason: object) -> None:
-        if self._before is not None:
-            pthread_sigmask(SIG_SETMASK, self._before)
+__all__ = ["Link"]
 
 
 class Link:
@@ -59,6 +39,8 @@ class Link:
             m.ExecutorMessage, token=welcome.token, renumber=True
         )
         self._out = bytearray()
+        #: messages that arrived and were not dealt with yet, also over an interrupt
+        self.inbox: deque[m.ExecutorMessage] = deque()
         self._poll = select.poll()
         self._poll.register(stream, select.POLLIN)
         #: bytes sent since the start, for benchmarks
@@ -118,9 +100,8 @@ class Link:
         del self._out[:count]
         return False
 
-    def flush(self) -> list[m.ExecutorMessage]:
-        """Send what is queued, waiting if the socket is full; returns what arrived meanwhile."""
-        arrived: list[m.ExecutorMessage] = []
+    def flush(self) -> None:
+        """Send what is queued, waiting if the socket is full; what arrives meanwhile is kept."""
         while self._out:
             with quiet():
                 if self.send_now():
@@ -131,26 +112,24 @@ class Link:
                 self._poll.poll()
             finally:
                 self._poll.modify(self._stream, select.POLLIN)
-            arrived += self.receive()
-        return arrived
+            self.receive()
 
-    def receive(self, timeout_s: float = 0.0) -> list[m.ExecutorMessage]:
-        """Messages that are there, waiting up to `timeout_s` for the first bytes."""
+    def receive(self, timeout_s: float = 0.0) -> None:
+        """Put what is there into `inbox`, waiting up to `timeout_s` for the first bytes."""
         if timeout_s and not self._poll.poll(timeout_s * 1000):
-            return []
+            return
         with quiet():
             try:
                 data = self._stream.recv(1 << 16)
             except BlockingIOError:
-                return []
+                return
             except OSError as error:
                 raise _lost(error) from None
             if not data:
                 raise _lost(None)
-            arrived = list(self._reader.feed(data))
+            self.inbox.extend(self._reader.feed(data))
             if self._reader.peer_seen:
                 self._writer.acknowledge(self._reader.peer_seen)
-        return arrived
 
     def resync(self, epoch: int) -> None:
         """Answer `Resync`: the marker, then every frame that was not acknowledged."""

@@ -13,10 +13,12 @@ import torch
 
 from jgpu.device import rng
 from jgpu.device import tensor as tensors
+from jgpu.device.copies import upload
 
 __all__ = ["install", "translate"]
 
 _Device = torch.device
+_MERE = (torch.Tensor, torch.nn.Parameter)
 
 
 def translate(where: Any) -> Any:
@@ -73,7 +75,40 @@ def _taking_positional(function: Callable[..., Any]) -> Callable[..., Any]:
 def _cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, **kw: Any) -> Any:
     """`Tensor.cuda()`"""
     where = tensors.device() if device is None else translate(device)
+    if not kw and _is_mere_data(self):
+        return upload(self)
     return torch.Tensor.to(self, where, non_blocking=non_blocking, **kw)
+
+
+def _uploading(to: Callable[..., Any]) -> Callable[..., Any]:
+    """`Tensor.to`, whose plainest form is `Tensor.cuda`."""
+
+    @functools.wraps(to)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 2 and not kwargs and type(args[1]) in (str, _Device):
+            where = translate(args[1])
+            if where is tensors.device() and _is_mere_data(args[0]):
+                return upload(args[0])
+        return to(*args, **kwargs)
+
+    return call
+
+
+def _is_mere_data(tensor: torch.Tensor) -> bool:
+    """Whether nobody but us would see its upload: neither autograd nor a mode.
+
+    Such a tensor goes without torch's dispatcher, whose first call to a device like this one
+    imports much.
+    """
+    return (
+        type(tensor) in _MERE
+        and tensor.device.type == "cpu"
+        and not (tensor.requires_grad and torch.is_grad_enabled())
+        and not torch.is_inference_mode_enabled()
+        and not torch._C._len_torch_dispatch_stack()
+        and not torch._C._len_torch_function_stack()
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    )
 
 
 def install() -> None:
@@ -113,7 +148,7 @@ def _install_constructors() -> None:
 def _install_tensor_methods() -> None:
     tensor: Any = torch.Tensor
     base: Any = torch._C.TensorBase
-    tensor.to = _taking_positional(base.to)
+    tensor.to = _uploading(_taking_positional(base.to))
     tensor.cuda = _cuda
     for name in (
         "new_tensor",

@@ -10,7 +10,7 @@ its references, from the list that buffers' finalizers append to.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from jgpu.device.geometry import Geometry
@@ -33,6 +33,10 @@ class Compiled:
     fresh: int
     #: (plan, number of the op) in order, for corrections that the executor reports
     plans: tuple[Plan, ...]
+    #: input slots that an op may write
+    written: tuple[int, ...] = ()
+    #: fresh slots whose values the host reads, each with the runs since it did (see `wanted`)
+    wanted: dict[int, int] = field(default_factory=dict)
     #: connection on which it was defined
     defined: int = -1
     #: whether it draws random numbers
@@ -49,6 +53,8 @@ class Cut:
     params: list[Any]
     #: per op the offset of the cell's instruction that asked for it, and the cell's code
     lines: list[int]
+    #: id of the first fresh buffer
+    first: int = 0
     code: Any = None
 
 
@@ -109,7 +115,8 @@ class Recorder:
         plans = tuple(entry[0] for entry in entries)
         digest = wire.program_hash(data)
         draws = any(plan.info.seeded for plan in plans)
-        compiled = Compiled(digest, data, program.fresh, plans, draws=draws)
+        written = _written(key, entries)
+        compiled = Compiled(digest, data, program.fresh, plans, draws=draws, written=written)
         self._known[key] = compiled
         self.by_hash[digest] = compiled
         if len(self._known) > self._most:
@@ -117,6 +124,17 @@ class Recorder:
             if self.by_hash.get(oldest.hash) is oldest:
                 del self.by_hash[oldest.hash]
         return compiled
+
+
+def _written(key: tuple[Any, ...], entries: list[Entry]) -> tuple[int, ...]:
+    """Input slots that an op may write; follows the sequence that `Recorder.cut` made."""
+    found = set()
+    at = 1
+    for plan, buffers, *_ in entries:
+        at += 1
+        found.update(key[at + 2 * k] for k in plan.written())
+        at += 2 * len(buffers)
+    return tuple(sorted(slot for slot in found if slot >= 0))
 
 
 class _Builder:

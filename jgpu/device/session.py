@@ -5,7 +5,7 @@ that the device works while Python still records. All waits go through `_await`,
 leaves at once.
 
 The rule that must not be broken: ids are given and messages queued in one order under one lock,
-and never torn by an interrupt (`link.quiet`).
+and never torn by an interrupt (`interrupts.quiet`).
 """
 
 import threading
@@ -18,10 +18,13 @@ from jgpu import errors
 from jgpu.device import flags
 from jgpu.device.errors import from_failure, use_of_lost
 from jgpu.device.geometry import Geometry, from_wire
+from jgpu.device.guard import raise_kept
 from jgpu.device.infer import Plan, TensorRef
-from jgpu.device.link import Link, quiet
+from jgpu.device.interrupts import quiet
+from jgpu.device.link import Link
 from jgpu.device.recorder import Cut, Recorder
 from jgpu.device.tensor import Buffer
+from jgpu.device.wanted import Wanted
 from jgpu.wire import limits
 from jgpu.wire import messages as m
 from jgpu.wire import program as wire
@@ -78,6 +81,9 @@ class Session:
         #: set by `activate`
         self.generators: Any = None
         self._seeds: dict[int, int] = {}
+        self._awaited = Wanted()
+        #: whether the executor can tell values unasked
+        self._tells_values = False
         #: round trips so far, for tests and benchmarks
         self.round_trips = 0
 
@@ -119,6 +125,7 @@ class Session:
                 if ends_iteration:
                     self._piece, self.limit = 0, PIECES[0]
                 return 0
+            raise_kept()
             link = self._open()
             sent = True
             try:
@@ -148,7 +155,7 @@ class Session:
         first = self._next_buffer
         self._next_buffer += compiled.fresh
         for i, buffer in enumerate(cut.outputs):
-            buffer.id = first + i
+            buffer.settle(first + i)
         cut.outputs = []
         buffer = None  # the loop's last one must not outlive the log
         entries.clear()
@@ -158,14 +165,16 @@ class Session:
         cut.code = self.frame.f_code if self.frame is not None else None
         self._works.append((self._work, cut))
         self._queue_tags(link)
+        cut.first = first
         live, dead, free = self._bury(first, compiled.fresh, cut.inputs)
+        wanted = self._awaited.of_run(cut, live)
         params = cut.params
         if any(type(number) is complex for number in params):
             params = [(p.real, p.imag) if type(p) is complex else p for p in params]
         link.queue(
             m.Run(
                 self._work, compiled.hash, tuple(cut.inputs), first, live, dead, tuple(params),
-                free, ends_iteration, report,
+                free, ends_iteration, report, wanted,
             )
         )  # fmt: skip
         return self._work
@@ -189,6 +198,7 @@ class Session:
                     dead |= 1 << places[id_]
                 else:
                     free.append(id_)
+            self._awaited.forget(buried)
             if self.poisoned:
                 for id_ in buried:
                     self.poisoned.pop(id_, None)
@@ -251,11 +261,11 @@ class Session:
                     self._work += 1
                     inline = bytes(data)
                     link.queue(m.Upload(self._work, made_id, nbytes, 0, inline))
-                    made.id = made_id
+                    made.settle(made_id)
                 self._pump(link)
             else:
                 self._upload_pieces(link, made_id, data, nbytes)
-                made.id = made_id
+                made.settle(made_id)
             return made
 
     def _upload_pieces(self, link: Link, buffer: int, data: Any, nbytes: int) -> None:
@@ -286,6 +296,13 @@ class Session:
             self.cut(ends_iteration=True, send=False)
             if buffer.graveyard is not self.graveyard:
                 raise use_of_lost(self, buffer)
+            if self._awaited.expects(buffer.id):
+                told = self._told(buffer.id)
+                if told is not None and start + count <= len(told):
+                    target[:] = told[start : start + count]
+                    return
+            if count <= limits.WANTED_BYTES and self._tells_values:
+                self._awaited.was_asked(buffer, self._works)
             if count <= limits.INLINE_BYTES:
                 reply = self._request(
                     lambda request: m.Download(self._work, request, buffer.id, start, count)
@@ -293,6 +310,13 @@ class Session:
                 target[:] = reply.data
                 return
             self._download_pieces(buffer, start, target)
+
+    def _told(self, buffer: int) -> bytes | None:
+        """The value of a wanted buffer, when it was told; None if it has to be asked for."""
+        awaited = self._awaited
+        self._pump(self._open())
+        self._await(lambda: awaited.told(buffer), self.generation)
+        return awaited.read(buffer)
 
     def _download_pieces(self, buffer: Buffer, start: int, target: Any) -> None:
         link = self._open()
@@ -515,6 +539,7 @@ class Session:
 
     def _await(self, done: Callable[[], bool], generation: int) -> None:
         """Wait for an answer to what was sent in `generation`; a newer one never gives it."""
+        raise_kept()
         self.round_trips += 1
         link = self._open()
         try:
@@ -531,6 +556,7 @@ class Session:
             raise
 
     def _cancel(self) -> None:
+        self._awaited.clear()
         if self._link is not None:
             with quiet():
                 request = self._next_request
@@ -546,17 +572,16 @@ class Session:
     def _pump(self, link: Link, timeout_s: float = 0.0) -> None:
         """Send what is queued and take in what is there, waiting up to `timeout_s` for it."""
         try:
-            arrived = link.flush()
-            arrived += link.receive(0.0 if arrived else timeout_s)
+            link.flush()
+            link.receive(0.0 if link.inbox else timeout_s)
         except errors.DeviceLost as error:
             raise self.lost(error) from None
         except errors.FrameError as error:
             raise self.lost(errors.DeviceLost(f"The broker sent nonsense: {error}")) from None
-        self._handle(arrived)
-
-    def _handle(self, arrived: Sequence[Any]) -> None:
-        for message in arrived:
-            _HANDLERS[type(message)](self, message)
+        while link.inbox:
+            with quiet():
+                message = link.inbox.popleft()
+                _HANDLERS[type(message)](self, message)
 
     def _on_ack(self, message: m.Ack) -> None:
         if self._link is not None:
@@ -583,6 +608,7 @@ class Session:
         error = from_failure(message, self._place(message))
         for buffer in message.buffers:
             self.poisoned[buffer] = error
+        self._awaited.forget(message.buffers)
         if message.request is not None and message.request in self._wanted:
             self._replies[message.request] = self._failures.pop(0) if self._failures else error
         elif message.work in self._reports:
@@ -602,6 +628,9 @@ class Session:
                 return (cut.code.co_filename, line) if line else None
         return None
 
+    def _on_value(self, message: m.Value) -> None:
+        self._awaited.arrive(message.buffer, message.data)
+
     def _on_reply(self, message: Any) -> None:
         if message.request in self._wanted:
             self._replies[message.request] = message
@@ -619,6 +648,7 @@ class Session:
 
     def _on_ready(self, message: m.Ready) -> None:
         self.ready = message
+        self._tells_values = message.device.kind == "cpu"
 
     def _on_waiting(self, message: m.Waiting) -> None:
         """For the status display; the wait itself goes on."""
@@ -686,6 +716,7 @@ class Session:
         self._replies.clear()
         self._failures.clear()
         self._works.clear()
+        self._awaited.clear()
         self._tags.clear()
         self._next_buffer = 1
         self._work = 0
@@ -760,6 +791,7 @@ _HANDLERS: dict[type, Callable[[Session, Any], None]] = {
     m.Failed: Session._on_failed,
     m.Downloaded: Session._on_reply,
     m.Synced: Session._on_reply,
+    m.Value: Session._on_value,
     m.Probed: Session._on_reply,
     m.RngIs: Session._on_reply,
     m.MemoryIs: Session._on_reply,

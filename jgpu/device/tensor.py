@@ -7,6 +7,8 @@ The rule that must not be broken: `_b` (buffer), `_g` (geometry) and `_o` (offse
 with the wrapper's own sizes and strides; whatever changes one goes through `rebind`.
 """
 
+from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 import torch
@@ -45,7 +47,7 @@ class Buffer:
     """
 
     __slots__ = (
-        "__weakref__", "_address", "graveyard", "id", "nbytes", "resident"
+        "__weakref__", "_address", "_bury", "graveyard", "id", "nbytes", "resident"
     )  # fmt: skip
 
     def __init__(self, nbytes: int, graveyard: list[int]) -> None:
@@ -56,10 +58,16 @@ class Buffer:
         self.graveyard = graveyard
         self.resident = False
         self._address = 0
+        self._bury: Any = list
 
-    def __del__(self) -> None:
-        if self.id:
-            self.graveyard.append(self.id)
+    #: Calls what `_bury` holds. Not a method: Ctrl-C strikes where a function of Python's begins,
+    #: and what a finalizer raises is lost.
+    __del__ = property(attrgetter("_bury"))
+
+    def settle(self, number: int) -> None:
+        """The executor knows it by this id from here on."""
+        self.id = number
+        self._bury = partial(self.graveyard.append, number)
 
     @property
     def address(self) -> int:

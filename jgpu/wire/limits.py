@@ -13,7 +13,9 @@ __all__ = [
     "MAX_OPS",
     "MAX_SLOTS",
     "MAX_TEXT",
+    "MAX_WANTED",
     "PROTOCOL",
+    "WANTED_BYTES",
 ]
 
 #: Version of the protocol; both ends must have the same.
@@ -28,6 +30,9 @@ ARENA_BYTES: Final = 64 << 20
 MAX_OPS: Final = 4096
 MAX_SLOTS: Final = 65536
 MAX_GEOMETRIES: Final = 65536
+#: Most values that a run tells unasked, and the bytes of the largest.
+MAX_WANTED: Final = 8
+WANTED_BYTES: Final = 64
 #: Most dimensions of a tensor (torch's own kernels stop at 64).
 MAX_DIMS: Final = 64
 #: Longest list argument of an op, longest name, longest text (labels, error sentences).

@@ -75,6 +75,7 @@ __all__ = [
     "TakeSeat",
     "TensorReport",
     "Upload",
+    "Value",
     "Waiting",
     "Welcome",
 ]
@@ -250,7 +251,9 @@ class Run(_Message, frozen=True):
     follow. `live`: one bit a fresh slot, least significant bit first, 0 where nobody needs it
     after the run. `dead`: one bit an input slot, 1 where the session drops the buffer after its
     last use here. `free`: buffers dropped before the run. `ends_iteration`: the client's claim of
-    a boundary. `work` numbers the session's works, from 1, without gaps.
+    a boundary. `work` numbers the session's works, from 1, without gaps. `wanted`: live fresh
+    slots of a few bytes that the host is likely to read: each is told by a Value once the run is
+    over (not where the run fails).
     """
 
     work: Natural
@@ -263,6 +266,7 @@ class Run(_Message, frozen=True):
     free: Ids = ()
     ends_iteration: bool = False
     report: bool = False
+    wanted: Annotated[tuple[Natural, ...], msgspec.Meta(max_length=limits.MAX_WANTED)] = ()
 
 
 class Upload(_Message, frozen=True):
@@ -442,6 +446,13 @@ class Downloaded(_Message, frozen=True):
     data: Annotated[bytes, msgspec.Meta(max_length=limits.INLINE_BYTES)] | None = None
 
 
+class Value(_Message, frozen=True):
+    """What a wanted buffer holds after the run that made it; empty: it has to be asked for."""
+
+    buffer: Natural
+    data: Annotated[bytes, msgspec.Meta(max_length=limits.WANTED_BYTES)]
+
+
 class Synced(_Message, frozen=True):
     """All work before the request is done; `at_ns` on the host's monotonic clock, 0 if unknown."""
 
@@ -606,6 +617,7 @@ ExecutorMessage: TypeAlias = (
     | DefinitionUnknown
     | Downloaded
     | Synced
+    | Value
     | Probed
     | RngIs
     | MemoryIs

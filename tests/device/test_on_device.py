@@ -21,7 +21,7 @@ def test_on_the_shared_device(broker, file):
         env=broker.environment(),
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout[-12000:]}\n{done.stderr[-4000:]}"

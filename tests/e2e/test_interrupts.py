@@ -83,3 +83,51 @@ def test_an_interrupt_of_an_idle_kernel_does_nothing(host):
     for _ in range(3):
         notebook.manager.interrupt_kernel()
     assert notebook.ok("print(small.sum().item())") == "10.0"
+
+
+#: Ctrl-C again and again at a training loop, wherever it strikes. Torch's own context managers are
+#: torn by that, too, hence the grad mode.
+STORM = """
+import os, random, signal, threading
+import torch
+model = torch.nn.Linear(16, 16).cuda()
+optimizer = torch.optim.Adam(model.parameters())
+
+def step():
+    loss = model(torch.ones(4, 16, device='cuda')).square().mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    return loss.item()
+
+step()
+hits, shots, seen = 0, 150, threading.Event()
+
+def shoot():
+    pause = random.Random(0)
+    for _ in range(shots):
+        seen.clear()
+        threading.Event().wait(pause.uniform(0.001, 0.02))
+        os.kill(os.getpid(), signal.SIGINT)
+        seen.wait(20)  # one at a time: an interrupt that is lost ends the storm here
+
+def train():
+    global hits
+    while True:
+        try:
+            while hits < shots:
+                step()
+            return
+        except KeyboardInterrupt:
+            hits += 1
+            torch.set_grad_enabled(True)
+            seen.set()
+
+threading.Thread(target=shoot, daemon=True).start()
+train()
+print(hits, step() >= 0, flush=True)
+"""
+
+
+def test_interrupts_anywhere_in_a_training_loop_are_neither_lost_nor_fatal(host):
+    program = host.program(STORM)
+    out, _ = program.communicate(timeout=100)
+    assert (program.returncode, out) == (0, "150 True\n")

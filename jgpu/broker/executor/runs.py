@@ -4,13 +4,16 @@ The rule that must not be broken: whatever comes of a run, every buffer that the
 is there afterwards, with a value or with the reason why it has none.
 """
 
+from ctypes import string_at
 from typing import TYPE_CHECKING
+
+import torch
 
 from jgpu.broker.executor.devices.base import Port
 from jgpu.broker.executor.programs import Buffer, Definition, Failure, Outcome, RunContext
 from jgpu.broker.executor.works import Work, report_failure
 from jgpu.errors import ProgramError
-from jgpu.wire import messages
+from jgpu.wire import limits, messages
 
 if TYPE_CHECKING:
     from jgpu.broker.executor.session import Session
@@ -43,6 +46,8 @@ class RunWork(Work):
         self.nbytes = 64 + 8 * ids + 64 * live
         self._failures: list[tuple[Failure, list[int]]] = []
         self._learnt: tuple[TensorReport, ...] = ()
+        #: wanted slots that were told
+        self._told: set[int] = set()
 
     @property
     def ready(self) -> bool:
@@ -89,6 +94,8 @@ class RunWork(Work):
         context = RunContext(
             session.torch_device, session.generators, work=self.number, report=message.report
         )
+        if message.wanted and session.device.reads_directly:
+            context.wanted, context.tell = message.wanted, self._tell
         session.table.note_peak(self.transient)
         port.use(buffers)
         # On the way only where this lane alone ever had them; `do` drops them in any case.
@@ -141,6 +148,33 @@ class RunWork(Work):
             report_failure(self.session, failure, buffers)
         if self._learnt or self.message.report:
             self.session.send(messages.Learnt(self.number, self.message.program, self._learnt))
+        for slot in self.message.wanted:
+            if slot not in self._told:
+                self._tell_late(self.message.first + slot)
+
+    def _tell(self, slot: int, made: torch.Tensor) -> None:
+        """Say what a wanted slot holds, in the midst of the run."""
+        storage = made.untyped_storage()
+        if storage.nbytes() > limits.WANTED_BYTES:  # some kernels take more than they return
+            return
+        self._told.add(slot)
+        data = string_at(storage.data_ptr(), storage.nbytes())
+        self.session.send(messages.Value(self.message.first + slot, data))
+
+    def _tell_late(self, number: int) -> None:
+        """Say what a small buffer holds after the run, or that it has to be asked for."""
+        session, data = self.session, b""
+        buffer = session.table.buffers.get(number)
+        if (
+            buffer is not None
+            and buffer.poison is None
+            and buffer.nbytes <= limits.WANTED_BYTES
+            and session.device.reads_directly
+        ):
+            target = bytearray(buffer.nbytes)
+            session.device.read_now(buffer, 0, memoryview(target))
+            data = bytes(target)
+        session.send(messages.Value(number, data))
 
     def cancel(self, port: Port, failure: Failure) -> list[int]:
         """Poison what it would have made."""

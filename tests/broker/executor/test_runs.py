@@ -343,3 +343,28 @@ def test_a_session_that_ends_with_work_queued_leaves_nothing(cpu):
     client.duplicate.close()
     assert cpu.ended(client.session).text == ""
     assert client.session not in [s.session for s in cpu.report().sessions]
+
+
+def test_wanted_values_are_told_when_the_run_is_over(connect):
+    client = connect()
+    source = client.floats(1, 2, 3, 4)
+    first = client.run(chain(4, 3), [source], live=b"\x06", wanted=(1, 2))
+    for k in (1, 2):
+        told = client.receive(m.Value)
+        assert told.buffer == first + k
+        assert unpack("4f", told.data) == tuple(2.0 ** (k + 1) * x for x in (1, 2, 3, 4))
+
+
+def test_a_wanted_value_that_cannot_be_told_has_to_be_asked_for(connect):
+    client = connect()
+    large = client.run(add(64), [client.upload(bytes(256)), client.upload(bytes(256))], wanted=(0,))
+    assert client.receive(m.Value) == m.Value(large, b"")
+    index = client.upload(pack("q", 99))
+    lost = client.run(bad_index(), [client.floats(1, 2, 3, 4), index], wanted=(0,))
+    assert client.receive(m.Failed).buffers == (lost,)
+    assert client.receive(m.Value) == m.Value(lost, b"")
+    # of a buffer that is none of the run's, and of none at all
+    client.run(add(), [client.floats(1, 1, 1, 1)] * 2, live=b"\x00", wanted=(0, 7))
+    assert client.receive(m.Value).data == b""
+    assert client.receive(m.Value).data == b""
+    client.sync()

@@ -501,3 +501,49 @@ def test_lanes_that_draw_at_once_each_have_their_own_numbers():
     for one, other in zip(alone, together, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
         assert len(other) == 50
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_wanted_value_is_told_after_its_last_write_in_the_midst_of_a_run(fails):
+    wide, row = contiguous(4, 5), contiguous(5)
+    sketch = Sketch(inputs=2)
+    total = sketch.op("sum.default", sketch.seen(0, wide), outs=[contiguous()])
+    seen = sketch.seen(total, contiguous())
+    sketch.op("add_.Tensor", seen, 1, outs=[None])
+    large = sketch.op("mul.Tensor", sketch.seen(0, wide), 2, outs=[wide])
+    chosen = sketch.op(
+        "index_select.default", sketch.seen(0, wide), 0, sketch.seen(1, LONG), outs=[wide]
+    )
+    sums = sketch.op("sum.dim_IntList", sketch.seen(chosen, wide), [0], outs=[row])
+    definition = sketch.define()
+    fresh = {slot: slot - 2 for slot in (total, large, chosen, sums)}
+    x, index = torch.rand(4, 5), torch.tensor([3, 0, 0, 1])
+    bad = torch.tensor([3, 0, 9, 1])
+    run(definition, buffers(x, index))  # the first run looks at every step and tells nothing
+    told = []
+    outcome = run(
+        definition,
+        buffers(x, bad if fails else index),
+        wanted=(fresh[total], fresh[large], fresh[sums], 9),
+        tell=lambda slot, tensor: told.append((slot, tensor.clone())),
+    )
+    values = dict(told)
+    assert values.keys() == ({fresh[total]} if fails else {fresh[total], fresh[sums]})
+    assert torch.equal(values[fresh[total]], x.sum() + 1)
+    if fails:
+        assert outcome.failures
+    else:
+        assert torch.equal(values[fresh[sums]], x[index].sum(0))
+
+
+def test_a_value_that_may_be_seen_through_another_slot_is_told_last():
+    sketch = Sketch(inputs=1)
+    total = sketch.op("sum.default", sketch.seen(0, SQUARE), outs=[contiguous()])
+    alias = sketch.op("view.default", sketch.seen(total, contiguous()), [1], outs=[contiguous(1)])
+    sketch.op("add_.Tensor", sketch.seen(alias, contiguous(1)), 1, outs=[None])
+    definition = sketch.define()
+    x = torch.rand(4, 4)
+    run(definition, buffers(x))
+    told = {}
+    run(definition, buffers(x), wanted=(0,), tell=lambda slot, tensor: told.update({slot: tensor}))
+    assert torch.equal(told[0], x.sum() + 1)

@@ -80,16 +80,22 @@ def test_an_interrupt_inside_backward_is_a_keyboard_interrupt():
 
 
 def test_an_interrupt_while_waiting_raises_at_once_and_leaves_the_session_usable():
-    x = torch.randn(1500, 1500, device="cuda")
+    x = torch.randn(1000, 1000, device="cuda")
     for _ in range(40):
         x = x @ x
         x = x / x.norm()
-    main = threading.get_ident()
-    timer = threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT))
-    timer.start()
+    main, trips = threading.get_ident(), current.session.round_trips
+
+    def interrupt():
+        while current.session.round_trips == trips:  # until the main thread waits
+            threading.Event().wait(0.001)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
     with pytest.raises(KeyboardInterrupt):
         read_for_ever(x)
-    timer.join()
+    interrupter.join()
     assert works()
 
 

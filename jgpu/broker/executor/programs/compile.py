@@ -29,6 +29,7 @@ from jgpu.broker.executor.programs.guards import Guard, check_range, clamped
 from jgpu.broker.executor.programs.inference import flatten
 from jgpu.broker.executor.programs.plan import Plan, Step, draws
 from jgpu.broker.executor.programs.rng import drawing
+from jgpu.wire.limits import WANTED_BYTES
 from jgpu.wire.program import NO_SLOT
 
 __all__ = ["Variant", "compile_plan"]
@@ -38,7 +39,7 @@ __all__ = ["Variant", "compile_plan"]
 class Variant:
     """A compiled plan for one set of kept slots."""
 
-    function: Callable[[list[Any], Sequence[Any], dict[int, Any], Any], tuple[Any, ...]]
+    function: Callable[[list[Any], Sequence[Any], dict[int, Any], Any, Any], tuple[Any, ...]]
     code: CodeType
     #: step index by line number
     step_of_line: list[int]
@@ -47,24 +48,36 @@ class Variant:
 
 
 def compile_plan(
-    plan: Plan, keep: Sequence[bool], restrides: set[tuple[int, int]], *, clamps: bool = False
+    plan: Plan,
+    keep: Sequence[bool],
+    restrides: set[tuple[int, int]],
+    *,
+    clamps: bool = False,
+    wanted: Sequence[int] = (),
 ) -> Variant:
     """Compile a plan; `keep` says for each slot whether it outlives the run.
 
-    With `clamps` guarded indices are clamped and flagged, without it looked at and refused.
+    The function tells what small slots among `wanted` (fresh ones, counted from 0) hold as soon as
+    no step will write them any more. With `clamps` guarded indices are clamped and flagged, without
+    it looked at and refused.
     """
-    return _Writer(plan, keep, restrides, clamps).variant()
+    return _Writer(plan, keep, restrides, clamps, wanted).variant()
 
 
 class _Writer:
     def __init__(
-        self, plan: Plan, keep: Sequence[bool], restrides: set[tuple[int, int]], clamps: bool
+        self,
+        plan: Plan,
+        keep: Sequence[bool],
+        restrides: set[tuple[int, int]],
+        clamps: bool,
+        wanted: Sequence[int],
     ) -> None:
         self.plan = plan
         self.clamps = clamps
         self.keep = keep
         self.restrides = restrides
-        self.lines = ["def run(V, P, G, F):"]
+        self.lines = ["def run(V, P, G, F, T):"]
         #: step of each line, line numbers counting from 1
         self.step_of_line = [-1, -1]
         self.globals: dict[str, Any] = {"__builtins__": {}}
@@ -72,6 +85,11 @@ class _Writer:
         #: variables that exist, by slot
         self.variables: dict[int, set[str]] = {}
         self.step = -1
+        #: fresh slots to tell after each step
+        self.tells: dict[int, list[int]] = {}
+        for k in wanted:
+            if 0 < plan.slot_bytes[k] <= WANTED_BYTES and keep[plan.inputs + k]:
+                self.tells.setdefault(plan.last_write[k], []).append(k)
         #: clamped indices of the step that is being written
         self.clamped: list[str] = []
         #: claimed geometry by fresh slot
@@ -87,6 +105,8 @@ class _Writer:
         for step in self.plan.steps:
             self.step = step.index
             self._write(step)
+            for k in self.tells.get(step.index, ()):
+                self._line(f"T({k}, s{self.plan.inputs + k})")
             self._delete(step)
         inputs = self.plan.inputs
         kept = tuple(k for k in range(self.plan.fresh) if self.keep[inputs + k])

@@ -44,13 +44,18 @@ _NEWEST: Final = 0.25
 _TYPES: Final = {"int": int, "float": float, "bool": bool, "complex": tuple}
 
 
+#: masks of live fresh slots and of dead inputs, and the wanted slots
+_Key: TypeAlias = tuple[bytes, bytes, tuple[int, ...]]
+
+
 class _Masks:
     """What a run's bit masks say, read once."""
 
-    __slots__ = ("dead", "keep", "key", "live")
+    __slots__ = ("dead", "keep", "key", "live", "wanted")
 
-    def __init__(self, plan: Plan, live: bytes, dead: bytes) -> None:
-        self.key = (live, dead)
+    def __init__(self, plan: Plan, live: bytes, dead: bytes, wanted: tuple[int, ...]) -> None:
+        self.key = (live, dead, wanted)
+        self.wanted = tuple(k for k in wanted if k < plan.fresh)
         inputs, fresh = mask_bits(dead, plan.inputs), mask_bits(live, plan.fresh)
         #: per slot whether it is kept to the end
         self.keep = [not bit for bit in inputs] + fresh
@@ -82,13 +87,13 @@ class Definition:
         #: outputs that are known to lie otherwise than claimed, for sessions that come later
         self.learnt: tuple[TensorReport, ...] = ()
         self._lock = Lock()
-        self._variants: dict[tuple[bytes, bytes], Variant] = {}
+        self._variants: dict[_Key, Variant] = {}
         #: steps whose outputs have not been compared with their claims yet
         self._unseen = set(range(self.ops))
         self._restrides: set[tuple[int, int]] = set()
         self._dynamic = any(step.dynamic for step in plan.steps)
         self._bytes: dict[tuple[bytes, bool], int] = {}
-        self._masks: dict[tuple[bytes, bytes], _Masks] = {}
+        self._masks: dict[_Key, _Masks] = {}
         #: what parameters are, and whether some have a range to keep
         self._types = [_TYPES[kind] for kind in plan.params]
         self._ranged = "int" in plan.params
@@ -141,7 +146,7 @@ class Definition:
         values = [complex(*v) if isinstance(v, tuple) else v for v in params]
         poison = {k: b.poison for k, b in enumerate(buffers) if b.poison is not None}
         tensors = self._take(buffers, params, poison)
-        masks = self._masks_of(live, dead)
+        masks = self._masks_of(live, dead, context.wanted if context.tell else ())
         for slot in masks.dead:
             buffers[slot].release()
         slow = self._unseen or self._dynamic or context.report or context.allocate is not None
@@ -191,12 +196,13 @@ class Definition:
             found = self._bytes[live, peak] = count(live)
         return found
 
-    def _masks_of(self, live: bytes, dead: bytes) -> "_Masks":
-        found = self._masks.get((live, dead))
+    def _masks_of(self, live: bytes, dead: bytes, wanted: tuple[int, ...]) -> "_Masks":
+        key = (live, dead, wanted)
+        found = self._masks.get(key)
         if found is None:
             if len(self._masks) >= 8 * _MAX_VARIANTS:
                 self._masks.clear()
-            found = self._masks[live, dead] = _Masks(self.plan, live, dead)
+            found = self._masks[key] = _Masks(self.plan, live, dead, wanted)
         return found
 
     def _generators(self, given: Mapping[int, torch.Generator]) -> dict[int, torch.Generator]:
@@ -256,7 +262,7 @@ class Definition:
         tensors.clear()
         try:
             with gate.passing(self.plan.flags), below_autograd():
-                made = variant.function(given, values, generators, context.flag)
+                made = variant.function(given, values, generators, context.flag, context.tell)
         except Exception as error:
             return self._recover(error, variant, values, generators, masks, context)
         if len(variant.kept) == len(masks.live):
@@ -268,17 +274,21 @@ class Definition:
         return Outcome(outputs)
 
     def _variant(self, masks: "_Masks") -> Variant:
-        key = masks.key
+        key, wanted = masks.key, masks.wanted
         found = self._variants.get(key)
         if found is None:
             keep = masks.keep
             if len(self._variants) >= _MAX_VARIANTS:
                 # one function for all further masks: it keeps everything to the end
-                key, keep = (b"all", b"all"), [True] * (self.inputs + self.fresh)
+                key, wanted, keep = (b"all", b"all", ()), (), [True] * (self.inputs + self.fresh)
                 found = self._variants.get(key)
             if found is None:
                 found = compile_plan(
-                    self.plan, keep, self._restrides, clamps=self._device == "cuda"
+                    self.plan,
+                    keep,
+                    self._restrides,
+                    clamps=self._device == "cuda",
+                    wanted=wanted,
                 )
                 self._variants[key] = found
         return found

@@ -34,6 +34,11 @@ class RunContext:
     #: torch.OutOfMemoryError, which suspends the run at that op. Where it is None, nothing is
     #: counted op by op and the run is several times faster: reserve `transient_bytes` beforehand.
     allocate: Callable[[int, int], None] | None = None
+    #: fresh slots, counted from 0, whose values the client reads soon
+    wanted: tuple[int, ...] = ()
+    #: called with (slot, tensor) in the midst of a run, when no op of it will write that slot any
+    #: more; only for wanted slots of a few bytes, and not in every run. Must not raise.
+    tell: Callable[[int, torch.Tensor], None] | None = None
 
 
 @dataclass(slots=True)

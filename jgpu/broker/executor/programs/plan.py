@@ -91,6 +91,19 @@ class Plan:
         )
 
     @cached_property
+    def last_write(self) -> tuple[int, ...]:
+        """Per fresh slot (counted from 0) the index of the last step that may write it."""
+        last = [len(self.steps) - 1] * self.fresh
+        if any(any(step.aliases) for step in self.steps):
+            return tuple(last)
+        for step in self.steps:
+            made = (slot for slot in step.outs if slot != NO_SLOT)
+            for slot in (*made, *(ref.slot for ref in step.refs if ref.written)):
+                if slot >= self.inputs:
+                    last[slot - self.inputs] = step.index
+        return tuple(last)
+
+    @cached_property
     def generators(self) -> tuple[int, ...]:
         """Indices of the session's generators that the program draws from."""
         return tuple(sorted({i for step in self.steps for i in draws(step)}))
