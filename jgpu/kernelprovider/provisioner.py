@@ -11,7 +11,9 @@ The rule that must not be broken: nothing here waits for the device, and nothing
 """
 
 import asyncio
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
@@ -21,6 +23,8 @@ from jgpu.kernelprovider.seat import LABEL_LENGTH, Seat, leave, take
 from jgpu.wire.address import Address, parse
 
 __all__ = ["SharedGpuProvisioner"]
+
+_T = TypeVar("_T")
 
 
 class SharedGpuProvisioner(LocalProvisioner):
@@ -58,7 +62,7 @@ class SharedGpuProvisioner(LocalProvisioner):
         if not restart:
             self.seat = None
         try:
-            await asyncio.to_thread(leave, seat, restart=restart)
+            await _aside(leave, seat, restart=restart)
         except JgpuError as error:
             # The broker went, and with it the seat; a restarted kernel takes a new one.
             self.seat = None
@@ -83,9 +87,7 @@ class SharedGpuProvisioner(LocalProvisioner):
     async def _take(self, environ: dict[str, str], label: str) -> tuple[Seat | None, str]:
         """A seat, or the sentence why there is none."""
         try:
-            seat = await asyncio.to_thread(
-                take, environ, kernel_id=self.kernel_id or "", label=label
-            )
+            seat = await _aside(take, environ, kernel_id=self.kernel_id or "", label=label)
         except JgpuError as error:
             problem = f"{error} {error.advice}".strip()
         except Exception as error:
@@ -95,3 +97,13 @@ class SharedGpuProvisioner(LocalProvisioner):
             return seat, ""
         self.log.warning("jgpu: kernel %s has no seat: %s", self.kernel_id, problem)
         return None, problem
+
+
+async def _aside(function: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
+    """Call it in a thread; here, where the interpreter is at its end and starts none any more."""
+    call = functools.partial(function, *args, **kwargs)
+    try:
+        waiting = asyncio.get_running_loop().run_in_executor(None, call)
+    except RuntimeError:
+        return call()
+    return await waiting

@@ -269,3 +269,17 @@ def test_a_persistent_application_takes_kernel_and_seat_over(control):
 
     asyncio.run(handed_over())
     assert control.requests[1:] == [LeaveSeat("ticket-1", restart=False)]
+
+
+def test_a_manager_that_ends_its_kernel_with_the_interpreter_gives_the_seat_up(
+    control, kernel_name
+):
+    code = (
+        "import atexit\n"
+        "from jupyter_client.manager import KernelManager\n"
+        f"manager = KernelManager(kernel_name={kernel_name!r}); manager.start_kernel()\n"
+        "atexit.register(manager.shutdown_kernel, now=True)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert ended.stderr == b""
+    assert control.requests[1:] == [LeaveSeat("ticket-1", restart=False)]
