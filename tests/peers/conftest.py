@@ -51,13 +51,14 @@ class Peers:
         outside = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("JGPU_", "JUPYTER_", "JPY_", "PYTEST_", "COV_", "PYTHON"))
+            if not name.startswith(
+                ("JGPU_", "JUPYTER_", "JPY_", "PYTEST_", "COV_", "PYTHON", "MPL")
+            )
         }
         self.environ = outside | {
             "HOME": str(home),
             "JGPU_ADDRESS": str(address),
             "JUPYTER_DEFAULT_PROVISIONER_NAME": "jgpu-provisioner",
-            "MPLBACKEND": "agg",
             "PYTHONPATH": str(_HERE),
         }
 

@@ -1,0 +1,48 @@
+"""nbval on every lesson, its kernel routed to a shared device as `--all-kernels` routes it.
+
+nbval reads no server's configuration; the environment tells it the provisioner. Cells marked for
+it must print what is stored.
+"""
+
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "e2e"))
+
+from host import Host
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+
+LESSONS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    with contextlib.closing(Host(tmp_path_factory.mktemp("lessons"))) as made:
+        yield made.start()
+
+
+def device_seconds(host):
+    return sum(user["device_seconds"] for user in host.status()["users"])
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+def test_a_lesson_prints_what_is_stored(host, lesson):
+    before = device_seconds(host)
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval-lax",
+            "--nbval-cell-timeout=600", "-o", "addopts=", "-o", "filterwarnings=", str(lesson),
+        ],
+        env=host.environ | {"JUPYTER_DEFAULT_PROVISIONER_NAME": "jgpu-provisioner"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-8000:]
+    assert device_seconds(host) > before  # it did run on the shared device
