@@ -1,196 +1,27 @@
-"""Measure what sharing costs: a training step on the shared device against the same step alone.
-
-Each measurement starts a broker of its own on a free socket and runs native steps and steps on the
-device in turn, in one process, at the same number of threads. Judge ratios, not times.
-"""
+"""Measure: what sharing costs, and whether PyTorch computes the same on the shared device."""
 
 import argparse
-import json
-import os
-import platform
-import statistics
-import subprocess
-import sys
-import tempfile
+import importlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Final
-
-from jgpu.errors import WorkFailed
-from jgpu.wire.address import Address
+from typing import Final
 
 __all__ = ["main"]
 
-_PROGRAM: Final = Path(__file__).parent / "_bench" / "resources" / "training.py"
-_OPS_GOAL: Final = 150_000
-_BYTES_GOAL: Final = 2048
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """A model, the time of its native step, the threads of both, and the ratio aimed at."""
-
-    model: str
-    target_ms: float
-    threads: int
-    goal: float
-
-    @property
-    def name(self) -> str:
-        return f"{self.model} {self.target_ms:g} ms, {self.threads} thread" + (
-            "s" if self.threads > 1 else ""
-        )
-
-
-_CASES: Final = (
-    _Case("cnn", 30, 1, 1.00),
-    _Case("cnn", 10, 1, 1.05),
-    _Case("mlp", 1, 1, 1.50),
-    _Case("cnn", 30, 2, 1.03),
-)
+#: what can be measured: the module that does it and what it tells
+_KINDS: Final = {
+    "overhead": ("overhead", "one notebook alone: step times, round trips, bytes, ops per second"),
+    "fidelity": ("fidelity.command", "PyTorch's own test databases, natively and shared"),
+}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`jgpu bench overhead [--pairs N] [--json FILE] [--only TEXT]`."""
-    options = _parser().parse_args(arguments)
-    found = _overhead(options)
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
+    """`jgpu bench WHAT [OPTIONS]`; each starts a broker of its own on a free socket."""
     parser = argparse.ArgumentParser(prog="jgpu bench", description=__doc__)
     commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
-    overhead = commands.add_parser(
-        "overhead", help="one notebook alone: step times, round trips, bytes, ops per second"
-    )
-    overhead.add_argument("--pairs", type=int, default=15, help="pairs per case (default: 15)")
-    overhead.add_argument(
-        "--block", type=float, default=0.3, metavar="SECONDS", help="length of a block of steps"
-    )
-    overhead.add_argument("--only", default="", metavar="TEXT", help="cases whose name has TEXT")
-    overhead.add_argument("--json", type=Path, metavar="FILE", help="write every figure here")
-    return parser
-
-
-def _overhead(options: argparse.Namespace) -> dict[str, Any]:
-    from rich.console import Console
-
-    console = Console()
-    cases = [case for case in _CASES if options.only in case.name]
-    rows = []
-    for case in cases:
-        with console.status(f"{case.name} ..."):
-            rows.append(_measured(case, options))
-        console.print(_sentence(rows[-1]), highlight=False)
-    with console.status("recording ..."):
-        recording = _run("recording", {"seconds": 2.0}, device="null", threads=1)
-    found = {"host": _host(), "overhead": rows, "recording": recording}
-    console.print(_table(rows))
-    for name, figures in recording.items():
-        rate = statistics.median(figures["rates"])
-        figures["median_rate"] = rate
-        console.print(f"recorded, {name}: {rate:,.0f} ops/s (goal {_OPS_GOAL:,})", highlight=False)
-    return found
-
-
-def _measured(case: _Case, options: argparse.Namespace) -> dict[str, Any]:
-    from jgpu.cli._bench.figures import ratio_of
-
-    arguments = {
-        "model": case.model,
-        "target_ms": case.target_ms,
-        "threads": case.threads,
-        "pairs": options.pairs,
-        "block_s": options.block,
-    }
-    found = _run("overhead", arguments, device="cpu", threads=case.threads)
-    pairs = found["pairs"]
-    found |= {"name": case.name, "goal": case.goal}
-    found["native_ms"] = statistics.median(row["native_ms"] for row in pairs)
-    for name in ("device", "streamed"):
-        found[f"{name}_ms"] = statistics.median(row[f"{name}_ms"] for row in pairs)
-        ratio = ratio_of([(row["native_ms"], row[f"{name}_ms"]) for row in pairs])
-        found[f"{name}_ratio"] = asdict(ratio)
-    return found
-
-
-def _run(what: str, arguments: dict[str, Any], *, device: str, threads: int) -> dict[str, Any]:
-    """What the program prints, run with a seat at a broker of its own."""
-    from jgpu.cli._demo.broker import DemoBroker
-
-    options = ["--device", device, "--threads", str(threads), "--lanes", "1"]
-    with (
-        tempfile.TemporaryDirectory(prefix="jgpu-bench-") as directory,
-        DemoBroker(Path(directory), options) as broker,
-    ):
-        broker.wait_until_ready()
-        done = subprocess.run(
-            [sys.executable, str(_PROGRAM), what, json.dumps(arguments)],
-            env=_environment(broker.address),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if done.returncode:
-        raise WorkFailed(f"The measurement failed:\n{done.stderr.strip()}")
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
-
-
-def _environment(where: Address) -> dict[str, str]:
-    from jgpu.kernelprovider.environment import furnish
-
-    environ = dict(os.environ)
-    furnish(environ, where=where, ticket="bench", label="jgpu bench")
-    return environ
-
-
-def _sentence(row: dict[str, Any]) -> str:
-    ratio = row["device_ratio"]
-    same = "the same bits" if row["bit_identical"] else "OTHER BITS"
-    return (
-        f"{row['name']}: {ratio['median']:.3f} of native "
-        f"[{ratio['low']:.3f}, {ratio['high']:.3f}], {same}"
-    )
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> Any:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, title="A step on the shared device and alone")
-    table.add_column("step")
-    for heading in (
-        "native ms", "device ms", "ratio", "95 %", "goal", "no wait", "trips", "bytes", "ops",
-    ):  # fmt: skip
-        table.add_column(heading, justify="right")
-    for row in rows:
-        ratio, streamed = row["device_ratio"], row["streamed_ratio"]
-        table.add_row(
-            row["name"],
-            f"{row['native_ms']:.2f}",
-            f"{row['device_ms']:.2f}",
-            f"{ratio['median']:.3f}",
-            f"{ratio['low']:.3f}-{ratio['high']:.3f}",
-            f"{row['goal']:.2f}",
-            f"{streamed['median']:.3f}",
-            f"{row['round_trips_item']:g} / {row['round_trips_streamed']:g}",
-            f"{row['bytes_item']:.0f}",
-            str(row["ops"]),
-        )
-    table.caption = (
-        f"trips: per step, with loss.item() / without; bytes: per repeated step, goal {_BYTES_GOAL}"
-    )
-    return table
-
-
-def _host() -> dict[str, Any]:
-    return {
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "load": os.getloadavg()[0],
-    }
+    for name, (module, text) in _KINDS.items():
+        kind = importlib.import_module(f"jgpu.cli._bench.{module}")
+        kind.add_options(commands.add_parser(name, help=text, description=kind.__doc__))
+    options = parser.parse_args(arguments)
+    kind = importlib.import_module(f"jgpu.cli._bench.{_KINDS[options.what][0]}")
+    status: int = kind.main(options)
+    return status

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from jgpu.device import current
+from jgpu.device import current, dispatch
 from jgpu.device.errors import use_of_lost
 from jgpu.device.geometry import Geometry, contiguous_stride, intern
 from jgpu.device.ops import OpInfo
@@ -161,7 +161,7 @@ def _copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = Fals
         host = source.detach().to(target.dtype)
         if _fill_new(target, host):
             return target
-        torch.ops.aten.copy_.default(target, upload(host))
+        _record(target, upload(host))
         return target
     if isinstance(source, DeviceTensor):
         target.copy_(download(source))
@@ -193,8 +193,16 @@ def _plain(host: torch.Tensor) -> bool:
 
 def _copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
     if _copy_(target, source) is NotImplemented:
-        torch.ops.aten.copy_.default(target, source)
+        _record(target, source)
     return target
+
+
+def _record(target: Any, source: Any) -> None:
+    """`copy_` between device tensors, also where torch has switched Python's dispatch off.
+
+    There torch's own `copy_` would ask for `_copy_from` again, without end.
+    """
+    dispatch.dispatch(torch.ops.aten.copy_.default, (target, source), {})
 
 
 def _copy_from_and_resize(source: Any, target: Any) -> Any:

@@ -23,6 +23,15 @@ def _call(what: str, instead: str) -> Any:
     return refuse
 
 
+def _making(what: str, instead: str) -> Any:
+    """Natively it is the call of what is made that needs the device; many make and never call."""
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        return _call(what, instead)
+
+    return make
+
+
 class _NoMarks:
     """NVTX without a profiler that would listen."""
 
@@ -79,7 +88,7 @@ REPLACED: dict[str, dict[str, Any]] = {
     "nvtx": {"_nvtx": _NoMarks()},
     "profiler": {"init": _nothing, "start": _nothing, "stop": _nothing},
     "jiterator": {
-        "_create_jit_fn": _call("kernels of one's own", "use PyTorch's ops"),
-        "_create_multi_output_jit_fn": _call("kernels of one's own", "use PyTorch's ops"),
+        "_create_jit_fn": _making("kernels of one's own", "use PyTorch's ops"),
+        "_create_multi_output_jit_fn": _making("kernels of one's own", "use PyTorch's ops"),
     },
 }

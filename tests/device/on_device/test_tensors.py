@@ -368,3 +368,12 @@ def test_the_default_dtype_of_the_notebook_counts():
     finally:
         torch.set_default_dtype(torch.float32)
     assert same(device / 2, host / 2)
+
+
+def test_a_tensor_of_numbers_can_be_made_whatever_was_recorded_before():
+    x = torch.ones(3, device="cuda")
+    for before in range(140):
+        for _ in range(before):
+            x = x * 1.0
+        assert torch.tensor(before, device="cuda").item() == before
+        assert torch.as_tensor([before], device="cuda").tolist() == [before]

@@ -1,0 +1,1 @@
+"""PyTorch's own test databases, natively and on the shared device (`jgpu bench fidelity`)."""

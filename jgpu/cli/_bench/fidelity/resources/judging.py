@@ -1,0 +1,159 @@
+"""What a call gave, as plain host data, and the judgement of two such: one word and a sentence.
+
+`equal`: the same bits, shapes, dtypes and strides, or the same error. `close`: within the
+database's tolerance, or other strides only. `refused`: the shared device said that it cannot.
+`wrong`: anything else that was returned. `error`: an error where natively there is none, or none
+where there is one.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.testing import assert_close
+from torch.utils._pytree import tree_leaves
+
+from jgpu import errors
+
+SEED = 20_250
+
+
+@dataclass
+class Told:
+    """What a call gave: the leaves of what it returned, or what it raised."""
+
+    leaves: list[Any]
+    error: Exception | None = None
+
+
+def tell(call: Callable[[], Any]) -> Told:
+    """Call and take the result to the host."""
+    try:
+        return Told([_host(leaf) for leaf in tree_leaves(call())])
+    except Exception as error:  # noqa: BLE001 - whatever it raises is compared
+        return Told([], error)
+
+
+def _host(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    where = leaf.detach()
+    made = where.cpu()
+    if made.layout is torch.strided:
+        made = made.resolve_conj().resolve_neg()
+        if made is where:
+            made = made.clone()
+        return made, leaf.stride(), leaf.requires_grad
+    return made.to_dense(), tuple(leaf.shape), leaf.requires_grad
+
+
+def settle() -> str:
+    """Wait until the device has nothing left to tell; what it told of earlier work."""
+    late = ""
+    for _ in range(20):
+        try:
+            torch.cuda.synchronize()
+        except errors.JgpuError as error:
+            late = late or sentence(error)
+            continue
+        break
+    return late
+
+
+def sentence(error: BaseException) -> str:
+    """An error in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}"
+
+
+def judge(
+    native: Told, device: Told, tolerance: dict[str, float], *, values: bool = True
+) -> tuple[str, str]:
+    """The word and the sentence; without `values` only shapes, strides and dtypes count."""
+    if device.error is not None:
+        return _judge_error(native, device.error)
+    if native.error is not None:
+        return "error", f"natively {sentence(native.error)}"
+    if len(native.leaves) != len(device.leaves):
+        return "wrong", f"{len(device.leaves)} results, natively {len(native.leaves)}"
+    worst = ("equal", "")
+    for expected, found in zip(native.leaves, device.leaves, strict=True):
+        word, text = _judge_leaf(expected, found, tolerance, values)
+        if word == "wrong":
+            return word, text
+        if word == "close":
+            worst = word, text
+    return worst
+
+
+def _judge_error(native: Told, error: Exception) -> tuple[str, str]:
+    said = sentence(error)
+    if native.error is not None:
+        kind = type(native.error)
+        alike = isinstance(error, kind) or (
+            kind.__name__ == "LinAlgError" and isinstance(error, RuntimeError)
+        )
+        return ("equal", "") if alike else ("error", f"{said}; natively {sentence(native.error)}")
+    if isinstance(error, errors.NotSupported) or "may not run here" in said:
+        return "refused", said
+    return "error", said
+
+
+def _judge_leaf(
+    expected: Any, found: Any, tolerance: dict[str, float], values: bool
+) -> tuple[str, str]:
+    if not isinstance(expected, tuple) or not isinstance(expected[0], torch.Tensor):
+        same = type(expected) is type(found) and (
+            expected == found or repr(expected) == repr(found) or isinstance(expected, torch.device)
+        )
+        return ("equal", "") if same else ("wrong", f"{found!r}, natively {expected!r}")
+    (want, stride, grad), (have, has_stride, has_grad) = expected, found
+    if want.dtype != have.dtype or want.shape != have.shape:
+        return "wrong", f"{have.dtype} {tuple(have.shape)}, natively {want.dtype} {(*want.shape,)}"
+    if grad != has_grad:
+        return "wrong", f"requires_grad {has_grad}, natively {grad}"
+    text = ""
+    if values and not _same_bits(want, have):
+        text = _difference(want, have)
+        try:
+            assert_close(have, want, equal_nan=True, check_stride=False, **tolerance)
+        except AssertionError:
+            return "wrong", text
+    if stride != has_stride and want.numel() > 1:
+        text = text or f"strides {has_stride}, natively {stride}, shape {tuple(want.shape)}"
+    return ("close", text) if text else ("equal", "")
+
+
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.numel() == 0:
+        return True
+    if a.is_quantized or b.is_quantized:
+        return torch.equal(a, b)
+    mine, other = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
+    return torch.equal(mine, other)
+
+
+def _difference(want: torch.Tensor, have: torch.Tensor) -> str:
+    if want.dtype == torch.bool or not want.dtype.is_floating_point | want.dtype.is_complex:
+        other = (want != have).sum().item()
+        return f"{other} of {want.numel()} {want.dtype} other"
+    wide = torch.complex128 if want.dtype.is_complex else torch.float64
+    gap = (want.to(wide) - have.to(wide)).abs()
+    return f"{want.dtype} differs by up to {gap.nan_to_num(0).max().item():.3g}"
+
+
+def compared(
+    variant: str,
+    on_host: Callable[[], Any],
+    on_device: Callable[[], Any],
+    tolerance: dict[str, float],
+    *,
+    values: bool = True,
+) -> Iterator[tuple[str, str, str]]:
+    """Run both from the same seeds, natively first, and judge."""
+    torch.manual_seed(SEED)
+    native = tell(on_host)
+    torch.manual_seed(SEED)
+    device = tell(on_device)
+    yield (variant, *judge(native, device, tolerance, values=values))

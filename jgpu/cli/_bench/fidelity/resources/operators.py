@@ -1,0 +1,138 @@
+"""PyTorch's database of operators: forward, first gradient, in-place and `out=` forms."""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import torch
+from torch.testing._internal.common_device_type import toleranceOverride
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import DecorateInfo
+from torch.utils._pytree import tree_map_only
+
+from carrying import carry, gradients, leaves_with_grad
+from judging import compared
+
+DTYPES = (
+    torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool, torch.complex64,
+)  # fmt: skip
+#: what they return was never written
+UNINITIALISED = {
+    "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided",
+    "resize_", "resize_as_",
+}  # fmt: skip
+
+Found = Iterator[tuple[str, str, str]]
+
+
+@cache
+def _entries() -> dict[str, Any]:
+    return {op.name + (f".{op.variant_test_name}" if op.variant_test_name else ""): op
+            for op in op_db}  # fmt: skip
+
+
+def cases() -> Iterator[tuple[str, torch.dtype]]:
+    """Every entry with every dtype that it supports, of those that are tried."""
+    for name, op in _entries().items():
+        supported = op.supported_dtypes("cpu")
+        for dtype in DTYPES:
+            if dtype in supported:
+                yield name, dtype
+
+
+def samples(entry: str, dtype: torch.dtype) -> Iterator[Callable[[], Found]]:
+    """For each sample a function that compares all its variants."""
+    op = _entries()[entry]
+    differentiable = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+    tolerance = _tolerance(op, dtype)
+    for sample in op.sample_inputs("cpu", dtype, requires_grad=differentiable):
+        yield lambda sample=sample: _compare(op, sample, differentiable, tolerance)
+
+
+def _tolerance(op: Any, dtype: torch.dtype) -> dict[str, float]:
+    """What the database allows of this entry and dtype; nothing: torch's own defaults."""
+    found: dict[str, float] = {}
+    for info in op.decorators:
+        if not isinstance(info, DecorateInfo) or info.device_type not in (None, "cpu"):
+            continue
+        for decorator in info.decorators:
+            if isinstance(decorator, toleranceOverride) and dtype in decorator.d:
+                each = decorator.d[dtype]
+                found = {
+                    "rtol": max(found.get("rtol", 0.0), each.rtol),
+                    "atol": max(found.get("atol", 0.0), each.atol),
+                }
+    return found
+
+
+def _compare(op: Any, sample: Any, differentiable: bool, tolerance: dict[str, float]) -> Found:
+    values = op.name not in UNINITIALISED
+    yield from _forward(op, sample, differentiable, tolerance, values)
+    if op.get_inplace() is not None and not sample.broadcasts_input:
+        yield from _inplace(op, sample, tolerance, values)
+    if op.supports_out:
+        yield from _out(op, sample, tolerance, values)
+
+
+def _carried(sample: Any, device: str) -> tuple[Any, Any, Any]:
+    return tuple(carry(each, device) for each in (sample.input, sample.args, sample.kwargs))
+
+
+def _forward(
+    op: Any, sample: Any, differentiable: bool, tolerance: dict[str, float], values: bool
+) -> Found:
+    kept: dict[str, Any] = {}
+
+    def call(device: str) -> Any:
+        first, args, kwargs = inputs = _carried(sample, device)
+        kept[device] = inputs, op(first, *args, **kwargs)
+        return kept[device][1]
+
+    def grads(device: str) -> Any:
+        inputs, result = kept.pop(device)
+        result = sample.output_process_fn_grad(result)
+        return gradients(result, leaves_with_grad(inputs), device)
+
+    yield from compared(
+        "forward", lambda: call("cpu"), lambda: call("cuda"), tolerance, values=values
+    )
+    if differentiable and "cpu" in kept and "cuda" in kept:
+        yield from compared(
+            "gradient", lambda: grads("cpu"), lambda: grads("cuda"), tolerance, values=values
+        )
+
+
+def _inplace(op: Any, sample: Any, tolerance: dict[str, float], values: bool) -> Found:
+    def call(device: str) -> Any:
+        with torch.no_grad():
+            first, args, kwargs = _carried(sample, device)
+            result = op.get_inplace()(first, *args, **kwargs)
+        return result, first
+
+    yield from compared(
+        "inplace", lambda: call("cpu"), lambda: call("cuda"), tolerance, values=values
+    )
+
+
+def _out(op: Any, sample: Any, tolerance: dict[str, float], values: bool) -> Found:
+    try:
+        with torch.no_grad():
+            first, args, kwargs = _carried(sample, "cpu")
+            expected = op(first, *args, **kwargs)
+    except Exception:  # noqa: BLE001 - told by the forward form
+        return
+
+    def call(device: str) -> Any:
+        with torch.no_grad():
+            out = tree_map_only(torch.Tensor, lambda t: _room_for(t, device), expected)
+            if isinstance(out, tuple):
+                out = tuple(out)
+            first, args, kwargs = _carried(sample, device)
+            return op(first, *args, **kwargs, out=out), out
+
+    yield from compared("out", lambda: call("cpu"), lambda: call("cuda"), tolerance, values=values)
+
+
+def _room_for(result: torch.Tensor, device: str) -> torch.Tensor:
+    made = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device=device)
+    return made.fill_(0)

@@ -1,0 +1,71 @@
+"""Compares PyTorch's test databases natively and on the shared device; run in a process with a seat.
+
+    python worker.py list                      prints every case, a line of JSON each
+    python worker.py                           reads cases from standard input, a line of JSON each
+
+A case is `{"database": "op", "entry": "add", "dtype": "float32", "skip": 0}`. For each of its
+samples from the `skip`-th on one line is printed before it runs, `{"at": 3}`, and one after it,
+`{"sample": 3, "found": [["forward", "equal", ""], ...]}`; after the last `{"done": 4}`. Whoever
+reads can tell from it where a process hung or died.
+"""
+
+import json
+import os
+import sys
+import warnings
+from typing import Any
+
+import torch
+
+import modules
+import operators
+import optimizers
+from judging import sentence, settle
+
+DATABASES: dict[str, Any] = {"op": operators, "module": modules, "optim": optimizers}
+
+
+def say(out: Any, line: Any) -> None:
+    """One line of JSON, at once."""
+    out.write(json.dumps(line) + "\n")
+    out.flush()
+
+
+def run(case: dict[str, Any], out: Any) -> None:
+    """All samples of a case."""
+    number = -1
+    samples = DATABASES[case["database"]].samples(case["entry"], getattr(torch, case["dtype"]))
+    try:
+        for number, compare in enumerate(samples):
+            if number >= case["skip"]:
+                say(out, {"at": number})
+                say(out, {"sample": number, "found": found(compare)})
+    except Exception as error:  # the database's own code, which makes the samples
+        say(out, {"sample": number + 1, "found": [["samples", "error", sentence(error)]]})
+    say(out, {"done": number + 1})
+
+
+def found(compare: Any) -> list[list[str]]:
+    """The outcomes of one sample, and what the device told only afterwards."""
+    outcomes = [list(each) for each in compare()]
+    late = settle()
+    return [*outcomes, ["later", "error", late]] if late else outcomes
+
+
+def main(arguments: list[str]) -> None:
+    """List the cases, or run those that standard input names."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what an op prints is no line of ours
+    if arguments == ["list"]:
+        for name, database in DATABASES.items():
+            for entry, dtype in database.cases():
+                say(out, {"database": name, "entry": entry, "dtype": str(dtype)[6:]})
+        return
+    for line in sys.stdin:
+        run(json.loads(line), out)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
