@@ -157,3 +157,6 @@ class ProgramError(ProtocolError):
     """A program that may not run: unknown op, broken contract, geometry past a storage's end."""
 
     reason = "program"
+    #: which of its ops is at fault, and that op's name, where one is
+    op = 0
+    name = ""

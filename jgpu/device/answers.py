@@ -1,8 +1,9 @@
 """Ops that the kernel itself answers: their results are Python values or tensors of the host.
 
-Three sorts: what the data decides (`equal`, `allclose`: one wait each), what the wrappers know
-(`is_set_to`: no wait), and ops whose sizes come from host tensors of lengths (packed sequences,
-CTC), which are taken apart here so that the device sees plain sizes and nobody waits.
+Four sorts: what the data decides (`equal`, `allclose`: one wait each), what the wrappers know
+(`is_set_to`: no wait), ops whose sizes come from host tensors of lengths (packed sequences, CTC),
+which are taken apart here so that the device sees plain sizes and nobody waits; and ops whose
+kernels are CUDA's alone, where the executor has other ones.
 """
 
 from itertools import groupby
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 
-from jgpu.device import copies
+from jgpu.device import copies, current
 from jgpu.device.tensor import DeviceTensor
 
 __all__ = ["ANSWERS"]
@@ -97,6 +98,22 @@ def _zeros(size: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Any
 
 
 #: by the op's full name
+def _widened(name: str) -> Any:
+    """Products of half precision in single (`mm.dtype` and its kin), whose kernels are CUDA's.
+
+    Elsewhere they are products of the factors in single precision.
+    """
+
+    def product(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        if current.session.device_facts().kind == "cuda":
+            return NotImplemented
+        *factors, dtype = args
+        made = getattr(torch.ops.aten, name)(*(each.to(dtype) for each in factors), **kwargs)
+        return made if out is None else out.copy_(made)
+
+    return product
+
+
 ANSWERS: dict[str, Any] = {
     "aten::equal": _equal,
     "aten::allclose": _allclose,
@@ -108,4 +125,8 @@ ANSWERS: dict[str, Any] = {
     "aten::_ctc_loss.Tensor": _ctc_loss,
     "aten::_ctc_loss_backward.Tensor": _ctc_loss_backward,
     "aten::_efficientzerotensor": _zeros,
+} | {
+    f"aten::{base}.{overload}": _widened(base)
+    for base in ("mm", "addmm", "bmm", "baddbmm")
+    for overload in ("dtype", "dtype_out")
 }

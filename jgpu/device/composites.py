@@ -9,6 +9,7 @@ every primitive that it reaches is recorded as usual: forward and gradients are 
 The list of ops is `LOWERED`, each with the branch that makes it necessary.
 """
 
+import functools
 from typing import Any
 
 import torch
@@ -199,17 +200,47 @@ def _ctc_loss(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.T
     return made
 
 
+def _into_out(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    """Compute, then write `out`; nothing is differentiated, which a product's way depends on."""
+    keywords = dict(kwargs)
+    out: torch.Tensor = keywords.pop("out")
+    plain = [each.detach() if isinstance(each, torch.Tensor) else each for each in args]
+    found = getattr(torch.ops.aten, op._schema.name[6:])(*plain, **keywords)
+    return out.resize_(found.shape).copy_(found)
+
+
 #: Composites that go another way, of other bits or needs, if a tensor is of a subclass: eigenvalues
-#: would be computed with their vectors, lengths be wanted on the device.
+#: would be computed with their vectors, lengths be wanted on the device; a rank is returned and
+#: `out` forgotten; a product asks whether a view of `out` shares its storage, which ours all hide.
 _FOR_SUBCLASSES = {
     "linalg_svdvals": _svdvals,
     "linalg_eigvalsh": _eigvalsh,
     "ctc_loss.Tensor": _ctc_loss,
+    "linalg_matrix_rank.out": _into_out,
+    "linalg_matrix_rank.out_tol_tensor": _into_out,
+    "linalg_matrix_rank.atol_rtol_float_out": _into_out,
+    "linalg_matrix_rank.atol_rtol_tensor_out": _into_out,
+    "matmul.out": _into_out,
 }
+
+
+def _chunked_as_there(options: Any) -> None:
+    """The chunks of `linear_cross_entropy` are chosen by the kind of device: the executor's."""
+    original = options._adjust
+
+    @functools.wraps(original)
+    def adjust(self: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+        if device is not None and device.type == "cuda":
+            device = _executor_device()
+        return original(self, *args, device=device, **kwargs)
+
+    options._adjust = adjust
 
 
 def install() -> None:
     """Register the lowerings at the backend's autograd key."""
+    if hasattr(torch.nn, "LinearCrossEntropyOptions"):
+        _chunked_as_there(torch.nn.LinearCrossEntropyOptions)
     global _library
     _library = torch.library.Library("aten", "IMPL")
     for name, lowering in (dict.fromkeys(LOWERED, lower) | _FOR_SUBCLASSES).items():

@@ -24,9 +24,7 @@ from jgpu.device.ops import (
     COMPOSITE,
     COPY,
     FACT,
-    FOREIGN,
     HOST_ARGUMENTS,
-    REFUSALS,
     REFUSED,
     STREAM,
     VIEW,
@@ -223,6 +221,8 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
             args = special.args
         elif special is not NotImplemented:
             return special
+    if info.by_function:
+        return _into_outs(info, args, kwargs or {})
     call = _Call(info)
     key = call.key
     lift = info.lift
@@ -423,6 +423,10 @@ def _lift_host(
             return value
         raise mixed_devices(base, value)
 
+    for at in info.writes:
+        value = args[at] if at < len(args) else kwargs.get(info.arguments[at].name)
+        if isinstance(value, torch.Tensor) and type(value) is not DeviceTensor:
+            raise mixed_devices(base, value)
     moved = tuple(move(value) for value in args), {k: move(v) for k, v in kwargs.items()}
     return moved if upload else None
 
@@ -436,7 +440,7 @@ def _copy(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _refuse(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    raise refused(info.name, REFUSALS.get(info.name.partition(".")[0], FOREIGN))
+    raise refused(info.name, info.refusal or "")
 
 
 #: composites that the executor's device lowers otherwise than the backend; filled by `composites`

@@ -15,15 +15,15 @@ from typing import Any, Final
 import torch
 from torch._library.custom_ops import OPDEFS
 
+from jgpu.wire.vocabulary import is_internal, refusal
+
 __all__ = [
     "ANSWERED",
     "ASKS_GRAD_MODE",
     "COMPOSITE",
     "COPY",
     "FACT",
-    "FOREIGN",
     "HOST_ARGUMENTS",
-    "REFUSALS",
     "REFUSED",
     "STREAM",
     "VIEW",
@@ -68,7 +68,9 @@ _ANSWERED: Final = frozenset({
     "aten::equal", "aten::allclose", "aten::is_set_to", "aten::_assert_async",
     "aten::_assert_async.msg", "aten::_pack_padded_sequence", "aten::_ctc_loss.Tensor",
     "aten::_ctc_loss_backward.Tensor", "aten::_efficientzerotensor",
-    "aten::_nested_tensor_from_mask_left_aligned",
+    "aten::_nested_tensor_from_mask_left_aligned", "aten::mm.dtype", "aten::mm.dtype_out",
+    "aten::addmm.dtype", "aten::addmm.dtype_out", "aten::bmm.dtype", "aten::bmm.dtype_out",
+    "aten::baddbmm.dtype", "aten::baddbmm.dtype_out",
 })  # fmt: skip
 
 #: Meta kernels that disagree with the device's own kernels in shape or stride (measured over
@@ -88,7 +90,8 @@ PROBED: Final = frozenset({
     "aten::native_group_norm_backward", "aten::_transformer_encoder_layer_fwd",
     "aten::_native_multi_head_attention", "aten::_cudnn_rnn", "aten::_cudnn_rnn_backward",
     "aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_flash_attention",
-    "aten::_scaled_dot_product_cudnn_attention", "aten::log_sigmoid_forward",
+    "aten::_scaled_dot_product_cudnn_attention", "aten::log_sigmoid_forward", "aten::ormqr",
+    "aten::multilabel_margin_loss_forward", "aten::nonzero_static",
 })  # fmt: skip
 
 #: As above, but only where an input is not contiguous: TensorIterator's permuted outputs.
@@ -102,13 +105,13 @@ PROBED_PERMUTED: Final = frozenset({
 #: As above, but only for half precision, whose statistics the CPU keeps in another type.
 PROBED_HALF: Final = frozenset({"aten::native_layer_norm"})
 
-#: Refusals, each with what to do instead.
-REFUSALS: Final = {
+#: Refusals beside those of `wire.vocabulary`, each with what to do instead.
+_REFUSALS: Final = {
     "aten::record_stream": "streams share one order on the shared device; leave the call out",
 }
 
 #: What is said of an op of an extension with kernels of its own.
-FOREIGN: Final = "only PyTorch's own ops run there, and ops that are written in terms of them"
+_FOREIGN: Final = "only PyTorch's own ops run there, and ops that are written in terms of them"
 
 #: Host tensors that these ops take natively on CUDA too; they travel with the program's inputs.
 HOST_ARGUMENTS: Final = frozenset({
@@ -123,6 +126,9 @@ _SILENT_VIEWS: Final = frozenset({
 })  # fmt: skip
 
 
+#: Leave what they write conjugated by a bit of its tensor, which a geometry does not show.
+_CONJUGATE_OUT: Final = frozenset({"aten::linalg_lu_solve"})
+
 #: Composites that the CPU's and CUDA's torch nevertheless have kernels for, which must be taken.
 WITH_OWN_KERNELS: Final = ("silu_backward", "mish_backward")
 
@@ -134,9 +140,10 @@ class OpInfo:
     """One aten overload: its kind, what it lifts, what it writes and returns."""
 
     __slots__ = (
-        "arguments", "call", "composite", "factory", "func", "functional", "in_place",
-        "inplace_view", "keyword_lift", "kind", "lift", "name", "out_names", "positions", "probed",
-        "probed_half", "probed_permuted", "returns", "seeded", "takes_tensor", "writes",
+        "arguments", "by_function", "call", "composite", "factory", "func", "functional",
+        "in_place", "inplace_view", "keyword_lift", "kind", "lift", "name", "out_names",
+        "positions", "probed", "probed_half", "probed_permuted", "refusal", "returns", "seeded",
+        "takes_tensor", "writes",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
@@ -172,10 +179,16 @@ class OpInfo:
         self.seeded = torch.Tag.nondeterministic_seeded in tags or "generator" in self.positions
         #: the dispatch key of the kernel that takes a composite apart
         self.composite = _composite_key(func)
-        self.kind = self._kind(tags)
         #: names of the arguments that are only written, and the overload that returns them instead
         self.out_names = tuple(a.name for a in schema.arguments if _is_out(a))
         self.functional = _functional(func, schema) if self.out_names else None
+        #: always takes the way over `functional`: internal ops trust the size of what they write
+        self.by_function = self.functional is not None and (
+            is_internal(schema.name[6:]) or schema.name in _CONJUGATE_OUT
+        )
+        #: why it may not run, and what to do instead
+        self.refusal = self._refusal()
+        self.kind = self._kind(tags)
 
     def _aliased(self, ret: Any) -> int:
         if ret.alias_info is None:
@@ -187,10 +200,14 @@ class OpInfo:
                 return i
         return -1
 
+    def _refusal(self) -> str | None:
+        namespace, _, base = self.func._schema.name.partition("::")
+        if namespace != "aten":
+            return _FOREIGN
+        return _REFUSALS.get(self.func._schema.name) or refusal(base)
+
     def _kind(self, tags: Any) -> int:
         base = self.name.partition(".")[0]
-        if base in REFUSALS:
-            return REFUSED
         if base in _COPIES:
             return COPY
         if base in _ASK_GRAD_MODE:
@@ -201,20 +218,21 @@ class OpInfo:
             return ANSWERED
         if self.composite is not None and base[6:] not in WITH_OWN_KERNELS:
             return COMPOSITE
-        if not base.startswith("aten::"):
+        if base in _REFUSALS or not base.startswith("aten::"):
             return REFUSED
         if self.inplace_view:
             return VIEW
         if self.name in _DATA_DEPENDENT or base in _DATA_DEPENDENT:
-            return WAIT
-        if torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags:
             return WAIT
         if self.func.is_view:
             return VIEW
         returned = any("Tensor" in str(ret.type) for ret in self.func._schema.returns)
         if not returned and not self.writes:
             return FACT
-        return STREAM
+        if self.refusal is not None:
+            return REFUSED
+        dynamic = torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
+        return WAIT if dynamic else STREAM
 
 
 def _composite_key(func: Any) -> Any:

@@ -30,9 +30,7 @@ class Network(nn.Module):
         super().__init__()
         seed(2)
         self.device_name = device
-        self.layers = nn.Sequential(
-            nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 3)
-        )
+        self.layers = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 3))
 
     def forward(self, x):
         """Logits."""

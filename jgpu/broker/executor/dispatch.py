@@ -13,13 +13,13 @@ from jgpu.broker.executor.cancel import begin_cancel
 from jgpu.broker.executor.definitions import Definitions, Verdict
 from jgpu.broker.executor.devices.base import Device
 from jgpu.broker.executor.early import answer_early, may_answer_early
-from jgpu.broker.executor.programs import Definition, Failure, Prober
+from jgpu.broker.executor.programs import Definition, Prober
 from jgpu.broker.executor.runs import RunWork
 from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.transfers import DownloadWork, UploadWork
 from jgpu.broker.executor.turns import Turns
-from jgpu.broker.executor.works import RngWork, SyncWork, report_failure
-from jgpu.errors import ProgramError, ProtocolError
+from jgpu.broker.executor.works import RngWork, SyncWork
+from jgpu.errors import ProtocolError
 from jgpu.wire import limits, messages
 from jgpu.wire.program import program_hash
 
@@ -119,8 +119,6 @@ class Dispatch:
 
     def _defined(self, session: Session, data: bytes, verdict: Verdict) -> None:
         session.helping -= 1
-        if isinstance(verdict, ProgramError):
-            report_failure(session, Failure(0, 0, "", "ProgramError", str(verdict)), ())
         key = verdict.hash if isinstance(verdict, Definition) else program_hash(data)
         for work in self._missing.pop(key, ()):
             work.definition = verdict

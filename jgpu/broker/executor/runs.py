@@ -76,7 +76,8 @@ class RunWork(Work):
         message, session = self.message, self.session
         session.drop(message.free, port)
         if not isinstance(self.definition, Definition):
-            self._fail("ProgramError", str(self.definition))
+            at_fault = self.definition or ProgramError("There is no such program.")
+            self._fail("ProgramError", str(at_fault), at_fault.op, at_fault.name)
             return
         buffers = [session.buffer(number) for number in message.inputs]
         dead = [message.inputs[k] for k in bits(message.dead, len(buffers))]
@@ -134,9 +135,9 @@ class RunWork(Work):
         """Numbers of the buffers that somebody will ask for."""
         return [self.message.first + k for k in bits(self.message.live, 8 * len(self.message.live))]
 
-    def _fail(self, error: str, text: str) -> None:
+    def _fail(self, error: str, text: str, op: int = 0, name: str = "") -> None:
         """The program did not run at all."""
-        failure = Failure(self.number, 0, "", error, text)
+        failure = Failure(self.number, op, name, error, text)
         outputs = self._outputs()
         for number in outputs:
             self.session.table.poison(number, failure)

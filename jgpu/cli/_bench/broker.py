@@ -1,4 +1,4 @@
-"""A broker of its own for a measurement, the environment of a seat there, and the host's figures."""
+"""A broker of its own for a measurement, and the environment of a seat there."""
 
 import os
 import platform

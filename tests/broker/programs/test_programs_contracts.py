@@ -16,9 +16,9 @@ from jgpu.broker.executor.programs import Buffer, RunContext, contracts, ops
 from jgpu.broker.executor.programs.arguments import bind
 from jgpu.broker.executor.programs.compile import compile_plan
 from jgpu.broker.executor.programs.guards import Guard, Look, clamped, guards_of
-from jgpu.broker.executor.programs.ops import is_internal
 from jgpu.errors import ProgramError
 from jgpu.wire.program import Dtype, Geometry, Op, Slot, slots_of
+from jgpu.wire.vocabulary import is_internal
 
 CONTEXT = RunContext(CPU, {})
 IMAGES = torch.linspace(-1, 1, 4 * 3 * 64).view(4, 3, 8, 8).sin()

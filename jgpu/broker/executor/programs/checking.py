@@ -133,7 +133,11 @@ class _Walk:
     def plan(self) -> Plan:
         """Walk all ops."""
         for index, op in enumerate(self.program.ops):
-            self.steps.append(self._step(index, op))
+            try:
+                self.steps.append(self._step(index, op))
+            except ProgramError as error:
+                error.op, error.name = index, op.name
+                raise
         self._elide_zeroing()
         inputs = self.program.inputs
         private = frozenset(k for k, slot in enumerate(self.slots) if slot.root in self.resized)

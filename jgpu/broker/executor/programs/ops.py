@@ -1,15 +1,14 @@
 """Which ops a program may call, and what their schemas say of them.
 
 The dispatcher's schemas decide nearly all: an op is callable when it is an aten op with a kernel
-for the device, takes nothing but tensors and plain values and yields tensors. The hand-written
-list here holds refusals only, each with its reason. Internal ops, which autograd normally calls
-and which trust their inputs, need a shape contract besides (`programs.contracts`).
+for the device, takes nothing but tensors and plain values and yields tensors. What is refused by
+name stands in `wire.vocabulary`, for both ends. Internal ops, which autograd normally calls and
+which trust their inputs, need a shape contract besides (`programs.contracts`).
 
 The rule that must not be broken: no name that a client sends is looked up anywhere but in the
 dispatcher's own list of ops.
 """
 
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -17,73 +16,9 @@ from typing import Any, Final
 import torch
 
 from jgpu.errors import ProgramError
+from jgpu.wire.vocabulary import is_internal, refusal
 
-__all__ = ["Argument", "OpInfo", "is_internal", "resolve"]
-
-#: Base names (without a trailing underscore) that no program may call: pattern and reason.
-_REFUSED: Final = tuple(
-    (re.compile(pattern), reason)
-    for pattern, reason in (
-        (
-            r".*sparse.*|_?coalesce(d)?|_?indices(_copy)?|_?values(_copy)?|c?(col|row)_indices.*|"
-            r"crow_indices.*|_convert_indices.*|_spdiags|to_dense.*|_to_dense|smm|sspaddmm",
-            "sparse tensors cannot be used on the shared device; convert with .to_dense() first",
-        ),
-        (
-            r".*quantize.*|q_.*|int_repr|dequantize|.*qparams.*|fbgemm.*|.*_fake_quant|"
-            r"_fused_moving_avg.*|.*pack_gemm.*|.*int4pack.*|.*int8pack.*|_dyn_quant.*|"
-            r"_saturate_weight.*|_rowwise_prune",
-            "quantised tensors cannot be used on the shared device",
-        ),
-        (
-            r".*nested.*|.*jagged.*|to_padded_tensor",
-            "nested tensors cannot be used on the shared device; use padded ones",
-        ),
-        (
-            r"to_mkldnn.*|_?mkldnn_(?!rnn_layer).*",
-            "these make or take tensors of an opaque layout",
-        ),
-        (
-            r"miopen.*|_?mps_.*|.*_mps|xnnpack.*|vulkan.*|.*_overrideable.*|_propagate_xla.*|"
-            r"_?cudnn_(?!rnn$|rnn_backward$).*",
-            "these belong to other backends",
-        ),
-        (r"from_file|from_blob", "programs do not touch files"),
-        (
-            r"_efficientzerotensor|_zerotensor|_is_zerotensor",
-            "such a tensor has no storage; use zeros",
-        ),
-        (
-            r"set|set_data|data|_lazy_clone|_resize_output|_reshape_from_tensor|_version|"
-            r"_has_compatible.*|_new_zeros_with_same_feature_meta",
-            "these rebind storages, which only the executor does",
-        ),
-        (
-            r"_make_dual.*|_unpack_dual|_fw_primal.*|_?(add|remove)_batch_dim|_backward|"
-            r"requires_grad|retains?_grad|_make_dep_token|_autocast.*|is_.*|get_device",
-            "these concern autograd and dispatch, which stay in the kernel",
-        ),
-        (
-            r"_test_.*|_debug_.*|_foobar|_print|_assert.*|_functional_assert.*|.*sym_constrain.*|"
-            r"sym_.*|_functional_sym.*|_cufft.*|can_cast|.*promote_types|result_type",
-            "these compute no tensor",
-        ),
-        (
-            r"record_stream|_?pin_memory|_copy_from.*|_to_cpu|_local_scalar_dense|item",
-            "copies between host and device are messages of their own",
-        ),
-        (
-            r"linalg_ldl_solve",
-            "its kernel trusts the pivots it is given; use torch.linalg.solve",
-        ),
-        (
-            r"_?slow_conv.*|thnn_conv.*|_?nnpack.*|.*_nnpack_.*|conv_depthwise3d",
-            "these kernels trust shapes; call convolution",
-        ),
-        (r"_?philox.*|_sobol.*", "these keep their random state in tensors that they trust"),
-        (r"_triton.*|.*scaled_grouped_mm.*|_grouped_mm|_scaled_mm.*", "these trust their sizes"),
-    )
-)
+__all__ = ["Argument", "OpInfo", "resolve"]
 
 _KINDS: Final = {
     "Tensor": "tensor",
@@ -112,8 +47,6 @@ _COMPOSITE: Final = (
     "CompositeExplicitAutogradNonFunctional",
 )
 _KEYS: Final = {"cpu": "CPU", "cuda": "CUDA", "null": "Meta"}
-
-_INTERNAL: Final = re.compile(r"_(?!_).*|.*_backward(_.*)?|native_.*|.*_forward|mkldnn_.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +95,6 @@ class OpInfo:
         return any("tensor" in a.kind and not (a.kwarg_only and a.written) for a in self.arguments)
 
 
-def is_internal(base: str) -> bool:
-    """Whether an op of this base name trusts its inputs, so that it needs a contract."""
-    return _INTERNAL.fullmatch(base) is not None
-
-
 @lru_cache(maxsize=4096)
 def resolve(name: str, device: str) -> OpInfo:
     """The op that a program calls `name`; raises `ProgramError` with the reason if it may not."""
@@ -174,7 +102,9 @@ def resolve(name: str, device: str) -> OpInfo:
     base, _, overload = rest.partition(".")
     if namespace != "aten":
         raise ProgramError(f"{name} may not run here: only aten ops may.")
-    _check_refusals(name, base.removesuffix("_") if base != "__" else base)
+    reason = refusal(base)
+    if reason is not None:
+        raise ProgramError(f"{name} may not run here: {reason}.")
     qualified = f"aten::{base}" if overload in ("", "default") else f"aten::{base}.{overload}"
     if qualified not in _registered():
         raise ProgramError(f"{name} is no op of this torch ({torch.__version__}).")
@@ -187,12 +117,6 @@ def resolve(name: str, device: str) -> OpInfo:
 @lru_cache(maxsize=1)
 def _registered() -> frozenset[str]:
     return frozenset(n for n in torch._C._dispatch_get_all_op_names() if n.startswith("aten::"))
-
-
-def _check_refusals(name: str, base: str) -> None:
-    for pattern, reason in _REFUSED:
-        if pattern.fullmatch(base):
-            raise ProgramError(f"{name} may not run here: {reason}.")
 
 
 def _describe(name: str, base: str, overload: Any) -> OpInfo:

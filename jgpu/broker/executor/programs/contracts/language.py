@@ -194,7 +194,7 @@ def require_contract(info: OpInfo) -> None:
     """Raise `ProgramError` for an internal op that has no contract."""
     base = info.base.removesuffix("_")
     if info.internal and base not in CONTRACTS:
-        raise ProgramError(f"{info.name} may not run here: it trusts its arguments.")
+        raise ProgramError(f"{info.name} may not run here: it has no contract.")
     if info.internal and info.resizes and base not in _SELFCHECKED:
         raise ProgramError(f"{info.name} may not run here: use the variant without `out`.")
 

@@ -56,7 +56,7 @@ def _adam(call: Call) -> None:
 
 @contract("_fused_sgd", without_meta=True)
 def _sgd(call: Call) -> None:
-    _fused(call, {"momentum_buffer_list": call["momentum"] != 0})
+    _fused(call, {"momentum_buffer_list": False})  # the kernels compare it with the momentum
 
 
 @contract("_fused_adagrad", without_meta=True)

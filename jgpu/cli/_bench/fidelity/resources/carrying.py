@@ -6,7 +6,7 @@ import torch
 
 
 def carry(value: Any, device: str) -> Any:
-    """A tree with every tensor copied to `device` ("cpu" or "cuda"), `device=` arguments with it."""
+    """A tree with every tensor copied to `device`, and `device=` arguments with it."""
     if isinstance(value, torch.nn.Parameter):
         return torch.nn.Parameter(_tensor(value, device), value.requires_grad)
     if isinstance(value, torch.Tensor):
@@ -65,7 +65,5 @@ def gradients(result: Any, inputs: list[torch.Tensor], device: str) -> Any:
     if not outputs or not inputs:
         return None
     chance = torch.Generator().manual_seed(1)
-    cotangents = [
-        torch.randn(o.shape, dtype=o.dtype, generator=chance).to(device) for o in outputs
-    ]
+    cotangents = [torch.randn(o.shape, dtype=o.dtype, generator=chance).to(device) for o in outputs]
     return torch.autograd.grad(outputs, inputs, cotangents, allow_unused=True)

@@ -5,10 +5,9 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch.testing._internal.common_modules import module_db
-
 from carrying import carry, gradients, leaves_with_grad
 from judging import SEED, compared
+from torch.testing._internal.common_modules import module_db
 
 Found = Iterator[tuple[str, str, str]]
 
@@ -34,9 +33,7 @@ def samples(entry: str, dtype: torch.dtype) -> Iterator[Callable[[], Found]]:
             info, device="cpu", dtype=dtype, requires_grad=True, training=training
         ):
             if given.forward_input is not None:
-                yield lambda given=given, training=training: _compare(
-                    info, given, dtype, training
-                )
+                yield lambda given=given, training=training: _compare(info, given, dtype, training)
 
 
 def _compare(info: Any, given: Any, dtype: torch.dtype, training: bool) -> Found:
@@ -58,6 +55,8 @@ def _compare(info: Any, given: Any, dtype: torch.dtype, training: bool) -> Found
         return result, dict(module.named_buffers())
 
     def grads(device: str) -> Any:
+        if device not in kept:
+            call(device)
         module, inputs, result = kept.pop(device)
         named = [p for p in module.parameters() if p.requires_grad]
         return gradients(result, named + leaves_with_grad(inputs), device)

@@ -5,13 +5,12 @@ from functools import cache
 from typing import Any
 
 import torch
+from carrying import carry, gradients, leaves_with_grad
+from judging import SEED, compared
 from torch.testing._internal.common_device_type import toleranceOverride
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import DecorateInfo
 from torch.utils._pytree import tree_map_only
-
-from carrying import carry, gradients, leaves_with_grad
-from judging import compared
 
 DTYPES = (
     torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool, torch.complex64,
@@ -21,6 +20,9 @@ UNINITIALISED = {
     "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided",
     "resize_", "resize_as_",
 }  # fmt: skip
+
+#: whose tensor arguments CUDA wants on the host, too
+HOST_ARGUMENTS = {"tensor_split"}
 
 Found = Iterator[tuple[str, str, str]]
 
@@ -74,8 +76,13 @@ def _compare(op: Any, sample: Any, differentiable: bool, tolerance: dict[str, fl
         yield from _out(op, sample, tolerance, values)
 
 
-def _carried(sample: Any, device: str) -> tuple[Any, Any, Any]:
-    return tuple(carry(each, device) for each in (sample.input, sample.args, sample.kwargs))
+def _carried(op: Any, sample: Any, device: str) -> tuple[Any, Any, Any]:
+    arguments = "cpu" if op.name in HOST_ARGUMENTS else device
+    return (
+        carry(sample.input, device),
+        carry(sample.args, arguments),
+        carry(sample.kwargs, arguments),
+    )
 
 
 def _forward(
@@ -84,11 +91,14 @@ def _forward(
     kept: dict[str, Any] = {}
 
     def call(device: str) -> Any:
-        first, args, kwargs = inputs = _carried(sample, device)
+        first, args, kwargs = inputs = _carried(op, sample, device)
         kept[device] = inputs, op(first, *args, **kwargs)
         return kept[device][1]
 
     def grads(device: str) -> Any:
+        if device not in kept:
+            torch.manual_seed(SEED)
+            call(device)
         inputs, result = kept.pop(device)
         result = sample.output_process_fn_grad(result)
         return gradients(result, leaves_with_grad(inputs), device)
@@ -98,14 +108,18 @@ def _forward(
     )
     if differentiable and "cpu" in kept and "cuda" in kept:
         yield from compared(
-            "gradient", lambda: grads("cpu"), lambda: grads("cuda"), tolerance, values=values
+            "gradient",
+            lambda: grads("cpu"),
+            lambda: grads("cuda"),
+            tolerance,
+            values=values,
         )
 
 
 def _inplace(op: Any, sample: Any, tolerance: dict[str, float], values: bool) -> Found:
     def call(device: str) -> Any:
         with torch.no_grad():
-            first, args, kwargs = _carried(sample, device)
+            first, args, kwargs = _carried(op, sample, device)
             result = op.get_inplace()(first, *args, **kwargs)
         return result, first
 
@@ -117,9 +131,9 @@ def _inplace(op: Any, sample: Any, tolerance: dict[str, float], values: bool) ->
 def _out(op: Any, sample: Any, tolerance: dict[str, float], values: bool) -> Found:
     try:
         with torch.no_grad():
-            first, args, kwargs = _carried(sample, "cpu")
+            first, args, kwargs = _carried(op, sample, "cpu")
             expected = op(first, *args, **kwargs)
-    except Exception:  # noqa: BLE001 - told by the forward form
+    except Exception:
         return
 
     def call(device: str) -> Any:
@@ -127,7 +141,7 @@ def _out(op: Any, sample: Any, tolerance: dict[str, float], values: bool) -> Fou
             out = tree_map_only(torch.Tensor, lambda t: _room_for(t, device), expected)
             if isinstance(out, tuple):
                 out = tuple(out)
-            first, args, kwargs = _carried(sample, device)
+            first, args, kwargs = _carried(op, sample, device)
             return op(first, *args, **kwargs, out=out), out
 
     yield from compared("out", lambda: call("cpu"), lambda: call("cuda"), tolerance, values=values)

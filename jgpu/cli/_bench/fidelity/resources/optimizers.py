@@ -5,12 +5,11 @@ from functools import cache
 from typing import Any
 
 import torch
+from judging import SEED, compared
 from torch.testing._internal.common_optimizers import (
     _get_optim_inputs_including_global_cliquey_kwargs,
     optim_db,
 )
-
-from judging import SEED, compared
 
 STEPS = 4
 Found = Iterator[tuple[str, str, str]]

@@ -1,4 +1,4 @@
-"""Compares PyTorch's test databases natively and on the shared device; run in a process with a seat.
+"""Compares PyTorch's test databases natively and on the shared device, in a process with a seat.
 
     python worker.py list                      prints every case, a line of JSON each
     python worker.py                           reads cases from standard input, a line of JSON each
@@ -15,11 +15,10 @@ import sys
 import warnings
 from typing import Any
 
-import torch
-
 import modules
 import operators
 import optimizers
+import torch
 from judging import sentence, settle
 
 DATABASES: dict[str, Any] = {"op": operators, "module": modules, "optim": optimizers}
