@@ -17,7 +17,17 @@ import torch
 
 from jgpu.device.tensor import BACKEND, DeviceTensor
 
-__all__ = ["APPEND_DTYPE", "BANNED", "FP32", "LOWER", "PROMOTE", "SET_DTYPE", "install", "register"]
+__all__ = [
+    "APPEND_DTYPE",
+    "BANNED",
+    "FP32",
+    "LOWER",
+    "NAMED",
+    "PROMOTE",
+    "SET_DTYPE",
+    "install",
+    "register",
+]
 
 #: run in the dtype of autocast
 LOWER: Final = frozenset({
@@ -73,6 +83,9 @@ PROMOTE: Final = frozenset({
 
 #: refused, as on CUDA
 BANNED: Final = frozenset({"binary_cross_entropy"})
+
+#: all of them
+NAMED: Final = LOWER | _LOWER_ABOVE | FP32 | SET_DTYPE | set(APPEND_DTYPE) | PROMOTE | BANNED
 
 _Kernel = Callable[..., Any]
 _key: Any = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ from jgpu.device import copies, current, dispatch
 from jgpu.device.ops import COMPOSITE, info_of
 from jgpu.device.tensor import DeviceTensor, device, set_data, wrap
 
-__all__ = ["LOWERED", "Face", "install"]
+__all__ = ["FOR_SUBCLASSES", "LOWERED", "Face", "install"]
 
 #: op: why the backend's own branch is not the executor's
 LOWERED = {
@@ -212,7 +212,7 @@ def _into_out(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.T
 #: Composites that go another way, of other bits or needs, if a tensor is of a subclass: eigenvalues
 #: would be computed with their vectors, lengths be wanted on the device; a rank is returned and
 #: `out` forgotten; a product asks whether a view of `out` shares its storage, which ours all hide.
-_FOR_SUBCLASSES = {
+FOR_SUBCLASSES = {
     "linalg_svdvals": _svdvals,
     "linalg_eigvalsh": _eigvalsh,
     "ctc_loss.Tensor": _ctc_loss,
@@ -243,7 +243,7 @@ def install() -> None:
         _chunked_as_there(torch.nn.LinearCrossEntropyOptions)
     global _library
     _library = torch.library.Library("aten", "IMPL")
-    for name, lowering in (dict.fromkeys(LOWERED, lower) | _FOR_SUBCLASSES).items():
+    for name, lowering in (dict.fromkeys(LOWERED, lower) | FOR_SUBCLASSES).items():
         base, _, overload = name.partition(".")
         op = getattr(getattr(torch.ops.aten, base), overload or "default")
         _library.impl(name, _kernel(op, lowering), "AutogradPrivateUse1")

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from jgpu.device import current, dispatch
-from jgpu.device.errors import use_of_lost
+from jgpu.device import current, dispatch, sparse
+from jgpu.device.errors import refused, use_of_lost
 from jgpu.device.geometry import Geometry, contiguous_stride, intern
 from jgpu.device.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device, wrap
@@ -49,9 +49,7 @@ def upload(source: torch.Tensor) -> DeviceTensor:
     if host.is_neg():
         host = host.resolve_neg()
     if host.layout != torch.strided:
-        from jgpu.device.errors import refused
-
-        raise refused("sparse tensors", "keep them on the CPU, or convert with .to_dense() first")
+        raise refused(f"uploads of a tensor of layout {host.layout}", "make it dense first")
     shape = tuple(host.shape)
     geometry = intern(host.dtype, shape, host.stride())
     if not is_dense(geometry):
@@ -146,6 +144,8 @@ def _to_copy(
             if memory_format is None
             else (host.to(device=device, dtype=dtype or host.dtype, memory_format=memory_format))
         )
+    if source.layout is not torch.strided:
+        return sparse.from_host(source, dtype)
     if dtype is not None or memory_format not in (None, torch.preserve_format):
         form = memory_format or torch.preserve_format
         source = source.to(dtype=dtype or source.dtype, memory_format=form)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from jgpu.device import answers, copies, current, views
+from jgpu.device import answers, copies, current, sparse, views
 from jgpu.device.errors import mixed_devices, refused, use_of_lost
 from jgpu.device.infer import Plan, fact, plan_for
 from jgpu.device.ops import (
@@ -103,6 +103,8 @@ class _Call:
             key.append(value)
 
     def _add_host(self, value: torch.Tensor) -> None:
+        if sparse.is_ours(value):
+            raise refused("this op on a sparse tensor", "convert with .to_dense() first")
         self.host = True
         self.key.append(value.dtype)
         if value.dim() == 0:
@@ -440,6 +442,9 @@ def _copy(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _refuse(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    make = sparse.OF_DENSE.get(info.name)
+    if make is not None:
+        return make(*args, **kwargs)
     raise refused(info.name, info.refusal or "")
 
 

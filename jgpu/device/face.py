@@ -11,6 +11,7 @@ import torch
 from jgpu.device import copies
 from jgpu.device import tensor as tensors
 from jgpu.device.geometry import contiguous_stride, intern
+from jgpu.device.sparse import sparsified
 from jgpu.device.storage import Storage, storage_of
 from jgpu.device.tensor import CUDA, DeviceTensor, rebind
 
@@ -26,6 +27,7 @@ def install() -> None:
     cls.is_cuda = property(lambda self: True)
     cls.is_cpu = property(lambda self: False)
     cls.get_device = lambda self: 0
+    cls.to_sparse = sparsified
     cls.type = _type
     cls.data = property(_get_data, _set_data)
     cls.data_ptr = lambda self: self._b.address + self._o * self._g.itemsize if self._g.numel else 0

@@ -20,11 +20,20 @@ from jgpu.wire.vocabulary import is_internal, refusal
 __all__ = [
     "ANSWERED",
     "ASKS_GRAD_MODE",
+    "ASK_GRAD_MODE",
     "COMPOSITE",
+    "CONJUGATE_OUT",
+    "COPIES",
     "COPY",
+    "DATA_DEPENDENT",
     "FACT",
     "HOST_ARGUMENTS",
+    "PROBED",
+    "PROBED_HALF",
+    "PROBED_PERMUTED",
+    "REFUSALS",
     "REFUSED",
+    "SILENT_VIEWS",
     "STREAM",
     "VIEW",
     "WAIT",
@@ -45,7 +54,7 @@ ASKS_GRAD_MODE: Final = 7
 ANSWERED: Final = 8
 
 #: Transfers between host and device, or conversions that may be either.
-_COPIES: Final = frozenset({
+COPIES: Final = frozenset({
     "aten::_to_copy",
     "aten::copy_",
     "aten::_copy_from",
@@ -56,7 +65,7 @@ _COPIES: Final = frozenset({
 })  # fmt: skip
 
 #: Output sizes depend on data: one round trip tells them. Whatever lacks a meta kernel waits too.
-_DATA_DEPENDENT: Final = {
+DATA_DEPENDENT: Final = {
     "aten::nonzero", "aten::masked_select", "aten::_unique", "aten::_unique2",
     "aten::unique_dim", "aten::unique_consecutive", "aten::unique_dim_consecutive",
     "aten::bincount", "aten::repeat_interleave.Tensor", "aten::linalg_lstsq", "aten::argwhere",
@@ -106,7 +115,7 @@ PROBED_PERMUTED: Final = frozenset({
 PROBED_HALF: Final = frozenset({"aten::native_layer_norm"})
 
 #: Refusals beside those of `wire.vocabulary`, each with what to do instead.
-_REFUSALS: Final = {
+REFUSALS: Final = {
     "aten::record_stream": "streams share one order on the shared device; leave the call out",
 }
 
@@ -120,20 +129,20 @@ HOST_ARGUMENTS: Final = frozenset({
 })  # fmt: skip
 
 #: Ops that may return an alias of their input without saying so; here they always do.
-_SILENT_VIEWS: Final = frozenset({
+SILENT_VIEWS: Final = frozenset({
     "aten::_unsafe_view", "aten::_reshape_alias", "aten::lift", "aten::lift_fresh",
     "aten::unsafe_split", "aten::unsafe_split_with_sizes",
 })  # fmt: skip
 
 
 #: Leave what they write conjugated by a bit of its tensor, which a geometry does not show.
-_CONJUGATE_OUT: Final = frozenset({"aten::linalg_lu_solve"})
+CONJUGATE_OUT: Final = frozenset({"aten::linalg_lu_solve"})
 
 #: Composites that the CPU's and CUDA's torch nevertheless have kernels for, which must be taken.
 WITH_OWN_KERNELS: Final = ("silu_backward", "mish_backward")
 
 #: Kernels that look at grad mode themselves (a workspace only if a backward may follow).
-_ASK_GRAD_MODE: Final = frozenset({"aten::mkldnn_rnn_layer"})
+ASK_GRAD_MODE: Final = frozenset({"aten::mkldnn_rnn_layer"})
 
 
 class OpInfo:
@@ -184,7 +193,7 @@ class OpInfo:
         self.functional = _functional(func, schema) if self.out_names else None
         #: always takes the way over `functional`: internal ops trust the size of what they write
         self.by_function = self.functional is not None and (
-            is_internal(schema.name[6:]) or schema.name in _CONJUGATE_OUT
+            is_internal(schema.name[6:]) or schema.name in CONJUGATE_OUT
         )
         #: why it may not run, and what to do instead
         self.refusal = self._refusal()
@@ -204,25 +213,25 @@ class OpInfo:
         namespace, _, base = self.func._schema.name.partition("::")
         if namespace != "aten":
             return _FOREIGN
-        return _REFUSALS.get(self.func._schema.name) or refusal(base)
+        return REFUSALS.get(self.func._schema.name) or refusal(base)
 
     def _kind(self, tags: Any) -> int:
         base = self.name.partition(".")[0]
-        if base in _COPIES:
+        if base in COPIES:
             return COPY
-        if base in _ASK_GRAD_MODE:
+        if base in ASK_GRAD_MODE:
             return ASKS_GRAD_MODE
-        if base in _SILENT_VIEWS:
+        if base in SILENT_VIEWS:
             return VIEW
         if self.name in _ANSWERED:
             return ANSWERED
         if self.composite is not None and base[6:] not in WITH_OWN_KERNELS:
             return COMPOSITE
-        if base in _REFUSALS or not base.startswith("aten::"):
+        if base in REFUSALS or not base.startswith("aten::"):
             return REFUSED
         if self.inplace_view:
             return VIEW
-        if self.name in _DATA_DEPENDENT or base in _DATA_DEPENDENT:
+        if self.name in DATA_DEPENDENT or base in DATA_DEPENDENT:
             return WAIT
         if self.func.is_view:
             return VIEW

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from jgpu.device import rng
+from jgpu.device import rng, sparse
 from jgpu.device import tensor as tensors
 from jgpu.device.copies import upload
 
@@ -77,6 +77,8 @@ def _cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, **
     where = tensors.device() if device is None else translate(device)
     if not kw and _is_mere_data(self):
         return upload(self)
+    if self.layout is not torch.strided:
+        return sparse.from_host(self)
     return torch.Tensor.to(self, where, non_blocking=non_blocking, **kw)
 
 
@@ -87,8 +89,11 @@ def _uploading(to: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if len(args) == 2 and not kwargs and type(args[1]) in (str, _Device):
             where = translate(args[1])
-            if where is tensors.device() and _is_mere_data(args[0]):
-                return upload(args[0])
+            if where is tensors.device():
+                if _is_mere_data(args[0]):
+                    return upload(args[0])
+                if args[0].layout is not torch.strided:
+                    return sparse.from_host(args[0])
         return to(*args, **kwargs)
 
     return call
@@ -103,6 +108,7 @@ def _is_mere_data(tensor: torch.Tensor) -> bool:
     return (
         type(tensor) in _MERE
         and tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
         and not (tensor.requires_grad and torch.is_grad_enabled())
         and not torch.is_inference_mode_enabled()
         and not torch._C._len_torch_dispatch_stack()
@@ -134,6 +140,8 @@ def _install_constructors() -> None:
         if getattr(owner, name, None) is function:
             patched[function] = _taking_device(function)
             setattr(owner, name, patched[function])
+    target: Any = torch
+    target.sparse_coo_tensor = sparse.created(torch.sparse_coo_tensor)
     # Like-factories take a device, too, but never a default one.
     for name in (
         "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like",

@@ -13,7 +13,7 @@ from jgpu.device.ops import OpInfo
 from jgpu.device.tensor import Buffer, DeviceTensor, rebind, wrap
 from jgpu.wire import program as wire
 
-__all__ = ["view"]
+__all__ = ["HANDLERS", "view"]
 
 _inference_mode = torch.is_inference_mode_enabled
 
@@ -49,7 +49,7 @@ def view(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> 
 def _view_unseen(
     info: OpInfo, key: Any, source: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    handler = _HANDLERS.get(info.name)
+    handler = HANDLERS.get(info.name)
     if handler is not None:
         return handler(*args, **kwargs)
     if type(source) is not DeviceTensor:
@@ -191,7 +191,7 @@ def _with_bits(source: DeviceTensor, flip: int) -> DeviceTensor:
     return wrap(source._b, geometry, source._o)
 
 
-_HANDLERS: dict[str, Any] = {
+HANDLERS: dict[str, Any] = {
     "aten::detach": _detach,
     "aten::alias": _detach,
     "aten::lift": _detach,

@@ -1,18 +1,20 @@
 """Run PyTorch's test databases of operators, modules and optimizers through the shared device.
 
 Every sample is computed natively and on the device, by one thread each, and compared. Without
---only, --dtype and --every the whole takes about an hour on two cores.
+--only, --dtype and --every the whole takes about a quarter of an hour on two cores.
 """
 
 import argparse
 import importlib.util
 import json
 from collections import Counter
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from jgpu.cli._bench.broker import Bench, host
 from jgpu.cli._bench.fidelity.cases import OUTCOMES, Found, chosen
+from jgpu.cli._bench.fidelity.expectations import Expectations, page
 from jgpu.cli._bench.fidelity.workers import compare, list_cases
 from jgpu.errors import ConfigError
 
@@ -29,22 +31,39 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--first", type=int, default=0, metavar="K", help="counted from the K-th")
     parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found here")
+    parser.add_argument(
+        "--expect", action="store_true", help="fail where something is worse than is known"
+    )
+    parser.add_argument(
+        "--update", action="store_true", help="take what a whole run found as what is known"
+    )
+    parser.add_argument(
+        "--page", type=Path, metavar="FILE", help="write the page about what is known, run nothing"
+    )
 
 
 def main(options: argparse.Namespace) -> int:
-    """Compare, print, write."""
+    """Compare, print, write; 1 if something is worse than is known."""
+    if options.page:
+        options.page.write_text(page(Expectations.read()))
+        return 0
     if importlib.util.find_spec("expecttest") is None:
         raise ConfigError("PyTorch's test databases need expecttest: pip install 'jgpu[test]'.")
-    found = _run(options)
+    whole = not (options.only or options.dtype) and options.every == 1
+    if options.update and not whole:
+        raise ConfigError("--update takes a whole run: leave --only, --dtype and --every out.")
+    found = sorted(_run(options), key=lambda each: each.case)
     if options.json:
-        lines = {"host": host(), "cases": [each.as_json() for each in sorted_cases(found)]}
+        lines = {"host": host(), "cases": [each.as_json() for each in found]}
         options.json.write_text(json.dumps(lines, indent=1) + "\n")
+    expectations = Expectations.read()
+    if options.update:
+        expectations.updated(version("torch").partition("+")[0], found).write()
+    elif options.expect:
+        worse = [sentence for each in found for sentence in expectations.worse(each)]
+        print("\n".join([*worse, f"{len(worse)} worse than is known"]))
+        return 1 if worse else 0
     return 0
-
-
-def sorted_cases(found: list[Found]) -> list[Found]:
-    """In the order of the cases' names."""
-    return sorted(found, key=lambda each: each.case)
 
 
 def _run(options: argparse.Namespace) -> list[Found]:
@@ -53,9 +72,10 @@ def _run(options: argparse.Namespace) -> list[Found]:
     console = Console()
     found: list[Found] = []
     with Bench(device="cpu", threads=1, lanes=2) as bench:
+        known = list_cases(bench.environ)
         cases = list(
             chosen(
-                list_cases(bench.environ),
+                known.cases,
                 only=options.only, dtype=options.dtype, every=options.every, first=options.first,
             )
         )  # fmt: skip
@@ -67,6 +87,7 @@ def _run(options: argparse.Namespace) -> list[Found]:
 
             compare(cases, bench.environ, tell, workers=options.workers)
     console.print(_table(found))
+    console.print(_names(known.by_hand))
     return found
 
 
@@ -75,8 +96,8 @@ def _table(found: list[Found]) -> Any:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, title="On the shared device, judged by native PyTorch")
-    for heading in ("database", "cases", "samples", "comparisons", *OUTCOMES):
-        table.add_column(heading, justify="left" if heading == "database" else "right")
+    for heading in ("", "cases", "samples", "compared", *OUTCOMES):
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     for database in sorted({each.case.database for each in found}):
         mine = [each for each in found if each.case.database == database]
         counts = sum((each.counts for each in mine), Counter[str]())
@@ -87,4 +108,17 @@ def _table(found: list[Found]) -> Any:
             f"{counts.total():,}",
             *(f"{counts[outcome]:,}" for outcome in OUTCOMES),
         )
+    return table
+
+
+def _names(by_hand: dict[str, int]) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    total = sum(by_hand.values())
+    table = Table(box=box.SIMPLE_HEAD, title=f"Ops that the device names by hand: {total}")
+    table.add_column("names", justify="right")
+    table.add_column("because")
+    for reason, count in by_hand.items():
+        table.add_row(str(count), reason)
     return table

@@ -10,12 +10,13 @@ import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from jgpu.cli._bench.fidelity.cases import Case, Found
 
-__all__ = ["compare", "list_cases"]
+__all__ = ["Known", "compare", "list_cases"]
 
 _WORKER: Final = Path(__file__).parent / "resources" / "worker.py"
 #: seconds without a word
@@ -26,19 +27,29 @@ _CASES_EACH: Final = 150
 _LINE: Final = 1 << 22
 
 
-def list_cases(environ: dict[str, str]) -> list[Case]:
-    """Every case that the databases of this torch have, in their order."""
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What this torch's databases have, and what the device says of itself."""
+
+    cases: list[Case]
+    #: how many ops the device names by hand, by reason
+    by_hand: dict[str, int]
+
+
+def list_cases(environ: dict[str, str]) -> Known:
+    """Every case of the databases, in their order."""
     return asyncio.run(_list(environ))
 
 
-async def _list(environ: dict[str, str]) -> list[Case]:
+async def _list(environ: dict[str, str]) -> Known:
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(_WORKER), "list", stdout=PIPE, stderr=PIPE, env=environ
     )
     said, complained = await process.communicate()
     if process.returncode:
         raise RuntimeError(complained.decode(errors="replace").strip())
-    return [Case(**json.loads(line)) for line in said.splitlines()]
+    by_hand, *lines = (json.loads(line) for line in said.splitlines())
+    return Known([Case(**line) for line in lines], by_hand)
 
 
 def compare(

@@ -103,7 +103,7 @@ def _judge_error(native: Told, error: Exception) -> tuple[str, str]:
 def _judge_leaf(
     expected: Any, found: Any, tolerance: dict[str, float], values: bool
 ) -> tuple[str, str]:
-    if not isinstance(expected, tuple) or not isinstance(expected[0], torch.Tensor):
+    if not (isinstance(expected, tuple) and isinstance(found, tuple)):
         same = type(expected) is type(found) and (
             expected == found or repr(expected) == repr(found) or isinstance(expected, torch.device)
         )

@@ -1,6 +1,7 @@
 """Compares PyTorch's test databases natively and on the shared device, in a process with a seat.
 
-    python worker.py list                      prints every case, a line of JSON each
+    python worker.py list                      prints how many ops the device names by hand, by
+                                               reason, then every case, a line of JSON each
     python worker.py                           reads cases from standard input, a line of JSON each
 
 A case is `{"database": "op", "entry": "add", "dtype": "float32", "skip": 0}`. For each of its
@@ -20,6 +21,8 @@ import operators
 import optimizers
 import torch
 from judging import sentence, settle
+
+from jgpu.device.named import by_hand
 
 DATABASES: dict[str, Any] = {"op": operators, "module": modules, "optim": optimizers}
 
@@ -58,6 +61,7 @@ def main(arguments: list[str]) -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what an op prints is no line of ours
     if arguments == ["list"]:
+        say(out, {reason: len(names) for reason, names in by_hand().items()})
         for name, database in DATABASES.items():
             for entry, dtype in database.cases():
                 say(out, {"database": name, "entry": entry, "dtype": str(dtype)[6:]})

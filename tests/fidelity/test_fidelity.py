@@ -1,0 +1,106 @@
+"""PyTorch's test databases through the shared device: a fixed slice every day, all of it `slow`."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from jgpu.cli._bench.fidelity.cases import Case, Found
+from jgpu.cli._bench.fidelity.expectations import Expectations
+from jgpu.cli._bench.fidelity.workers import compare, list_cases
+
+pytestmark = pytest.mark.e2e
+
+
+def bench(*arguments, path):
+    command = [sys.executable, "-m", "jgpu", "bench", "fidelity", "--expect", "--json", str(path)]
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+
+
+def check(done, path, at_least):
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    cases = json.loads(path.read_text())["cases"]
+    assert sum(sum(case["counts"].values()) for case in cases) >= at_least
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("only", "every", "at_least"), [("op ", 60, 1500), ("module ", 25, 100), ("optim ", 7, 40)]
+)
+def test_a_slice_of_the_databases_is_no_worse_than_known(tmp_path, only, every, at_least):
+    path = tmp_path / "found.json"
+    done = bench("--only", only, "--every", str(every), path=path)
+    check(done, path, at_least)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_whole_of_the_databases_is_no_worse_than_known(tmp_path):
+    path = tmp_path / "found.json"
+    check(bench(path=path), path, 170_000)
+    cases = json.loads(path.read_text())["cases"]
+    operators = [case["counts"] for case in cases if case["case"].startswith("op ")]
+    right = sum(counts.get("equal", 0) + counts.get("close", 0) for counts in operators)
+    assert right / sum(sum(counts.values()) for counts in operators) >= 0.995
+    others = [case for case in cases if not case["case"].startswith("op ")]
+    assert {outcome for case in others for outcome in case["counts"]} <= {"equal", "close"}
+
+
+WORKER = """
+import json, os, sys, time
+for line in sys.stdin:
+    case = json.loads(line)
+    for k in range(case["skip"], 4):
+        print(json.dumps({"at": k}), flush=True)
+        if k == 1:
+            print("the last words", file=sys.stderr)
+            os._exit(3)
+        print(json.dumps({"sample": k, "found": [["forward", "equal", ""]]}), flush=True)
+    print(json.dumps({"done": 4}), flush=True)
+"""
+
+
+def test_a_process_that_dies_costs_one_sample(tmp_path, monkeypatch):
+    worker = tmp_path / "worker.py"
+    worker.write_text(WORKER)
+    monkeypatch.setattr("jgpu.cli._bench.fidelity.workers._WORKER", worker)
+    told = []
+    cases = [Case("op", "add", "float32"), Case("op", "mul", "float32")]
+    compare(cases, dict(os.environ), told.append, workers=1)
+    assert [found.case.entry for found in told] == ["add", "mul"]
+    for found in told:
+        assert (found.samples, dict(found.counts)) == (4, {"equal": 3, "error": 1})
+        (finding,) = found.findings
+        assert (finding.sample, finding.outcome) == (1, "error")
+        assert finding.text == "the process ended with 3: the last words"
+
+
+def test_a_process_that_says_nothing_costs_one_sample(tmp_path, monkeypatch):
+    worker = tmp_path / "worker.py"
+    worker.write_text(WORKER.replace("os._exit(3)", "time.sleep(600)"))
+    monkeypatch.setattr("jgpu.cli._bench.fidelity.workers._WORKER", worker)
+    monkeypatch.setattr("jgpu.cli._bench.fidelity.workers._SAMPLE_S", 0.5)
+    told = []
+    compare([Case("op", "add", "float32")], dict(os.environ), told.append, workers=1)
+    (found,) = told
+    assert (found.samples, dict(found.counts)) == (4, {"equal": 3, "hung": 1})
+
+
+def test_a_worker_that_cannot_start_ends_the_case(tmp_path, monkeypatch):
+    worker = tmp_path / "worker.py"
+    worker.write_text("raise SystemExit('no torch here')")
+    monkeypatch.setattr("jgpu.cli._bench.fidelity.workers._WORKER", worker)
+    told = []
+    compare([Case("op", "add", "float32")], dict(os.environ), told.append, workers=1)
+    assert told[0].findings[0].text.endswith("no torch here")
+    with pytest.raises(RuntimeError, match="no torch here"):
+        list_cases(dict(os.environ))
+
+
+def test_the_judge_tells_wrong_from_equal():
+    """A run whose results were falsified is found worse, so the judge does judge."""
+    found = Found(Case("op", "sin", "float32"))
+    found.add("forward", 0, "wrong", "torch.float32 differs by up to 1")
+    assert Expectations.read().worse(found)

@@ -1,0 +1,72 @@
+"""The judge's words over results made by hand."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import jgpu.cli._bench.fidelity
+
+sys.path.append(str(Path(jgpu.cli._bench.fidelity.__file__).parent / "resources"))
+
+from judging import Told, judge, tell
+
+from jgpu.errors import NotSupported, WorkFailed
+
+X = torch.linspace(0, 1, 12).view(3, 4)
+
+
+def told(value):
+    return tell(lambda: value)
+
+
+@pytest.mark.parametrize(
+    ("native", "device", "word"),
+    [
+        (X, X.clone(), "equal"),
+        (X, X + 1e-7, "close"),
+        (X, X + 1e-2, "wrong"),
+        (X, X.t().contiguous().t(), "close"),
+        (X, X.double(), "wrong"),
+        (X, X[:2], "wrong"),
+        (X, (X, X), "wrong"),
+        (X, X.clone().requires_grad_(), "wrong"),
+        (torch.tensor([float("nan"), 0.0]), torch.tensor([float("nan"), 0.0]), "equal"),
+        (torch.tensor([0.0]), torch.tensor([-0.0]), "close"),
+        (torch.tensor([1, 2]), torch.tensor([1, 3]), "wrong"),
+        (torch.zeros(0, 3), torch.zeros(0, 3), "equal"),
+        (torch.ones(3, 1), torch.ones(1, 3).t(), "equal"),
+        (X.to(torch.complex64).conj(), X.to(torch.complex64).conj(), "equal"),
+        (True, True, "equal"),
+        (True, 1, "wrong"),
+        ({"a": X}, {"a": X}, "equal"),
+    ],
+)
+def test_results(native, device, word):
+    assert judge(told(native), told(device), {})[0] == word
+
+
+def test_values_that_nobody_wrote_are_not_looked_at():
+    assert judge(told(X), told(X + 1), {}, values=False) == ("equal", "")
+    assert judge(told(X), told(X[:2]), {}, values=False)[0] == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("native", "device", "word"),
+    [
+        (ValueError("a"), ValueError("b"), "equal"),
+        (RuntimeError("a"), WorkFailed("b"), "equal"),
+        (ValueError("a"), RuntimeError("b"), "error"),
+        (None, RuntimeError("b"), "error"),
+        (None, NotSupported("no"), "refused"),
+        (IndexError("a"), None, "error"),
+    ],
+)
+def test_errors(native, device, word):
+    pair = [told(X) if error is None else Told([], error) for error in (native, device)]
+    assert judge(*pair, {})[0] == word
+
+
+def test_a_wider_tolerance_of_the_database_counts():
+    assert judge(told(X), told(X + 1e-2), {"rtol": 0.0, "atol": 0.1})[0] == "close"
