@@ -118,6 +118,7 @@ def _install(problem: errors.JgpuError | None) -> None:
     from jgpu.device import (
         autocast,
         cells,
+        compiling,
         composites,
         cudaface,
         face,
@@ -144,6 +145,7 @@ def _install(problem: errors.JgpuError | None) -> None:
     composites.install()
     foreach.install()
     autocast.install()
+    compiling.install()
     cells.install()
     atexit.register(current.session.close)
     os.register_at_fork(after_in_child=current.session.forked)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from jgpu.device.cudaface import devices, memory, streams
+from jgpu.device.cudaface.devices import another
 
 __all__ = ["install"]
 
@@ -59,7 +60,8 @@ def install() -> None:
     ):  # fmt: skip
         replaced[name] = getattr(memory, name)
     replaced["get_memory_info"] = memory.mem_get_info
-    for name, value in replaced.items():
+    for name, shared in replaced.items():
+        value = another(shared)
         if hasattr(target, name):
             setattr(target, name, value)
         if hasattr(target.memory, name):

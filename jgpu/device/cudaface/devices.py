@@ -5,7 +5,9 @@ this user may have.
 """
 
 import contextlib
+import functools
 from collections.abc import Iterator
+from types import FunctionType
 from typing import Any, NoReturn
 
 import torch
@@ -15,7 +17,17 @@ from jgpu.device.errors import refused
 from jgpu.device.patches import translate
 from jgpu.device.tensor import BACKEND, CUDA
 
-__all__ = ["REPLACED", "check_index", "install"]
+__all__ = ["REPLACED", "another", "check_index", "install"]
+
+
+def another(value: Any) -> Any:
+    """The same function as another object: torch's compiler keeps tables by function."""
+    if not isinstance(value, FunctionType):
+        return value
+    made = FunctionType(
+        value.__code__, value.__globals__, None, value.__defaults__, value.__closure__
+    )
+    return functools.update_wrapper(made, value)
 
 
 def check_index(device: Any = None) -> int:
@@ -264,7 +276,7 @@ REPLACED: dict[str, dict[str, Any]] = {
         "_get_device": _device_number,
         "_DeviceGuard": device,
         "_exchange_device": check_index,
-        "_maybe_exchange_device": check_index,
+        "_maybe_exchange_device": another(check_index),
         "_nvml_based_avail": is_available,
         "_device_count_nvml": device_count,
     }
