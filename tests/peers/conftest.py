@@ -1,7 +1,6 @@
 """The peers' own tests, from their source archives, and an environment of their own to run them in.
 
-Ours is not disturbed: the peers' test packages and plugins go into a virtual environment that sees
-ours behind itself. Where no package index can be reached, the tests skip with pip's last words.
+The peers' test packages and plugins go into a virtual environment of their own (`behind`).
 """
 
 import contextlib
@@ -9,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
 import tarfile
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +16,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "e2e"))
 
+from behind import environment, pip
 from host import Host
 
 _HERE = Path(__file__).parent
@@ -28,24 +27,12 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-def pip(python, *arguments):
-    """Run pip; skip the test that asked where it cannot get what it needs."""
-    command = [python, "-m", "pip", "--disable-pip-version-check", *arguments]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    if answer.returncode:
-        said = (answer.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        pytest.skip(f"The peers' tests cannot be had from a package index: {said}")
-
-
 class Peers:
     """Where the peers' tests lie, what runs them, and the environment that routes their kernels."""
 
     def __init__(self, directory, address):
         self.directory = directory
-        prefix = directory / "environment"
-        subprocess.run([sys.executable, "-m", "venv", prefix], check=True)
-        self.python = prefix / "bin" / "python"
-        pip(self.python, "install", "--quiet", *self._behind(prefix))
+        self.python = environment(directory / "environment", _HERE / "requirements.txt")
         home = directory / "home"
         home.mkdir()
         outside = {
@@ -63,13 +50,6 @@ class Peers:
             "JUPYTER_DEFAULT_PROVISIONER_NAME": "jgpu-provisioner",
             "PYTHONPATH": str(_HERE),
         }
-
-    def _behind(self, prefix):
-        """Let the environment see ours, editable installations included; what to add to it."""
-        ours = sysconfig.get_path("purelib")
-        site = Path(sysconfig.get_path("purelib", vars={"base": str(prefix)}))
-        (site / "ours.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
-        return "--requirement", _HERE / "requirements.txt"
 
     def source(self, name):
         """The tests of the very version that is installed here, unpacked without the package."""
