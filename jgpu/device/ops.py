@@ -263,15 +263,20 @@ def _composite_key(func: Any) -> Any:
 
 
 def _functional(func: Any, schema: Any) -> Any:
-    """The overload of the same packet with the same inputs and nothing to write."""
-    inputs = [(a.name, str(a.type)) for a in schema.arguments if not _is_out(a)]
+    """The overload of the same packet that returns what this one writes into its outs."""
+    inputs = [_told(a) for a in schema.arguments if not _is_out(a)]
     packet = func.overloadpacket
     for name in packet.overloads():
         other = getattr(packet, name)
-        arguments = other._schema.arguments
-        if [(a.name, str(a.type)) for a in arguments] == inputs and not other._schema.is_mutable:
+        if [_told(a) for a in other._schema.arguments] == inputs:
             return other
     return None
+
+
+def _told(argument: Any) -> tuple[str, str, bool]:
+    """Name, type, and whether the op writes it."""
+    info = argument.alias_info
+    return argument.name, str(argument.type), info is not None and info.is_write
 
 
 def _is_out(argument: Any) -> bool:

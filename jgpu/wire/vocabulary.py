@@ -120,8 +120,8 @@ CONTRACTED: Final = frozenset(  # a test holds it to the contracts themselves
     _to_copy _transformer_encoder_layer_fwd _trilinear _unique _unique2 _unsafe_index
     _unsafe_index_put _unsafe_masked_index _unsafe_masked_index_put_accumulate _unsafe_view
     _upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward _upsample_bilinear2d_aa
-    _upsample_bilinear2d_aa_backward _upsample_lanczos2d_aa _upsample_nearest_exact1d
-    _upsample_nearest_exact1d_backward _upsample_nearest_exact2d
+    _upsample_bilinear2d_aa_backward _upsample_lanczos2d_aa _upsample_lanczos2d_aa_backward
+    _upsample_nearest_exact1d _upsample_nearest_exact1d_backward _upsample_nearest_exact2d
     _upsample_nearest_exact2d_backward _upsample_nearest_exact3d
     _upsample_nearest_exact3d_backward _weight_norm _weight_norm_interface
     _weight_norm_interface_backward adaptive_avg_pool3d_backward

@@ -25,7 +25,7 @@ __all__ = ["Guard", "Look", "check_range", "clamped", "guards_of"]
 class Guard:
     """Argument `argument` (or its `place`-th tensor) is in [`low`, `high`), or `ignored`.
 
-    `most`: the sum of each row (of lengths) is not larger.
+    `most`: the sum of each row (of lengths) is not larger. `first`, `last`: what stands there.
     """
 
     argument: str
@@ -34,6 +34,13 @@ class Guard:
     ignored: int | None = None
     place: int = -1
     most: int | None = None
+    first: int | None = None
+    last: int | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether its bounds are all that it says."""
+        return self.most is None and self.first is None and self.last is None
 
 
 def _outside(index: torch.Tensor, guard: Guard) -> torch.Tensor:
@@ -43,6 +50,9 @@ def _outside(index: torch.Tensor, guard: Guard) -> torch.Tensor:
 
 def _wrong(index: torch.Tensor, guard: Guard) -> torch.Tensor:
     wrong = _outside(index, guard)
+    for place, value in ((0, guard.first), (-1, guard.last)):
+        if value is not None:
+            wrong[..., place] |= index[..., place] != value
     if guard.most is None:
         return wrong
     # a row that is too long is wrong as a whole; its sum is one of small numbers
@@ -54,13 +64,15 @@ def check_range(name: str, index: torch.Tensor, guard: Guard) -> None:
     if not index.numel() or index.is_meta:
         return
     low, high = (int(bound) for bound in torch.aminmax(index))
-    if low >= guard.low and high < guard.high and guard.most is None:
+    if low >= guard.low and high < guard.high and guard.plain:
         return
     wrong = _outside(index, guard)
     if bool(wrong.any()):
         value, bounds = int(index[wrong][0]), f"[{guard.low}, {guard.high})"
         raise IndexError(f"{name}: {guard.argument} holds {value}, which is not in {bounds}.")
     if bool(_wrong(index, guard).any()):
+        if guard.most is None:
+            raise IndexError(f"{name}: {guard.argument} begin or end at a wrong place.")
         raise IndexError(f"{name}: {guard.argument} sum up to more than {guard.most}.")
 
 
@@ -135,7 +147,8 @@ def _unpooled(look: Look) -> list[Guard]:
 
 
 def _rows(look: Look) -> list[Guard]:
-    return [Guard("indices", 0, look.integer("num_weights") or 0, look.integer("padding_idx"))]
+    # also where they are padding: counts of rows are taken of all indices
+    return [Guard("indices", 0, look.integer("num_weights") or 0)]
 
 
 def _table(look: Look) -> list[Guard]:
@@ -146,7 +159,14 @@ def _bags(look: Look) -> list[Guard]:
     """Bags' offsets lie within the indices; what was saved of them within the bags."""
     guards = []
     if "offsets" in look:
-        guards.append(Guard("offsets", 0, (look.shape("indices") or (0,))[0] + 1))
+        count, offsets = (look.shape("indices") or (0,))[0], look.shape("offsets")
+        made = "grad" in look and look.shape("offset2bag") == (0,)  # of offsets, by the kernel
+        closed = made and offsets[:1] == ((look.shape("grad") or (0,))[0] + 1,)
+        guards.append(
+            Guard(
+                "offsets", 0, count + 1, first=0 if made else None, last=count if closed else None
+            )
+        )
     if "grad" in look:
         guards.append(Guard("offset2bag", 0, (look.shape("grad") or (0,))[0]))
         if look.integer("mode") == 2:

@@ -54,6 +54,7 @@ def _mask(call: Call, name: str, batch: int, heads: int, length: int, keys: int)
 @contract(_FLASH)
 def _flash(call: Call) -> None:
     shape = _operands(call, grouped=True)
+    call.require(min(shape) > 0, "a batch, a head or a sequence is empty")
     call.shaped("value", call["key"].shape)
     _mask(call, "attn_mask", *shape)
 

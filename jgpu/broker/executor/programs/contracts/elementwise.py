@@ -8,7 +8,7 @@ __all__: list[str] = []
 
 
 @contract(
-    *("threshold_backward", "sigmoid_backward", "tanh_backward", "gelu_backward", "silu_backward"),
+    *("threshold_backward", "sigmoid_backward", "tanh_backward", "silu_backward"),
     *("mish_backward", "hardtanh_backward", "hardsigmoid_backward", "hardswish_backward"),
     *("leaky_relu_backward", "elu_backward", "softplus_backward", "hardshrink_backward"),
     *("softshrink_backward", "logit_backward", "log_sigmoid_backward", "native_dropout_backward"),
@@ -30,6 +30,13 @@ def _broadcasts(shape: torch.Size, to: torch.Size) -> bool:
     if len(shape) > len(to):
         return False
     return all(a in (1, b) for a, b in zip(reversed(shape), reversed(to), strict=False))
+
+
+@contract("gelu_backward")
+def _gelu(call: Call) -> None:
+    """oneDNN's kernel, which may serve it, does not broadcast."""
+    call.same("grad_output", "self")
+    call.typed("grad_output", call["self"].dtype)
 
 
 @contract("glu_backward")

@@ -59,6 +59,7 @@ def _adaptive(call: Call) -> None:
     call.require(len(shape) in (dims + 1, dims + 2), "self has a wrong number of dimensions")
     call.require(grad.dim() == len(shape), "grad_output has a wrong number of dimensions")
     call.shaped("grad_output", (*shape[:-dims], *grad.shape[-dims:]))
+    call.require(min(shape[-dims:]) > 0 or grad.numel() == 0, "self has nothing to be pooled")
     call.typed("grad_output", call["self"].dtype)
     if "indices" in call:
         call.saved("indices", grad, torch.int64)
@@ -75,15 +76,20 @@ def _fractional(call: Call) -> None:
 
 
 def _scaled(call: Call, sizes: list[int], outputs: list[int]) -> None:
-    """Scales that the kernel multiplies positions by must not lead past the end.
-
-    The antialiased kernels clamp every position; a scale must only be one.
-    """
-    clamps = "_aa" in call.name
+    """Scales that the kernel multiplies positions by must not lead past the end."""
+    smooth = "_aa" in call.name and not call["align_corners"]
     names = [name for name, _ in call.items() if name.startswith("scales")]
     for name, size, output in zip(names, sizes, outputs, strict=True):
         scale = call[name]
-        fits = scale is None or (scale > 0 and (clamps or int(size * scale) == output))
+        if scale is None:
+            continue
+        call.require(scale > 0, f"{name} is no scale")
+        if smooth:
+            # the antialiased kernels read at least one element from where the window begins
+            begin = (output - 0.5) / scale - max(1 / scale, 1.0) + 0.5
+            fits = begin < size - 0.01
+        else:
+            fits = int(size * scale) == output
         call.require(fits, f"{name} does not lead from {size} to {output}")
 
 
@@ -91,14 +97,15 @@ _UPSAMPLES = [
     *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d"),
     *("upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"),
     *("_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d"),
-    *("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
+    *("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa"),
 ]
 
 
 @contract(*_UPSAMPLES)
 def _upsample(call: Call) -> None:
-    if "output_size" in call and "self" in call:
-        _scaled(call, list(call["self"].shape[2:]), call["output_size"])
+    whole = call["self"] if "self" in call else call["input"]
+    if "output_size" in call:
+        _scaled(call, list(whole.shape[2:]), call["output_size"])
 
 
 @contract(*(f"{op}_backward" for op in _UPSAMPLES))

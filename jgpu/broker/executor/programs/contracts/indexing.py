@@ -27,6 +27,8 @@ def _embedding_bag(call: Call) -> None:
     call.require(indices.dim() == 1 and offsets.dim() == 1, "indices and offsets are vectors")
     call.require(indices.dtype in _INDEX and offsets.dtype in _INDEX, "indices must be integers")
     call.contiguous("indices", "offsets")
+    bags = offsets.numel() - bool(call["include_last_offset"])
+    call.require(bags > 0 or (bags == 0 and not indices.numel()), "indices without a bag")
     call.require(not call["sparse"], "sparse gradients cannot be had on the shared device")
     call.same("per_sample_weights", "indices")
     rows = call["weight"].shape[0]
@@ -56,6 +58,8 @@ def _embedding_bag_weights(call: Call) -> None:
     call.require(call["mode"] == 0, "weights per sample go with sums")
     if call["offset2bag"].numel():
         call.same("offset2bag", "indices")
+    else:
+        _one_offset_a_bag(call)
 
 
 @contract("_embedding_bag_backward")
@@ -71,6 +75,16 @@ def _embedding_bag_composed(call: Call) -> None:
         call.require(call["grad"].dim() == 2, "grad is a matrix")
         call.channels(call["grad"].shape[0], "bag_size")
         call.same("per_sample_weights", "indices")
+        _one_offset_a_bag(call)
+
+
+def _one_offset_a_bag(call: Call) -> None:
+    """The kernel makes `offset2bag` itself, of offsets that may close with the end."""
+    bags = call["grad"].shape[0]
+    call.require(call["offset2bag"].dim() == 1, "offset2bag is a vector")
+    fits = call["offsets"].numel() in (bags, bags + 1)
+    call.require(fits, "there must be one offset for each bag")
+    call.require(bags > 0 or not call["indices"].numel(), "indices without a bag")
 
 
 @contract("_index_put_impl")
@@ -155,6 +169,7 @@ def _pdist(call: Call) -> None:
 def _pdist_backward(call: Call) -> None:
     call.require(call["self"].dim() == 2 and call["p"] >= 0, "it takes a matrix")
     rows = call["self"].shape[0]
+    call.require(rows > 0, "there are no rows")
     call.channels(rows * (rows - 1) // 2, "pdist")
     call.shaped("grad", (rows * (rows - 1) // 2,))
     call.contiguous("self")
@@ -163,11 +178,12 @@ def _pdist_backward(call: Call) -> None:
 @contract("_fft_c2c", "_fft_r2c", "_fft_c2r")
 def _fft(call: Call) -> None:
     tensor, dims = call["self"], call["dim"]
+    call.require(call["normalization"] in (0, 1, 2), "its normalization is unknown")
     count = tensor.dim()
-    wrapped = {d + count if d < 0 else d for d in dims}
-    call.require(len(wrapped) == len(dims), "a dimension is named twice")
-    call.require(all(0 <= d < count for d in wrapped), "a dimension is out of range")
-    call.require(all(tensor.shape[d] > 0 for d in wrapped), "a dimension is empty")
+    call.require(len(set(dims)) == len(dims), "a dimension is named twice")
+    # the kernels take negative ones for places before the first
+    call.require(all(0 <= d < count for d in dims), "a dimension is out of range")
+    call.require(all(tensor.shape[d] > 0 for d in dims), "a dimension is empty")
     if "last_dim_size" in call:
         call.require(bool(dims), "it needs a dimension")
         last = call["last_dim_size"]

@@ -148,6 +148,7 @@ def contract(*bases: str, without_meta: bool = False) -> Callable[[Contract], Co
 
     def register(function: Contract) -> Contract:
         for base in bases:
+            assert base not in CONTRACTS, base
             CONTRACTS[base] = function
         if without_meta:
             _WITHOUT_META.update(bases)
@@ -159,6 +160,7 @@ def contract(*bases: str, without_meta: bool = False) -> Callable[[Contract], Co
 def selfchecked(*bases: str, without_meta: bool = False) -> None:
     """Registers ops whose kernels look at all they are given; say why at the call."""
     for base in bases:
+        assert base not in CONTRACTS, base
         CONTRACTS[base] = _nothing
     _SELFCHECKED.update(bases)
     if without_meta:
