@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from jgpu.device.errors import refused
 from jgpu.device.sparse import SparseTensor
 from jgpu.device.tensor import DeviceTensor
 
@@ -26,9 +27,26 @@ _DEPTH = 3
 
 
 def install() -> None:
-    """Replace `torch.compile`; `nn.Module.compile` calls it."""
+    """Replace `torch.compile`, which `nn.Module.compile` calls, and refuse what traces on fakes."""
+    import torch.export
+
     target: Any = torch
     target.compile = _either_way(torch.compile)
+    for name in ("export", "draft_export"):
+        if hasattr(torch.export, name):
+            setattr(target.export, name, _of_the_host(name, getattr(torch.export, name)))
+
+
+def _of_the_host(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that would end the process if it met a device tensor."""
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if is_on_device((args, kwargs)):
+            raise refused(f"torch.export.{name}", "export the model on the CPU: model.cpu()")
+        return original(*args, **kwargs)
+
+    return call
 
 
 def _either_way(original: Callable[..., Any]) -> Callable[..., Any]:

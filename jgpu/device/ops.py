@@ -122,6 +122,12 @@ REFUSALS: Final = {
 #: What is said of an op of an extension with kernels of its own.
 _FOREIGN: Final = "only PyTorch's own ops run there, and ops that are written in terms of them"
 
+#: What is said of collectives, which NCCL would serve.
+_COLLECTIVE: Final = (
+    "there is one device and one process; leave torch.distributed out, or keep its tensors on the "
+    "CPU"
+)
+
 #: Host tensors that these ops take natively on CUDA too; they travel with the program's inputs.
 HOST_ARGUMENTS: Final = frozenset({
     "aten::index.Tensor", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_",
@@ -211,6 +217,8 @@ class OpInfo:
 
     def _refusal(self) -> str | None:
         namespace, _, base = self.func._schema.name.partition("::")
+        if namespace in ("c10d", "_c10d_functional"):
+            return _COLLECTIVE
         if namespace != "aten":
             return _FOREIGN
         return REFUSALS.get(self.func._schema.name) or refusal(base)

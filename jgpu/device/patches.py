@@ -117,8 +117,38 @@ def _is_mere_data(tensor: torch.Tensor) -> bool:
     )
 
 
+def _known_to_torchscript() -> None:
+    """TorchScript looks builtins up by object; ours stand for those that they wrap."""
+    from torch.jit import _builtins
+
+    original = _builtins._find_builtin
+
+    def find(function: Any) -> Any:
+        found = original(function)
+        wrapped = getattr(function, "__wrapped__", None)
+        return original(wrapped) if found is None and wrapped is not None else found
+
+    _builtins._find_builtin = find
+
+
+def _refuse_pointers() -> None:
+    """DLPack by the functions that do not ask the tensor."""
+    from torch.utils import dlpack
+
+    target: Any = torch
+    original = dlpack.to_dlpack
+
+    @functools.wraps(original)
+    def to_dlpack(tensor: torch.Tensor) -> Any:
+        return tensor.__dlpack__() if isinstance(tensor, tensors.DeviceTensor) else original(tensor)
+
+    target.to_dlpack = dlpack.to_dlpack = to_dlpack  # type: ignore[assignment]
+
+
 def install() -> None:
     """Patch torch once; `activate` calls it."""
+    _known_to_torchscript()
+    _refuse_pointers()
     _install_constructors()
     _install_tensor_methods()
     _install_default_device()

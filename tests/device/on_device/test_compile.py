@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from jgpu.device import current
+from jgpu.errors import NotSupported
 
 #: what importing torch's own compiler says
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
@@ -98,3 +99,10 @@ def test_a_disabled_compiler_gives_the_function_back():
         return x
 
     assert torch.compile(same, disable=True)(torch.ones(1, device="cuda")).item() == 1.0
+
+
+def test_exports_are_refused_where_they_would_end_the_process():
+    net = nn.Linear(2, 2)
+    assert torch.export.export(net, (torch.ones(1, 2),)).graph is not None
+    with pytest.raises(NotSupported, match="export the model on the CPU"):
+        torch.export.export(net.cuda(), (torch.ones(1, 2, device="cuda"),))

@@ -10,6 +10,7 @@ from torch import nn
 
 from jgpu import errors
 from jgpu.device import current
+from jgpu.errors import NotSupported
 
 
 def works():
@@ -171,3 +172,24 @@ def test_round_trips_are_counted():
     assert session.round_trips == before
     y.item()
     assert session.round_trips == before + 1
+
+
+def test_a_capsule_of_dlpack_would_hold_no_address():
+    for make in (torch.to_dlpack, torch.utils.dlpack.to_dlpack):
+        with pytest.raises(BufferError, match="no address in this process"):
+            make(torch.ones(2, device="cuda"))
+        assert make(torch.ones(2)) is not None
+
+
+def test_writing_a_host_tensor_from_the_device_is_a_mixture():
+    with pytest.raises(RuntimeError, match="at least two devices, cuda:0 and cpu"):
+        torch.zeros(()).add_(torch.ones((), device="cuda"))
+
+
+def test_what_a_program_may_not_name_is_refused_on_the_line_and_harms_nothing():
+    x = torch.eye(3, device="cuda")
+    factors, pivots = torch.linalg.ldl_factor(x)
+    with pytest.raises(NotSupported, match=r"use torch\.linalg\.solve"):
+        torch.linalg.ldl_solve(factors, pivots, x)
+    torch.cuda.synchronize()
+    assert torch.equal(factors.cpu(), torch.eye(3))
