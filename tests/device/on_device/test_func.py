@@ -3,8 +3,11 @@
 import pytest
 import torch
 
-#: what torch says of its own use of TorchScript
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+# what torch says of its own use of TorchScript and of traced constants
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Attempted to insert:UserWarning"),
+]
 
 X = torch.linspace(-1, 1, 6).view(2, 3)
 
