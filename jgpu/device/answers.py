@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from jgpu.device import copies, current
+from jgpu.device.geometry import contiguous_stride
 from jgpu.device.tensor import DeviceTensor
 
 __all__ = ["ANSWERS"]
@@ -114,6 +115,15 @@ def _widened(name: str) -> Any:
     return product
 
 
+def _new_tangent(first: Any, second: Any, *, self_num_batch_dims: int = 0) -> Any:
+    """Zeros laid out as `second`, with the batch dimensions of `first` before: a tangent."""
+    batch = tuple(first.shape[:self_num_batch_dims])
+    count = second.numel()
+    outer = [count * step for step in contiguous_stride(batch)]
+    made = first.new_empty_strided((*batch, *second.shape), (*outer, *second.stride()))
+    return made.zero_()
+
+
 ANSWERS: dict[str, Any] = {
     "aten::equal": _equal,
     "aten::allclose": _allclose,
@@ -125,6 +135,7 @@ ANSWERS: dict[str, Any] = {
     "aten::_ctc_loss.Tensor": _ctc_loss,
     "aten::_ctc_loss_backward.Tensor": _ctc_loss_backward,
     "aten::_efficientzerotensor": _zeros,
+    "aten::_new_zeros_with_same_feature_meta": _new_tangent,
 } | {
     f"aten::{base}.{overload}": _widened(base)
     for base in ("mm", "addmm", "bmm", "baddbmm")

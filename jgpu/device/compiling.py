@@ -29,9 +29,14 @@ _DEPTH = 3
 def install() -> None:
     """Replace `torch.compile`, which `nn.Module.compile` calls, and refuse what traces on fakes."""
     import torch.export
+    import torch.fx.experimental.proxy_tensor
 
     target: Any = torch
     target.compile = _either_way(torch.compile)
+    # What traces by its dispatch mode (`make_fx`, `torch.func.linearize`) looks at exact types; of
+    # others it records nothing, and replays what they were then.
+    proxy_tensor: Any = torch.fx.experimental.proxy_tensor
+    proxy_tensor.HANDLED_TYPES = (*proxy_tensor.HANDLED_TYPES, DeviceTensor)
     for name in ("export", "draft_export"):
         if hasattr(torch.export, name):
             setattr(target.export, name, _of_the_host(name, getattr(torch.export, name)))

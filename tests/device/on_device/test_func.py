@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 # what torch says of its own use of TorchScript and of traced constants
 pytestmark = [
@@ -37,6 +38,13 @@ def test_vmap_and_gradients_per_sample():
 
 def test_linearize():
     both(lambda x: torch.func.linearize(torch.cos, x)[1](torch.ones_like(x)))
+
+
+def test_a_traced_graph_computes_anew():
+    weight = torch.full((2, 3), 2.0, device="cuda")
+    graph = make_fx(lambda x: (x * weight).sin() + torch.zeros_like(x))(torch.ones_like(weight))
+    y = X.cuda()
+    assert torch.equal(graph(y), (y * weight).sin())
 
 
 def test_scripted_functions_know_the_factories():
