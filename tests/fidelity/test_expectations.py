@@ -86,7 +86,7 @@ def test_an_update_keeps_reasons_and_takes_those_of_refusals(known):
     assert made.torch == "2.13.1"
     assert {key: (each.why, dict(each.counts)) for key, each in made.known.items()} == {
         ("op add", "close"): ("another formula", {"float32 gradient": 1, "float32 out": 1}),
-        ("op add", "refused"): ("The shared device does not: do this.", {"float32 forward": 1}),
+        ("op add", "refused"): ("The shared device does not: do this", {"float32 forward": 1}),
         ("op add", "wrong"): (UNEXPLAINED, {"float32 forward": 1}),
     }
     assert made.totals == {
@@ -107,8 +107,8 @@ def test_the_page_tells_totals_and_gathers_reasons(known):
     known.known["op lu", "refused"] = Known("use torch.linalg", Counter({"float32 out": 1}))
     lines = page(known).splitlines()
     assert "| operators | 1 | 3 | 7 | 5 | 2 | 0 | 0 | 0 | 0 |" in lines
-    assert "- another formula: `add` (2), `mul` (1)." in lines
-    assert "- use torch.linalg: `lu` (1)." in lines
+    assert "- `add` (2), `mul` (1): another formula." in lines
+    assert "- `lu` (1): use torch.linalg." in lines
     assert "## Known to be wrong" not in lines
 
 

@@ -40,12 +40,13 @@ def test_a_slice_of_the_tries():
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_a_million_tries_over_the_databases_calls():
-    halves = [started("--databases", "--tries", 500_000, "--seed", seed) for seed in (21, 22)]
+def test_many_tries_over_the_databases_calls():
+    """A tenth of what was thrown before a release; see the program for more."""
+    halves = [started("--databases", "--tries", 100_000, "--seed", seed) for seed in (21, 22)]
     for found in map(told, halves):
         assert found["deaths"] == []
-        assert found["ops"] >= 140
-        assert sum(found["counts"].values()) == 500_000
+        assert found["ops"] >= 280
+        assert sum(found["counts"].values()) == 100_000
 
 
 def test_a_touch_outside_is_seen():

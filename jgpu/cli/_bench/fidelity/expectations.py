@@ -99,7 +99,7 @@ class Expectations:
                     old = self.known.get(key)
                     why = old.why if old else UNEXPLAINED
                     if outcome == "refused" and why == UNEXPLAINED:
-                        why = text.partition(": ")[2] or text
+                        why = (text.partition(": ")[2] or text).rstrip(".")
                     known[key] = Known(why)
                 known[key].counts[place] += count
         return Expectations(torch, known, _totals(runs))
@@ -178,4 +178,4 @@ def _section(expectations: Expectations, outcome: str) -> list[str]:
             entries[known.why].append(f"`{name}`{count}")
     if not entries:
         return ["Nothing."] if outcome in ("refused", "close") else []
-    return [f"- {why}: {', '.join(names)}." for why, names in sorted(entries.items())]
+    return [f"- {', '.join(names)}: {why}." for why, names in sorted(entries.items())]
