@@ -1,4 +1,4 @@
-"""PyTorch's test databases through the shared device: a fixed slice every day, a third as `slow`."""
+"""PyTorch's test databases through the shared device: a slice every day, a third as `slow`."""
 
 import json
 import os
