@@ -382,29 +382,20 @@ def _to_copy(tensor: Any, *, dtype: Any = None, device: Any = None, **keywords: 
     return _cpu(made) if elsewhere else made
 
 
-def _cuda(tensor: Any, *args: Any, **keywords: Any) -> Any:
-    return tensor
+def _part(name: str) -> Callable[..., Any]:
+    """`values()` or `indices()`, which only ordered entries have."""
+
+    def part(tensor: Any) -> Any:
+        if not tensor._c:
+            raise RuntimeError(
+                f"Cannot get {name} on an uncoalesced tensor, please call .coalesce() first"
+            )
+        return tensor._v if name == "values" else tensor._i
+
+    return part
 
 
-def _values(tensor: Any) -> torch.Tensor:
-    if not tensor._c:
-        raise RuntimeError(
-            "Cannot get values on an uncoalesced tensor, please call .coalesce() first"
-        )
-    values: torch.Tensor = tensor._v
-    return values
-
-
-def _indices(tensor: Any) -> torch.Tensor:
-    if not tensor._c:
-        raise RuntimeError(
-            "Cannot get indices on an uncoalesced tensor, please call .coalesce() first"
-        )
-    indices: torch.Tensor = tensor._i
-    return indices
-
-
-def _created(
+def _of_parts(
     sparse: int, dense: int, size: Any, indices: Any, values: Any, *, is_coalesced: Any = None,
     **keywords: Any,
 ) -> Any:  # fmt: skip
@@ -414,11 +405,11 @@ def _created(
 
 #: by the name of a method, a function or an op
 _HANDLERS: dict[str, Callable[..., Any]] = {
-    "_sparse_coo_tensor_with_dims_and_tensors": _created,
+    "_sparse_coo_tensor_with_dims_and_tensors": _of_parts,
     "_indices": lambda t: t._i,
     "_values": lambda t: t._v,
-    "indices": _indices,
-    "values": _values,
+    "indices": _part("indices"),
+    "values": _part("values"),
     "_nnz": lambda t: t._v.shape[0],
     "sparse_dim": lambda t: t._i.shape[0],
     "_dimI": lambda t: t._i.shape[0],
@@ -437,7 +428,6 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     "clone": lambda t, **keywords: make(t._i.clone(), t._v.clone(), t.shape, t._c),
     "_to_copy": _to_copy,
     "cpu": lambda t, **keywords: _cpu(t),
-    "cuda": _cuda,
     "copy_": _copy_,
     "zero_": _zero_,
     "new": _new,
@@ -479,7 +469,7 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
 
 #: ops that make sparse tensors of dense ones
 OF_DENSE: dict[str, Callable[..., Any]] = {
-    "aten::_sparse_coo_tensor_with_dims_and_tensors": _created,
+    "aten::_sparse_coo_tensor_with_dims_and_tensors": _of_parts,
     "aten::_to_sparse": sparsified,
     "aten::_to_sparse.sparse_dim": sparsified,
     "aten::sparse_mask": _masked,

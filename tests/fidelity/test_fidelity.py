@@ -107,8 +107,7 @@ def test_a_worker_that_cannot_start_ends_the_case(tmp_path, monkeypatch):
         list_cases(dict(os.environ))
 
 
-def test_the_judge_tells_wrong_from_equal():
-    """A run whose results were falsified is found worse, so the judge does judge."""
+def test_a_wrong_result_is_worse_than_what_is_known():
     found = Found(Case("op", "sin", "float32"))
     found.add("forward", 0, "wrong", "torch.float32 differs by up to 1")
     assert Expectations.read().worse(found)

@@ -17,6 +17,7 @@ import mmap
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -271,7 +272,7 @@ class Fuzzer:
         """Carry out a try; "refused" or "run"."""
         import torch
 
-        from jgpu.broker.executor.programs.arguments import bind, refs_of, values_of
+        from jgpu.broker.executor.programs.arguments import Many, Ref, bind, refs_of, values_of
         from jgpu.broker.executor.programs.checking import check_guards, check_op
         from jgpu.broker.executor.programs.geometry import dtype_of, intern, required_bytes
         from jgpu.broker.executor.programs.guards import check_range
@@ -302,7 +303,6 @@ class Fuzzer:
             fill(base, dtype_of(geometry.dtype), chance)
             made.append(intern(geometry).over(base))
         left = iter(made)
-        from jgpu.broker.executor.programs.arguments import Many, Ref
 
         def named(node):
             if isinstance(node, Ref):
@@ -464,6 +464,7 @@ def main():
     options = parser.parse_args()
     if "guarded.so" not in os.environ.get("LD_PRELOAD", ""):
         prepared()
+    shutil.rmtree(Path(os.environ["LD_PRELOAD"]).parent)  # it is loaded, and nobody else needs it
     warnings.simplefilter("ignore")
     import torch
 

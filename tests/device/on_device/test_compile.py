@@ -11,6 +11,18 @@ from jgpu.errors import NotSupported
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 
 
+@pytest.fixture
+def counting():
+    """The graphs that Dynamo made, and the backend that notes them."""
+    calls = []
+
+    def backend(graph, inputs):
+        calls.append(graph)
+        return graph.forward
+
+    return calls, backend
+
+
 def training(wrap):
     """Losses of a few steps, and the programs that the last one sent."""
     torch.manual_seed(0)
@@ -62,12 +74,8 @@ def test_what_a_function_sees_beside_its_arguments_counts():
 
 
 @pytest.mark.parametrize("hold", [lambda x: [x], lambda x: {"a": (x,)}, lambda x: x])
-def test_tensors_inside_of_arguments_count(hold):
-    calls = []
-
-    def backend(graph, inputs):
-        calls.append(graph)
-        return graph.forward
+def test_tensors_inside_of_arguments_count(hold, counting):
+    calls, backend = counting
 
     @torch.compile(backend=backend)
     def total(value):
@@ -78,12 +86,8 @@ def test_tensors_inside_of_arguments_count(hold):
     assert calls == []
 
 
-def test_on_the_host_it_is_torchs_own_compiler():
-    calls = []
-
-    def backend(graph, inputs):
-        calls.append(graph)
-        return graph.forward
+def test_on_the_host_it_is_torchs_own_compiler(counting):
+    calls, backend = counting
 
     @torch.compile(backend=backend)
     def doubled(x):
