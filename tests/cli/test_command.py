@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 import jgpu
 from jgpu.cli import commands, main
 
@@ -53,3 +55,16 @@ def test_an_output_that_nobody_reads_is_no_error():
     command = f"{sys.executable} -m jgpu --help | true; echo ${{PIPESTATUS[0]}}"
     answer = subprocess.run(["/bin/bash", "-c", command], capture_output=True, text=True)
     assert (answer.stdout, answer.stderr) == ("0\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--every", "0"), "count from 1"),
+        (("--workers", "0"), "count from 1"),
+        (("--update", "--only", "add"), "takes a whole run"),
+    ],
+)
+def test_a_measurement_that_makes_no_sense_is_a_sentence(arguments, said, capsys):
+    assert main(["bench", "fidelity", *arguments]) == 1
+    assert said in capsys.readouterr().err

@@ -52,6 +52,8 @@ def main(options: argparse.Namespace) -> int:
     whole = not (options.only or options.dtype) and options.every == 1
     if options.update and not whole:
         raise ConfigError("--update takes a whole run: leave --only, --dtype and --every out.")
+    if min(options.every, options.workers) < 1 or options.first < 0:
+        raise ConfigError("--every and --workers count from 1, --first from 0.")
     found = sorted(_run(options), key=lambda each: each.case)
     if options.json:
         lines = {"host": host(), "cases": [each.as_json() for each in found]}
@@ -79,6 +81,11 @@ def _run(options: argparse.Namespace) -> list[Found]:
                 only=options.only, dtype=options.dtype, every=options.every, first=options.first,
             )
         )  # fmt: skip
+        if not cases:
+            raise ConfigError(
+                f"No entry of the databases has {options.only!r} and dtype {options.dtype!r}: "
+                "leave out --only, --dtype or --first to see what there is."
+            )
         with console.status("") as status:
 
             def tell(each: Found) -> None:
