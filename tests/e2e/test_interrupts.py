@@ -19,10 +19,9 @@ HOLD = (
 
 
 def cell_of(code):
-    """A cell that says when it was interrupted."""
+    """A cell that says when it was interrupted, be it in mid-word."""
     return (
-        "print('begun', flush=True)\n"
-        f"try:\n    {code}\n"
+        f"try:\n    print('begun', flush=True)\n    {code}\n"
         "except KeyboardInterrupt:\n    print(time.monotonic(), flush=True)\n    raise"
     )
 
