@@ -7,8 +7,31 @@ nothing back; what comes of it is told by later events.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-__all__ = ["Action", "CloseLane", "MoveLane", "OpenLane", "ResizeLane", "Start", "Wait"]
+__all__ = [
+    "Action",
+    "CloseLane",
+    "MoveLane",
+    "OpenLane",
+    "Part",
+    "ResizeLane",
+    "Restore",
+    "Spill",
+    "Start",
+    "Wait",
+]
+
+
+class Part(StrEnum):
+    """Which of a session's buffers are meant."""
+
+    #: those that nobody is expected to use again, which do not come back by themselves
+    STALE = "stale"
+    #: all ephemeral ones
+    KEPT = "kept"
+    #: all, those of the model included
+    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,3 +92,24 @@ class Wait(Action):
 
     session: int
     waits_for: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spill(Action):
+    """Copy buffers of a session, nothing of which is in flight, to the host and free them.
+
+    Answered by `SessionSpilled`; until then nothing of the session is started.
+    """
+
+    session: int
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class Restore(Action):
+    """Copy back to the device what the session needs; room for it is kept.
+
+    Answered by `SessionRestored`; until then nothing of the session is started.
+    """
+
+    session: int

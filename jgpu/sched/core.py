@@ -2,9 +2,9 @@
 
 `Core.handle(event, now)` is all there is to it: synchronous, without clock, chance, threads or
 input and output, so that the same core runs live and in a simulator. It is composed of the
-accounts (`ledger`), the lanes and their memory (`lane_table`) and the turns (`turns`); a policy
-proposes who comes next. What is not covered: cutting, predicting, measuring, placing sessions on
-devices, quotas.
+accounts (`ledger`), the lanes and their memory (`lane_table`), what of it goes to the host
+(`spilling`) and the turns (`turns`); a policy proposes who comes next. What is not covered:
+cutting, predicting, measuring, placing sessions on devices, quotas.
 
 The rule: after every event all invariants hold (`Core.validate`), and what was decided can be
 explained (`Core.story`).
@@ -16,15 +16,17 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from jgpu.sched import events
-from jgpu.sched.actions import Wait
+from jgpu.sched.actions import Part, Wait
 from jgpu.sched.journal import Journal
 from jgpu.sched.lane_table import LaneTable
 from jgpu.sched.ledger import Ledger
 from jgpu.sched.limits import Limits
-from jgpu.sched.policies import load_policy
+from jgpu.sched.policies import Progress, load_policy
+from jgpu.sched.priorities import Priority
 from jgpu.sched.sessions import Session, Work
 from jgpu.sched.snapshot import Snapshot, take_snapshot
-from jgpu.sched.states import IllegalEvent, SessionState
+from jgpu.sched.spilling import Spilling
+from jgpu.sched.states import IllegalEvent, Residence, SessionState
 from jgpu.sched.turns import Turns
 
 if TYPE_CHECKING:
@@ -51,6 +53,9 @@ class Core:
         self._turns = Turns(
             self._limits, self._journal, self._ledger, self._table, load_policy(policy)
         )
+        self._spilling = Spilling(self._limits, self._journal, self._table)
+        #: jobs there are, and a number that grows when one comes or goes
+        self._jobs = self._version = 0
         #: jobs that have arrived
         self._arrivals = 0
         #: the youngest work
@@ -66,6 +71,13 @@ class Core:
             events.WorkCancelled: self._work_cancelled,
             events.MemoryMeasured: self._memory_measured,
             events.LanesConfigured: self._lanes_configured,
+            events.SessionSpilled: self._session_spilled,
+            events.SessionRestored: self._session_restored,
+            events.MemoryWanted: self._memory_wanted,
+            events.SpillAsked: self._spill_asked,
+            events.LoopTold: self._loop_told,
+            events.UserConfigured: self._user_configured,
+            events.TimePassed: lambda event: None,
             events.PolicyChanged: self._policy_changed,
         }
 
@@ -83,8 +95,15 @@ class Core:
         self._handlers[type(event)](event)
         if table.needs_sweep:
             table.sweep()
+        if self._turns.policy.plans_lanes:
+            self._plan_lanes()
+        spilling = self._spilling
+        if spilling.busy:
+            spilling.advance()
         if table.unplaced or table.starving is not None:
             table.place_waiting()
+        if table.unplaced or spilling.busy:
+            spilling.relieve()
         self._turns.fill_all()
         for session in journal.waiting:
             self._tell_wait(session)
@@ -106,11 +125,13 @@ class Core:
     def _session_opened(self, event: events.SessionOpened) -> None:
         if event.session in self._table.sessions:
             raise IllegalEvent(f"Session {event.session} was opened twice.")
-        if not event.user or not 0 < event.weight < float("inf"):
-            raise IllegalEvent(f"No user can be {event.user!r} with a weight of {event.weight}.")
+        _check_user(event.user, event.weight)
+        if event.priority not in list(Priority):
+            raise IllegalEvent(f"Session {event.session} has no class {event.priority}.")
         user = self._ledger.user(event.user, event.weight)
         story: deque[Entry] = deque(maxlen=self._limits.story_entries)
-        self._table.sessions[event.session] = Session(event.session, user, story)
+        session = Session(event.session, user, story, priority=event.priority)
+        self._table.sessions[event.session] = session
         self._journal.note(story, "opens", f"for {event.user}")
 
     def charge_of(self, session: int) -> Callable[[], float]:
@@ -124,6 +145,11 @@ class Core:
             return
         self._drop(session, [work for work in session.queue if not work.started])
         session.become(SessionState.CLOSED)
+        if session.arrival:
+            self._count_job(-1)
+        self._spilling.forget(session)
+        if session.yields:
+            session.reside(Residence.HERE)
         self._journal.note(session.story, "closes", "the client is gone")
         self._settle(session)
 
@@ -132,6 +158,7 @@ class Core:
         if session is not None:
             self._journal.note(session.story, "begins a cell", "told by the client")
             self._arrive(session)
+            self._spilling.cell_started(session)
 
     def _cell_ended(self, event: events.CellEnded) -> None:
         session = self._live(event.session)
@@ -145,13 +172,36 @@ class Core:
             return
         self._end_iteration(session)
         if session.state is SessionState.IDLE:
+            if session.arrival:
+                self._count_job(-1)
             session.arrival = 0
             if session.lane is not None:
                 self._table.leave(session, "idle")
 
     def _arrive(self, session: Session) -> None:
+        if not session.arrival:
+            self._count_job(1)
         self._arrivals += 1
         session.arrival = self._arrivals
+        session.arrived_s = session.device_seconds
+        session.loop_end = None
+
+    def _count_job(self, change: int) -> None:
+        self._jobs += change
+        self._version += 1
+
+    def _loop_told(self, event: events.LoopTold) -> None:
+        session = self._live(event.session)
+        if session is None:
+            return
+        if not (event.left is None or event.left >= 0) or not 0 <= event.iteration_s < float("inf"):
+            raise IllegalEvent(f"Session {event.session} told of a loop that cannot be: {event}.")
+        session.loop_end = None if event.left is None else session.iterations + event.left
+        session.foretold_s = event.iteration_s
+
+    def _user_configured(self, event: events.UserConfigured) -> None:
+        _check_user(event.user, event.weight)
+        self._ledger.configure(event.user, event.weight, throttled=event.throttled)
 
     # --- work
 
@@ -276,9 +326,33 @@ class Core:
         session = self._table.sessions.get(event.session)
         if session is None:
             return
-        if min(event.resident, event.kept, event.transient) < 0:
-            raise IllegalEvent(f"Session {event.session} measured less than nothing: {event}.")
-        self._table.measure(session, event.resident, event.kept, event.transient)
+        least = min(event.resident, event.kept, event.transient, event.stale, event.spilled)
+        if least < 0 or event.stale > event.kept:
+            what = "less than nothing" if least < 0 else "more stale bytes than it keeps"
+            raise IllegalEvent(f"Session {event.session} measured {what}: {event}.")
+        self._table.measure(session, event.resident, event.kept, event.transient, event.spilled)
+        session.stale = event.stale
+
+    def _session_spilled(self, event: events.SessionSpilled) -> None:
+        session = self._table.sessions.get(event.session)
+        if session is not None:
+            self._spilling.spilled(session, event)
+
+    def _session_restored(self, event: events.SessionRestored) -> None:
+        session = self._table.sessions.get(event.session)
+        if session is not None:
+            self._spilling.restored(session, event)
+
+    def _memory_wanted(self, event: events.MemoryWanted) -> None:
+        session = self._live(event.session)
+        if session is not None:
+            self._spilling.wanted(session, event.spilled)
+
+    def _spill_asked(self, event: events.SpillAsked) -> None:
+        session = self._live(event.session)
+        if session is not None:
+            part = Part.ALL if event.resident else Part.KEPT
+            self._spilling.ask(session, part, "asked for")
 
     def _lanes_configured(self, event: events.LanesConfigured) -> None:
         if event.maximum < 1 or event.capacity < 0:
@@ -287,6 +361,25 @@ class Core:
 
     def _policy_changed(self, event: events.PolicyChanged) -> None:
         self._turns.policy = load_policy(event.policy)
+        if not self._turns.policy.plans_lanes:
+            self._table.plan(self._table.configured)
+
+    def _plan_lanes(self) -> None:
+        """Ask the policy how many lanes it wants now."""
+        turns, table = self._turns, self._table
+        progress = Progress(
+            self._journal.now,
+            turns.worked_s,
+            self._jobs,
+            self._version,
+            len(table.lanes) - table.closing,
+            table.configured,
+        )
+        lanes = min(max(1, turns.policy.lanes(progress, self._limits)), table.configured)
+        if lanes != table.maximum:
+            table.plan(lanes)
+        if len(table.lanes) < lanes < progress.jobs + 1:
+            table.spread()
 
     # --- what is shown
 
@@ -306,4 +399,10 @@ class Core:
         for session_id, session in self._table.sessions.items():
             assert session.id == session_id
             session.validate()
+        self._spilling.validate()
         self._turns.validate()
+
+
+def _check_user(name: str, weight: float) -> None:
+    if not name or not 0 < weight < float("inf"):
+        raise IllegalEvent(f"No user can be {name!r} with a weight of {weight}.")

@@ -14,7 +14,9 @@ __all__ = [
     "CellStarted",
     "Event",
     "LanesConfigured",
+    "LoopTold",
     "MemoryMeasured",
+    "MemoryWanted",
     "PolicyChanged",
     "Segment",
     "SegmentsFinished",
@@ -22,6 +24,11 @@ __all__ = [
     "SessionEvent",
     "SessionIdle",
     "SessionOpened",
+    "SessionRestored",
+    "SessionSpilled",
+    "SpillAsked",
+    "TimePassed",
+    "UserConfigured",
     "WorkArrived",
     "WorkCancelled",
 ]
@@ -59,6 +66,8 @@ class SessionOpened(SessionEvent):
 
     user: str
     weight: float = 1.0
+    #: the session's class, as in `jgpu.sched.priorities`
+    priority: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +136,56 @@ class MemoryMeasured(SessionEvent):
     kept: int
     #: T: peak inside an iteration on top of the two
     transient: int
+    #: bytes of K that nobody is expected to use again, as a failed cell leaves them
+    stale: int = 0
+    #: bytes on the host that must come back before anything of the session runs
+    spilled: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSpilled(SessionEvent):
+    """What `Spill` asked for was done, as far as it could be; what is where now."""
+
+    resident: int
+    kept: int
+    #: bytes on the host that must come back before anything of the session runs
+    spilled: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRestored(SessionEvent):
+    """What `Restore` asked for was done, as far as it could be; what is where now."""
+
+    resident: int
+    kept: int
+    #: 0 unless it could not be done
+    spilled: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryWanted(SessionEvent):
+    """A work that comes next names bytes on the host that were not to come back by themselves."""
+
+    #: bytes on the host that must come back now
+    spilled: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpillAsked(SessionEvent):
+    """An administrator, or a rule about idle sessions, wants a session's memory to be given up."""
+
+    #: P, too
+    resident: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoopTold(SessionEvent):
+    """How many iterations the job of a session will still do, as far as its loops tell."""
+
+    #: None takes back what was told
+    left: int | None
+    #: device time of one, where it is known beforehand; 0 where it is to be measured
+    iteration_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +194,21 @@ class LanesConfigured(Event):
 
     maximum: int
     capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class UserConfigured(Event):
+    """A user's share, and whether he has used up what he may use while others wait."""
+
+    user: str
+    weight: float = 1.0
+    #: his work runs only where the device would idle
+    throttled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed(Event):
+    """Nothing happened, and somebody waits: look whether it is for too long."""
 
 
 @dataclass(frozen=True, slots=True)

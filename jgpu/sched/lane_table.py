@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jgpu.sched.actions import CloseLane, MoveLane, OpenLane, ResizeLane
+from jgpu.sched.actions import CloseLane, MoveLane, OpenLane, ResizeLane, Restore
 from jgpu.sched.lanes import Lane
 from jgpu.sched.memory import committed_bytes, find_lane
-from jgpu.sched.states import LaneState
+from jgpu.sched.states import LaneState, Residence
 
 if TYPE_CHECKING:
     from jgpu.sched.journal import Journal
@@ -41,13 +41,15 @@ class LaneTable:
         self.lanes: dict[int, Lane] = {}
         #: sessions with queued work and no lane, longest waiting first
         self.unplaced: dict[int, Session] = {}
-        #: lanes there may be; those above it are closing
+        #: lanes the device has at most
+        self.configured = 0
+        #: lanes there may be, of those; the ones above it are closing
         self.maximum = 0
         #: how many lanes are closing
         self.closing = 0
         #: bytes that all share
         self.capacity = 0
-        #: sum of P + K over the sessions
+        #: sum of P + K over the sessions, what is coming back from the host among it
         self.held = 0
         #: left side of the safety condition
         self.committed = 0
@@ -86,6 +88,8 @@ class LaneTable:
         """Whether a session may change to this lane now, the lane growing if need be."""
         if session.pinned or lane.state is not LaneState.OPEN:
             return False
+        if not session.ready or session.yields:
+            return False
         more = session.need - lane.capacity
         return more <= 0 or self.committed + more <= self.capacity
 
@@ -94,23 +98,66 @@ class LaneTable:
         lane = session.lane
         if self.starving is not None and self.starving is not session:
             return (self.starving.user.name,)
+        if not session.ready:
+            return ()
         if lane is not None:
             holder = lane.running if lane.holder is session else lane.holder
             return (holder.user.name,) if holder is not None else ()
         names = {
             other.user.name
             for other in self.sessions.values()
-            if other is not session and (other.lane or other.resident or other.kept)
+            if other is not session and (other.lane or other.held)
         }
         return tuple(sorted(names))
 
     # --- memory
 
-    def measure(self, session: Session, resident: int, kept: int, transient: int) -> None:
-        """Take over what was measured."""
+    def lacking(self, session: Session) -> int:
+        """Return how many bytes less others would have to hold for a session to go on."""
+        over = self.committed + session.spilled - self.capacity
+        if session.lane is not None:
+            return over
+        rooms = [lane.capacity for lane in self.lanes.values() if lane.state is LaneState.OPEN]
+        if len(self.lanes) < self.maximum:
+            rooms.append(0)
+        return over + max(0, session.need - max(rooms, default=0))
+
+    def measure(
+        self, session: Session, resident: int, kept: int, transient: int, spilled: int
+    ) -> None:
+        """Take over what was measured; `spilled` while the session is AWAY."""
+        self.hold(session, resident, kept)
+        session.transient = transient
+        if session.residence is Residence.AWAY:
+            session.spilled = spilled
+            if not spilled:
+                session.reside(Residence.HERE)
+        self.changed = True
+        self.refit(session)
+
+    def hold(self, session: Session, resident: int, kept: int) -> None:
+        """Count what a session holds on the device from now on."""
         self.held += resident + kept - session.resident - session.kept
-        session.resident, session.kept, session.transient = resident, kept, transient
+        session.resident, session.kept = resident, kept
+        session.stale = min(session.stale, kept)
         self._count()
+
+    def restore(self, session: Session) -> None:
+        """Have what is AWAY of a session brought back, and keep room for it."""
+        session.returning = session.spilled
+        self.held += session.returning
+        session.reside(Residence.RESTORING)
+        self._count()
+        self._journal.note(session.story, "is restored", f"{session.spilled} bytes")
+        self._journal.act(Restore(session.id, cause=self._journal.cause))
+
+    def restored(self, session: Session, resident: int, kept: int, spilled: int) -> None:
+        """Count what has come back of a session that was RESTORING."""
+        self.held -= session.returning
+        session.returning, session.spilled = 0, spilled
+        session.reside(Residence.AWAY if spilled else Residence.HERE)
+        self.hold(session, resident, kept)
+        session.here_since = self._journal.now
         self.changed = True
         self.refit(session)
 
@@ -155,14 +202,28 @@ class LaneTable:
 
     def configure(self, maximum: int, capacity: int) -> None:
         """Set how many lanes there may be and what they share."""
-        self.maximum, self.capacity = maximum, capacity
+        self.configured, self.capacity = maximum, capacity
+        self.plan(maximum)
+        for session in self.sessions.values():
+            self.refit(session)
+
+    def plan(self, lanes: int) -> None:
+        """Use so many of the lanes that the device has; what they hold comes together."""
+        self.maximum = min(lanes, self.configured)
         self.changed = True
-        for lane in sorted(self.lanes.values(), key=lambda lane: lane.id)[maximum:]:
+        for lane in sorted(self.lanes.values(), key=lambda lane: lane.id)[self.maximum :]:
             if lane.state is LaneState.OPEN:
                 lane.become(LaneState.CLOSING)
                 self.closing += 1
-        for session in self.sessions.values():
-            self.refit(session)
+
+    def spread(self) -> None:
+        """Let somebody who waits in the fullest lane look for another, for there may be more."""
+        if not 0 < len(self.lanes) < self.maximum:
+            return
+        fullest = max(self.lanes.values(), key=lambda lane: (len(lane.waiting), -lane.id))
+        movable = [each for each in fullest.waiting.values() if not each.pinned and each.ready]
+        if movable:
+            self.leave(movable[-1], "a lane more may be used")
 
     def _open(self, capacity: int) -> Lane:
         lane_id = next(number for number in range(len(self.lanes) + 1) if number not in self.lanes)
@@ -202,10 +263,11 @@ class LaneTable:
         self.changed = False
         refused = None
         for session in list(self.unplaced.values()):
-            if refused is not None and session.need >= refused:
+            wanted = session.need + session.spilled
+            if refused is not None and wanted >= refused:
                 continue
             if not self._place(session):
-                refused = session.need
+                refused = wanted
 
     def _find_starving(self) -> Session | None:
         """Return the first who has lost patience and whom it would help if others held still."""
@@ -213,7 +275,8 @@ class LaneTable:
             assert session.unplaced_since is not None
             if self._journal.now - session.unplaced_since < self._limits.patience_s:
                 return None
-            if self.held + session.need + self._stuck_bytes() <= self.capacity:
+            wanted = session.need + session.spilled
+            if self.held + wanted + self._stuck_bytes() <= self.capacity:
                 return session
         return None
 
@@ -232,6 +295,8 @@ class LaneTable:
         return stuck
 
     def _place(self, session: Session) -> bool:
+        if session.residence is Residence.SPILLING:
+            return True  # it finds out when that is over
         placement = self._find(session)
         if placement is None:
             self._vacate(idle_only=True)
@@ -241,17 +306,20 @@ class LaneTable:
         lane = placement.lane or self._open(placement.capacity)
         self._resize(lane, placement.capacity)
         self._join(session, lane, placement.reason)
+        if session.residence is Residence.AWAY:
+            self.restore(session)
         return True
 
     def _find(self, session: Session) -> Placement | None:
-        return find_lane(
-            session.need, self.committed, self.capacity, self.maximum, self.lanes.values()
-        )
+        committed = self.committed + (session.spilled - session.returning)
+        return find_lane(session.need, committed, self.capacity, self.maximum, self.lanes.values())
 
     def _join(self, session: Session, lane: Lane, reason: str) -> None:
         self._journal.note(session.story, f"joins lane {lane.id}", reason)
         if session.last_lane is not None and session.last_lane != lane.id:
             self._journal.act(MoveLane(session.id, lane.id, cause=self._journal.cause))
+        if session.unplaced_since is not None:
+            session.here_since = self._journal.now
         session.lane, session.last_lane, session.unplaced_since = lane, lane.id, None
         self.unplaced.pop(session.id, None)
         lane.members[session.id] = session
@@ -291,7 +359,7 @@ class LaneTable:
         if session.lane is not None:
             self.leave(session, "closed")
         self._ledger.leave(session)
-        self.held -= session.resident + session.kept
+        self.held -= session.held
         del self.sessions[session.id]
         self._count()
         self.changed = True
@@ -329,7 +397,7 @@ class LaneTable:
 
     def validate(self) -> None:
         """Check every invariant of lanes and their memory."""
-        assert self.held == sum(each.resident + each.kept for each in self.sessions.values())
+        assert self.held == sum(each.held for each in self.sessions.values())
         assert self.committed == committed_bytes(self.held, self.lanes.values())
         members = [each for lane in self.lanes.values() for each in lane.members.values()]
         assert len(members) == len({session.id for session in members})

@@ -42,6 +42,8 @@ class Ledger:
         self.busy_s = 0.0
         #: up to when has been charged
         self.now = 0.0
+        #: whether any user is throttled
+        self.throttles = False
 
     def user(self, name: str, weight: float) -> User:
         """Return the user of this name, made if need be, with the weight set."""
@@ -50,6 +52,15 @@ class Ledger:
             user = self.users[name] = User(name)
         user.weight = weight
         return user
+
+    def configure(self, name: str, weight: float, *, throttled: bool) -> None:
+        """Set a user's share, and whether he runs only where the device would idle."""
+        self.user(name, weight).throttled = throttled
+        self.throttles = any(user.throttled for user in self.users.values())
+
+    def is_held_back(self, session: Session) -> bool:
+        """Whether a session is to begin nothing, for others have work and its user may wait."""
+        return session.user.throttled and any(not user.throttled for user in self.active.values())
 
     def charge(self, now: float, lanes: Iterable[Lane]) -> None:
         """Charge the time since the last call to the sessions that the lanes were at."""

@@ -37,6 +37,13 @@ class Limits:
     #: how long a session may wait for its turn, per session of its lane, before it comes next
     #: whatever is owed to others; a bound that only odd cases reach
     longest_wait_s: float = 1.0
+    #: how long a session may wait for memory before others, though they have work, give theirs up
+    #: for it; and how long one has it at least before that can happen to it
+    memory_turn_s: float = 2.0
+    #: how long a number of lanes is tried before it is judged
+    trial_s: float = 0.500
+    #: by how much more must be done with a lane more for it to be kept, as a part of one
+    least_gain: float = 0.02
     #: weight of the newest measurement in the mean time of a session's iterations
     newest: float = 0.25
     #: entries kept of each session's story

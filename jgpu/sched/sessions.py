@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from jgpu.sched.states import (
+    RESIDENCE_MOVES,
     SESSION_MOVES,
     WORK_MOVES,
     IllegalTransition,
+    Residence,
     SessionState,
     WorkState,
     check_move,
@@ -36,6 +38,8 @@ class User:
     name: str
     #: above 0; one share of device time per unit
     weight: float = 1.0
+    #: has used up what he may use while others wait; set by the ledger
+    throttled: bool = False
     #: device time charged to all sessions there ever were; never falls
     device_seconds: float = 0.0
     #: device time by weight, lifted to the floor when coming back; never falls
@@ -101,9 +105,17 @@ class Session:
     user: User
     #: the last lines of what happened to it, and why
     story: deque[Entry]
+    #: its class, as in `jgpu.sched.priorities`
+    priority: int = 1
     #: place in the order of arrival of jobs, counted from 1 when a cell starts, or when the first
     #: work comes; 0 before, and once the session is idle
     arrival: int = 0
+    #: `device_seconds` when its job arrived; at most `device_seconds`
+    arrived_s: float = 0.0
+    #: value of `iterations` at which its job's loops end; None where nobody told
+    loop_end: int | None = None
+    #: device time of an iteration as it was foretold; 0 where it was not
+    foretold_s: float = 0.0
     state: SessionState = SessionState.IDLE
 
     #: works with segments not yet started, oldest first; only the first may have started
@@ -134,6 +146,22 @@ class Session:
     kept: int = 0
     #: T, in bytes, as measured
     transient: int = 0
+    #: bytes of K that nobody is expected to use again; at most `kept`
+    stale: int = 0
+    #: bytes on the host that must come back before anything runs; above 0 exactly while AWAY, or
+    #: RESTORING
+    spilled: int = 0
+    #: room kept for what comes back; `spilled` while RESTORING, 0 otherwise
+    returning: int = 0
+    residence: Residence = Residence.HERE
+    #: its memory is on the device: HERE or YIELDING
+    ready: bool = True
+    #: it is to begin no iteration: YIELDING
+    yields: bool = False
+    #: when it last came to have its memory on the device, or a place in a lane
+    here_since: float = 0.0
+    #: until when it is not to be spilled again, for that failed
+    spared_until: float = 0.0
     #: what unfinished work is known to need at least; where there is none, what the last work of
     #: an open iteration needed, or 0
     claim: int = 0
@@ -159,6 +187,24 @@ class Session:
     def has_work(self) -> bool:
         """Whether anything is queued or in flight."""
         return bool(self.queue) or self.in_flight > 0
+
+    @property
+    def held(self) -> int:
+        """P + K, what is coming back among it."""
+        return self.resident + self.kept + self.returning
+
+    @property
+    def attained_s(self) -> float:
+        """Device time charged since its job arrived."""
+        return self.device_seconds - self.arrived_s
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Device time that its job will still need; None where no loop was told of."""
+        if self.loop_end is None:
+            return None
+        left = max(0, self.loop_end - self.iterations)
+        return max(0.0, left * (self.iteration_s or self.foretold_s) - self.current_s)
 
     @property
     def pinned(self) -> bool:
@@ -212,10 +258,20 @@ class Session:
             raise IllegalTransition(f"session {self.id}", self.state, state, self.story)
         self.state = state
 
+    def reside(self, residence: Residence) -> None:
+        """Have its memory somewhere else, if the table of states leads there."""
+        if residence not in RESIDENCE_MOVES[self.residence]:
+            noun = f"the memory of session {self.id}"
+            raise IllegalTransition(noun, self.residence, residence, self.story)
+        self.residence = residence
+        self.yields = residence is Residence.YIELDING
+        self.ready = self.yields or residence is Residence.HERE
+
     def validate(self) -> None:
         """Check every invariant of a session that shows without its neighbours."""
         self._validate_state()
         self._validate_works()
+        self._validate_residence()
         assert (self.lane is not None) or not self.pinned
         assert (self.unplaced_since is not None) == (bool(self.queue) and self.lane is None)
         assert not self.suspended or self.iteration_open
@@ -229,6 +285,7 @@ class Session:
         assert self.claim == self.current_claim()
         assert not works or self.claim == max(work.claim for work in works)
         assert min(self.device_seconds, self.iteration_s, self.current_s) >= 0
+        assert self.arrived_s <= self.device_seconds
         assert (self.id in self.user.active) == (self.lane is not None and self.has_work)
 
     def _validate_state(self) -> None:
@@ -238,6 +295,19 @@ class Session:
         else:
             assert (self.in_flight > 0) == (self.state is SessionState.RUNNING)
             assert self.has_work == (self.state is not SessionState.IDLE)
+
+    def _validate_residence(self) -> None:
+        residence = self.residence
+        assert self.ready == (residence in {Residence.HERE, Residence.YIELDING})
+        assert self.yields == (residence is Residence.YIELDING)
+        away = residence in {Residence.AWAY, Residence.RESTORING}
+        assert (self.spilled > 0) == away
+        assert self.returning == (self.spilled if residence is Residence.RESTORING else 0)
+        assert 0 <= self.stale <= self.kept
+        if residence is Residence.SPILLING:
+            assert not self.pinned
+        if residence is Residence.SPILLING or (residence is Residence.AWAY and not self.pinned):
+            assert self.lane is None
 
     def _validate_works(self) -> None:
         works = [*self.started, *self.queue]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jgpu.sched.priorities import name_of
 from jgpu.sched.states import SessionState
 
 if TYPE_CHECKING:
@@ -43,12 +44,18 @@ class SessionStatus:
     user: str
     #: idle, waiting or running
     state: str
+    #: where its memory is: here, yielding, spilling, away or restoring
+    residence: str
+    #: its class: interactive, normal or batch
+    priority: str
     #: users for whom it waits; empty unless waiting
     waits_for: tuple[str, ...]
     lane: int | None
     resident: int
     kept: int
     transient: int
+    #: bytes on the host that come back before anything of it runs
+    spilled: int
     device_seconds: float
     iterations: int
     #: mean device time of an iteration
@@ -63,6 +70,8 @@ class UserStatus:
 
     name: str
     weight: float
+    #: runs only where the device would idle
+    throttled: bool
     device_seconds: float
 
 
@@ -97,7 +106,7 @@ def take_snapshot(table: LaneTable, ledger: Ledger, policy: Policy) -> Snapshot:
             if session.state is not SessionState.CLOSED
         ),
         users=tuple(
-            UserStatus(name, user.weight, user.device_seconds)
+            UserStatus(name, user.weight, user.throttled, user.device_seconds)
             for name, user in sorted(ledger.users.items())
         ),
     )
@@ -119,11 +128,14 @@ def _session_status(session: Session, table: LaneTable, position: int) -> Sessio
         id=session.id,
         user=session.user.name,
         state=str(session.state),
+        residence=str(session.residence),
+        priority=name_of(session.priority),
         waits_for=table.waits_for(session) if position else (),
         lane=None if session.lane is None else session.lane.id,
         resident=session.resident,
         kept=session.kept,
         transient=session.transient,
+        spilled=session.spilled,
         device_seconds=session.device_seconds,
         iterations=session.iterations,
         iteration_s=session.iteration_s,

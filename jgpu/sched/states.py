@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LANE_MOVES",
+    "RESIDENCE_MOVES",
     "SESSION_MOVES",
     "WORK_MOVES",
     "IllegalEvent",
     "IllegalTransition",
     "LaneState",
+    "Residence",
     "SessionState",
     "WorkState",
     "check_move",
@@ -79,6 +81,21 @@ class LaneState(StrEnum):
     CLOSED = "closed"
 
 
+class Residence(StrEnum):
+    """Where the memory is that a session needs to run."""
+
+    #: on the device
+    HERE = "here"
+    #: on the device, and to go at the session's next boundary
+    YIELDING = "yielding"
+    #: being copied to the host
+    SPILLING = "spilling"
+    #: on the host
+    AWAY = "away"
+    #: being copied back; counted as if it were here
+    RESTORING = "restoring"
+
+
 SESSION_MOVES: Final[Mapping[SessionState, frozenset[SessionState]]] = {
     SessionState.IDLE: frozenset({SessionState.WAITING, SessionState.CLOSED}),
     SessionState.WAITING: frozenset({SessionState.IDLE, SessionState.RUNNING, SessionState.CLOSED}),
@@ -97,6 +114,15 @@ LANE_MOVES: Final[Mapping[LaneState, frozenset[LaneState]]] = {
     LaneState.OPEN: frozenset({LaneState.CLOSING, LaneState.CLOSED}),
     LaneState.CLOSING: frozenset({LaneState.CLOSED}),
     LaneState.CLOSED: frozenset(),
+}
+
+
+RESIDENCE_MOVES: Final[Mapping[Residence, frozenset[Residence]]] = {
+    Residence.HERE: frozenset({Residence.YIELDING, Residence.SPILLING, Residence.AWAY}),
+    Residence.YIELDING: frozenset({Residence.HERE, Residence.SPILLING, Residence.AWAY}),
+    Residence.SPILLING: frozenset({Residence.HERE, Residence.AWAY}),
+    Residence.AWAY: frozenset({Residence.HERE, Residence.RESTORING}),
+    Residence.RESTORING: frozenset({Residence.HERE, Residence.AWAY}),
 }
 
 

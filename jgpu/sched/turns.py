@@ -46,6 +46,8 @@ class Turns:
         self.policy = policy
         #: the youngest lease
         self._epoch = 0
+        #: device time done, by what it was predicted to take
+        self.worked_s = 0.0
 
     # --- starting
 
@@ -105,24 +107,38 @@ class Turns:
     def _next(self, lane: Lane) -> Session | None:
         """Return the session whose segment comes next in a lane, with the turn given to it."""
         holder = lane.holder
-        if holder is None or not holder.queue:
+        if holder is None or not holder.queue or not holder.ready:
             return self._pass_on(lane, self._candidates(lane))
         if holder.queue[0].started:
             return holder
         used_s = lane.used_s + holder.in_flight_s
         if self._is_over(holder, used_s):
             candidates = self._candidates(lane)
-            if holder.iteration_open or self._table.may_begin(lane):
+            if self._may_go_on(lane, holder):
                 candidates.append(holder)
-            return self._pass_on(lane, candidates)
+            return self._pass_on(lane, self._preferred(candidates))
         if lane.waiting and not lane.protected and used_s >= lane.look_at_s:
             lane.look_at_s = used_s + self._limits.look_s
             intruder = self._intruder(lane, holder)
             if intruder is not None:
                 return intruder
-        if holder.iteration_open or self._table.may_begin(lane):
+        if self._may_go_on(lane, holder):
             return holder
         return self._pass_on(lane, self._candidates(lane))
+
+    def _may_go_on(self, lane: Lane, session: Session) -> bool:
+        """Whether a session whose memory is here may start its next work."""
+        if session.iteration_open:
+            return True
+        if session.yields or not self._table.may_begin(lane):
+            return False
+        return not self._ledger.throttles or not self._ledger.is_held_back(session)
+
+    def _preferred(self, candidates: list[Session]) -> list[Session]:
+        """Return the candidates whose users have not used up what is theirs, if there are any."""
+        if not self._ledger.throttles:
+            return candidates
+        return [each for each in candidates if not each.user.throttled] or candidates
 
     def _is_over(self, holder: Session, used_s: float) -> bool:
         if holder.iteration_open:
@@ -131,13 +147,15 @@ class Turns:
 
     def _candidates(self, lane: Lane) -> list[Session]:
         """Return the waiting members who may have the turn next as far as memory goes."""
-        waiting = list(lane.waiting.values())
-        if not self._table.may_begin(lane):
-            waiting = [session for session in waiting if session.iteration_open]
+        waiting = [
+            session
+            for session in lane.waiting.values()
+            if session.ready and self._may_go_on(lane, session)
+        ]
         holder = lane.holder
         if holder is not None and holder.iteration_open and holder.need:
             waiting = [each for each in waiting if self._table.can_suspend(holder, each)]
-        return waiting
+        return self._preferred(waiting)
 
     def _intruder(self, lane: Lane, holder: Session) -> Session | None:
         """Give the turn to somebody to whom it is owed though the holder's is not over."""
@@ -145,7 +163,12 @@ class Turns:
         if not candidates:
             return None
         session = self._table.sessions[self.policy.choose(candidates).session]
-        reason = self.policy.preempts(holder, session, self._limits)
+        if holder.user.throttled and not session.user.throttled:
+            reason = "the other has used up his budget"
+        elif session.user.throttled and not holder.user.throttled:
+            return None
+        else:
+            reason = self.policy.preempts(holder, session, self._limits)
         if not reason:
             return None
         self._lease(lane, session, reason)
@@ -182,7 +205,9 @@ class Turns:
             for other in table.lanes.values()
             if other is not lane
             for session in other.waiting.values()
-            if table.can_move(session, lane) and self.policy.outranks(chosen, session, self._limits)
+            if table.can_move(session, lane)
+            and session.user.throttled == chosen.user.throttled
+            and self.policy.outranks(chosen, session, self._limits)
         ]
 
     def _overdue(self, lane: Lane, candidates: Sequence[Session]) -> Session | None:
@@ -190,7 +215,7 @@ class Turns:
         if self.policy.may_starve:
             return None
         longest = next(iter(lane.waiting.values()), None)
-        if longest is None or longest not in candidates:
+        if longest is None or longest not in candidates or longest.user.throttled:
             return None
         patience_s = self._limits.longest_wait_s * len(lane.members)
         return longest if self._journal.now - longest.waits_since > patience_s else None
@@ -207,6 +232,7 @@ class Turns:
         ]
         if holder is not None and holder.iteration_open:
             candidates = [each for each in candidates if self._fits_beside(holder, each, lane)]
+        candidates = self._preferred([each for each in candidates if self._may_go_on(lane, each)])
         if self._pass_on(lane, candidates) is not None:
             self._fill(lane)
 
@@ -285,6 +311,7 @@ class Turns:
     def _take_off(self, lane: Lane, session: Session, work: Work, count: int) -> None:
         user = session.user
         seconds = sum(work.seconds[work.finished : work.finished + count])
+        self.worked_s += seconds
         work.finished += count
         lane.segments -= count
         session.in_flight -= count
@@ -306,4 +333,6 @@ class Turns:
             if lane.segments > self._limits.in_flight_segments:
                 assert lane.in_flight_s <= self._limits.in_flight_s * (1 + 1e-6)
             assert lane.in_flight or not self._candidates(lane)
-            assert lane.in_flight or lane.holder is None or not lane.holder.queue
+            holder = lane.holder
+            if holder is not None and holder.queue and holder.ready and not lane.in_flight:
+                assert not self._may_go_on(lane, holder)

@@ -20,11 +20,16 @@ from jgpu.sched import (
     MemoryMeasured,
     MoveLane,
     OpenLane,
+    Part,
     ResizeLane,
+    Restore,
     Segment,
     SegmentsFinished,
     SessionIdle,
     SessionOpened,
+    SessionRestored,
+    SessionSpilled,
+    Spill,
     Start,
     Wait,
     WorkArrived,
@@ -50,6 +55,44 @@ class Running:
     left: int
 
 
+@dataclass
+class Held:
+    """What a session has, in bytes: on the device, and on the host."""
+
+    resident: int = 0
+    kept: int = 0
+    transient: int = 0
+    #: of what is kept
+    stale: int = 0
+    #: on the host: what comes back by itself, and what does only when it is named
+    away_resident: int = 0
+    away_kept: int = 0
+    aside: int = 0
+
+    @property
+    def spilled(self) -> int:
+        """Bytes that must come back."""
+        return self.away_resident + self.away_kept
+
+    def spill(self, part: Part) -> None:
+        """Copy to the host."""
+        if part is not Part.STALE:
+            self.away_kept += self.kept - self.stale
+            self.kept = self.stale
+        self.aside += self.stale
+        self.kept -= self.stale
+        self.stale = 0
+        if part is Part.ALL:
+            self.away_resident += self.resident
+            self.resident = 0
+
+    def restore(self) -> None:
+        """Copy back."""
+        self.resident += self.away_resident
+        self.kept += self.away_kept
+        self.away_resident = self.away_kept = 0
+
+
 class Device:
     """Carries out actions and keeps the books that the core's are compared with."""
 
@@ -68,6 +111,9 @@ class Device:
         self.started: list[Start] = []
         self.actions: list[object] = []
         self.waits: list[Wait] = []
+        self.memory: dict[int, Held] = {}
+        #: copies between the device and the host that were asked for and are not over
+        self.copying: dict[int, Spill | Restore] = {}
         self._ids = count(1)
 
     def tell(self, event: object) -> list[object]:
@@ -112,8 +158,32 @@ class Device:
             self.lanes[lane].popleft()
         return self.tell(SegmentsFinished(lane, start.epoch, start.work, segments, measured_s))
 
+    def measure(self, session: int, **changed: int) -> list[object]:
+        """Tell what a session holds, some of it changed."""
+        held = self.memory.setdefault(session, Held())
+        for name, nbytes in changed.items():
+            setattr(held, name, nbytes)
+        return self.tell(
+            MemoryMeasured(
+                session, held.resident, held.kept, held.transient, held.stale, held.spilled
+            )
+        )
+
+    def copied(self, session: int, *, fails: bool = False) -> list[object]:
+        """Let the copy of a session's memory that is under way be over."""
+        action = self.copying.pop(session)
+        held = self.memory.setdefault(session, Held())
+        kind = SessionRestored if isinstance(action, Restore) else SessionSpilled
+        if not fails:
+            held.restore() if isinstance(action, Restore) else held.spill(action.part)
+        return self.tell(kind(session, held.resident, held.kept, held.spilled))
+
     def _do(self, action: object) -> None:
         match action:
+            case Spill(session, _) | Restore(session):
+                assert not self.in_flight(session) or isinstance(action, Restore)
+                assert session not in self.copying
+                self.copying[session] = action
             case OpenLane(lane, capacity):
                 assert lane not in self.lanes
                 self.lanes[lane] = deque()
@@ -141,6 +211,8 @@ class Device:
         work = self.works[start.work]
         assert work.session == start.session
         assert not work.cancelled
+        assert start.session not in self.copying
+        assert not self.memory.get(start.session, Held()).spilled
         assert work.started == start.first
         assert start.count > 0
         queue = self.queues[start.session]

@@ -10,7 +10,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from scheduler_driver import Device
+from scheduler_driver import Device, Held
 
 from jgpu.sched import (
     CellEnded,
@@ -18,15 +18,21 @@ from jgpu.sched import (
     Core,
     LanesConfigured,
     Limits,
-    MemoryMeasured,
+    LoopTold,
+    MemoryWanted,
     PolicyChanged,
     SegmentsFinished,
     SessionClosed,
     SessionIdle,
     SessionOpened,
+    SpillAsked,
+    TimePassed,
+    UserConfigured,
     WorkCancelled,
 )
+from jgpu.sched.policies import BUILT_IN
 
+USERS = st.sampled_from(["user1", "user2", "user3"])
 SECONDS = st.sampled_from([0.0, 1e-7, 0.0001, 0.0005, 0.002, 0.02])
 BYTES = st.sampled_from([0, 1, 10, 40, 70, 100, 130])
 
@@ -47,9 +53,11 @@ class Machine(RuleBasedStateMachine):
         """Let everything run out: whatever may run has run, and nothing is left in flight."""
         for session in self.opened.keys() - self.closed:
             self.device.tell(CellEnded(session))
-            self.device.tell(MemoryMeasured(session, 0, 0, 0))
+            self.device.measure(session, resident=0, kept=0, transient=0, stale=0)
         self.device.tell(LanesConfigured(2, 1000))
         for _ in range(10_000):
+            for session in list(self.device.copying):
+                self.device.copied(session)
             busy = [lane for lane, running in self.device.lanes.items() if running]
             if not busy:
                 break
@@ -64,12 +72,12 @@ class Machine(RuleBasedStateMachine):
     def _session(self, number: int) -> int:
         return sorted(self.opened)[number % len(self.opened)]
 
-    @rule(user=st.sampled_from(["user1", "user2", "user3"]), weight=st.sampled_from([1.0, 2.0]))
-    def opens(self, user, weight):
+    @rule(user=USERS, weight=st.sampled_from([1.0, 2.0]), priority=st.integers(0, 2))
+    def opens(self, user, weight, priority):
         if len(self.opened.keys() - self.closed) < 6:
             self.next_session += 1
             self.opened[self.next_session] = user
-            self.device.tell(SessionOpened(self.next_session, user, weight))
+            self.device.tell(SessionOpened(self.next_session, user, weight, priority))
 
     @rule(maximum=st.integers(1, 3), capacity=st.sampled_from([0, 60, 100, 100, 300]))
     def lanes_are_configured(self, maximum, capacity):
@@ -140,9 +148,46 @@ class Machine(RuleBasedStateMachine):
         self.device.tell(WorkCancelled(session, tuple(queued)))
 
     @precondition(lambda self: self.opened)
-    @rule(number=st.integers(0, 7), resident=BYTES, kept=BYTES, transient=BYTES)
-    def is_measured(self, number, resident, kept, transient):
-        self.device.tell(MemoryMeasured(self._session(number), resident // 4, kept // 4, transient))
+    @rule(
+        number=st.integers(0, 7),
+        resident=BYTES,
+        kept=BYTES,
+        transient=BYTES,
+        stale=BYTES,
+        freed=st.booleans(),
+    )
+    def is_measured(self, number, resident, kept, transient, stale, freed):
+        session = self._session(number)
+        if session in self.device.copying:
+            self.device.measure(session, transient=transient)
+            return
+        kept //= 4
+        changed = {"kept": kept, "stale": min(stale // 4, kept), "transient": transient}
+        if freed:
+            changed |= {"away_kept": 0, "away_resident": 0}
+        self.device.measure(session, resident=resident // 4, **changed)
+
+    @precondition(lambda self: self.device.copying)
+    @rule(number=st.integers(0, 7), fails=st.booleans())
+    def a_copy_is_over(self, number, fails):
+        copying = sorted(self.device.copying)
+        self.device.copied(copying[number % len(copying)], fails=fails)
+
+    @precondition(lambda self: self.opened)
+    @rule(number=st.integers(0, 7), resident=st.booleans())
+    def a_spill_is_asked_for(self, number, resident):
+        self.device.tell(SpillAsked(self._session(number), resident))
+
+    @precondition(lambda self: any(held.aside for held in self.device.memory.values()))
+    @rule(number=st.integers(0, 7))
+    def what_was_put_aside_is_wanted(self, number):
+        with_aside = sorted(each for each, held in self.device.memory.items() if held.aside)
+        session = with_aside[number % len(with_aside)]
+        if session in self.device.copying or self.device.in_flight(session):
+            return
+        held = self.device.memory[session]
+        held.away_kept, held.aside = held.away_kept + held.aside, 0
+        self.device.tell(MemoryWanted(session, held.spilled))
 
     @precondition(lambda self: self.opened)
     @rule(number=st.integers(0, 7), kind=st.sampled_from([CellStarted, CellEnded, SessionIdle]))
@@ -153,9 +198,22 @@ class Machine(RuleBasedStateMachine):
     def time_passes(self, seconds):
         self.device.pass_time(seconds)
 
-    @rule(policy=st.sampled_from(["fair", "fifo"]))
+    @rule(policy=st.sampled_from(sorted(BUILT_IN)))
     def policy_changes(self, policy):
         self.device.tell(PolicyChanged(policy))
+
+    @rule(user=USERS, weight=st.sampled_from([0.5, 1.0]), throttled=st.booleans())
+    def a_user_is_configured(self, user, weight, throttled):
+        self.device.tell(UserConfigured(user, weight, throttled))
+
+    @precondition(lambda self: self.opened)
+    @rule(number=st.integers(0, 7), left=st.sampled_from([None, 0, 5]), seconds=SECONDS)
+    def a_loop_is_told(self, number, left, seconds):
+        self.device.tell(LoopTold(self._session(number), left, seconds))
+
+    @rule()
+    def nothing_happens(self):
+        self.device.tell(TimePassed())
 
     @invariant()
     def charges_are_the_busy_time(self):
@@ -171,6 +229,10 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def the_device_and_the_core_agree(self):
         snapshot = self.device.core.snapshot()
+        for session in snapshot.sessions:
+            held = self.device.memory.get(session.id, Held())
+            assert (session.resident, session.kept) == (held.resident, held.kept)
+            assert session.spilled == held.spilled
         assert {lane.id: lane.capacity for lane in snapshot.lanes} == self.device.capacity
         for lane in snapshot.lanes:
             running = self.device.lanes[lane.id]

@@ -5,7 +5,7 @@ import importlib
 import pkgutil
 import subprocess
 import sys
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import pytest
@@ -108,7 +108,10 @@ def test_every_built_in_policy_is_published():
 
 def test_an_unknown_policy_is_refused_and_changes_nothing():
     device = device_with()
-    with pytest.raises(ConfigError, match=r"no scheduling policy 'best'; there are: fair, fifo\."):
+    with pytest.raises(
+        ConfigError,
+        match=r"no scheduling policy 'best'; there are: fair, fifo, las, pack, priority, srtf\.",
+    ):
         device.tell(PolicyChanged("best"))
     assert device.core.snapshot().policy == "fair"
 
@@ -209,6 +212,28 @@ def test_a_story_tells_what_happened_and_why_and_is_bounded():
     assert device.core.story(3) == ()
 
 
+def status(session, state, **others):
+    """What a snapshot says of a session of `user<session>`, nothing of which is told yet."""
+    plain = SessionStatus(
+        id=session,
+        user=f"user{session}",
+        state=state,
+        residence="here",
+        priority="normal",
+        waits_for=(),
+        lane=None,
+        resident=0,
+        kept=0,
+        transient=0,
+        spilled=0,
+        device_seconds=0.0,
+        iterations=0,
+        iteration_s=0.0,
+        queue_position=0,
+    )
+    return replace(plain, **others)
+
+
 def test_a_snapshot_is_a_copy_of_everything_worth_showing():
     device = device_with(capacity=1000)
     device.tell(SessionOpened(1, "user1", 2.0))
@@ -226,14 +251,14 @@ def test_a_snapshot_is_a_copy_of_everything_worth_showing():
         busy_seconds=MS,
         lanes=(LaneStatus(0, "open", 30, 0, (1, 2), 1),),
         sessions=(
-            SessionStatus(1, "user1", "running", (), 0, 10, 20, 30, MS, 0, 0.0, 0),
-            SessionStatus(2, "user2", "waiting", ("user1",), 0, 0, 0, 0, 0.0, 0, 0.0, 1),
-            SessionStatus(3, "user3", "idle", (), None, 0, 0, 0, 0.0, 0, 0.0, 0),
+            status(1, "running", lane=0, resident=10, kept=20, transient=30, device_seconds=MS),
+            status(2, "waiting", waits_for=("user1",), lane=0, queue_position=1),
+            status(3, "idle"),
         ),
         users=(
-            UserStatus("user1", 2.0, MS),
-            UserStatus("user2", 1.0, 0.0),
-            UserStatus("user3", 1.0, 0.0),
+            UserStatus("user1", 2.0, False, MS),
+            UserStatus("user2", 1.0, False, 0.0),
+            UserStatus("user3", 1.0, False, 0.0),
         ),
     )
     assert device.started[-1] == Start(1, 1, 2, 1, 0, 1)

@@ -11,13 +11,14 @@ from importlib import import_module
 from typing import Final, cast
 
 from jgpu.errors import ConfigError
-from jgpu.sched.policies.base import Choice, Policy, SessionView, UserView
+from jgpu.sched.policies.base import Choice, Policy, Progress, SessionView, UserView
 
 __all__ = [
     "BUILT_IN",
     "ENTRY_POINTS",
     "Choice",
     "Policy",
+    "Progress",
     "SessionView",
     "UserView",
     "known_policies",
@@ -29,6 +30,10 @@ ENTRY_POINTS: Final = "jgpu.policies"
 BUILT_IN: Final = {
     "fair": "jgpu.sched.policies.fair:Fair",
     "fifo": "jgpu.sched.policies.fifo:Fifo",
+    "las": "jgpu.sched.policies.las:LeastAttainedService",
+    "pack": "jgpu.sched.policies.pack:Pack",
+    "priority": "jgpu.sched.policies.priority:ByPriority",
+    "srtf": "jgpu.sched.policies.srtf:ShortestRemaining",
 }
 
 

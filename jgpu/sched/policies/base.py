@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from jgpu.sched.limits import Limits
 
-__all__ = ["Choice", "Policy", "SessionView", "UserView"]
+__all__ = ["Choice", "Policy", "Progress", "SessionView", "UserView"]
 
 
 class UserView(Protocol):
@@ -57,8 +57,20 @@ class SessionView(Protocol):
         """Its place in the order in which jobs arrived."""
 
     @property
+    def priority(self) -> int:
+        """Its class, the lower the more urgent (`jgpu.sched.priorities`)."""
+
+    @property
     def device_seconds(self) -> float:
         """Device time charged."""
+
+    @property
+    def attained_s(self) -> float:
+        """Device time charged since its job arrived."""
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Device time that its job will still need; None where nobody knows."""
 
     @property
     def virtual_s(self) -> float:
@@ -77,6 +89,22 @@ class SessionView(Protocol):
         """Mean device time of an iteration; 0 before the first."""
 
 
+class Progress(NamedTuple):
+    """What a policy that plans lanes sees of the device."""
+
+    #: seconds, on the clock of `Core.handle`
+    now: float
+    #: device time done so far, by what the work was predicted to take alone
+    worked_s: float
+    #: how many jobs there are, and a number that changes when one comes or goes
+    jobs: int
+    version: int
+    #: lanes that are open
+    lanes: int
+    #: lanes that there may be
+    lanes_at_most: int
+
+
 class Choice(NamedTuple):
     """A session, and why it rather than another."""
 
@@ -91,6 +119,8 @@ class Policy(ABC):
     name: ClassVar[str]
     #: whether sessions may wait without bound, because that is what the policy is for
     may_starve: ClassVar[bool] = False
+    #: whether `lanes` is to be asked how many lanes there should be
+    plans_lanes: ClassVar[bool] = False
     #: why the one with the least rank is chosen, in a few words
     reason: ClassVar[str]
 
@@ -110,3 +140,8 @@ class Policy(ABC):
     def outranks(self, chosen: SessionView, candidate: SessionView, limits: Limits) -> bool:
         """Whether a candidate should come from another lane before whoever is chosen in this."""
         return bool(self.preempts(chosen, candidate, limits))
+
+    def lanes(self, progress: Progress, limits: Limits) -> int:
+        """Return how many lanes there should be; asked where `plans_lanes`."""
+        del limits
+        return progress.lanes_at_most

@@ -1,0 +1,220 @@
+"""Whose memory goes to the host when it is short, and whose comes back.
+
+Whoever waits for memory has others give theirs up: first what a failed cell left, which nobody is
+expected to use again; then what idle sessions keep, longest idle first; and when that is not
+enough and he has waited for `Limits.memory_turn_s`, what those keep that are at work, who then
+wait for memory themselves (Gandiva's suspend and resume, Xiao et al., OSDI 2018, section 3.1, with
+the model left where it is). Nobody's model is ever chosen; only `SpillAsked` may name it.
+
+The rule: nothing of a session is in flight and no iteration of it is open when it is spilled; and
+nobody is spilled in vain, that is unless what is given up lets the one who waits go on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jgpu.sched.actions import Part, Spill
+from jgpu.sched.states import IllegalEvent, Residence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jgpu.sched.events import SessionRestored, SessionSpilled
+    from jgpu.sched.journal import Journal
+    from jgpu.sched.lane_table import LaneTable
+    from jgpu.sched.limits import Limits
+    from jgpu.sched.sessions import Session
+
+__all__ = ["Spilling"]
+
+
+class Spilling:
+    """Chooses who is spilled, and follows what is on its way."""
+
+    def __init__(self, limits: Limits, journal: Journal, table: LaneTable) -> None:
+        self._limits = limits
+        self._journal = journal
+        self._table = table
+        #: what each session that is YIELDING or SPILLING gives up
+        self.leaving: dict[int, Part] = {}
+        #: sessions in mid-iteration, AWAY, that no room was found for yet, oldest first
+        self._short: dict[int, Session] = {}
+        self._look_at = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is to go or to come that waits for a boundary or for room."""
+        return bool(self.leaving or self._short)
+
+    # --- what is told
+
+    def ask(self, session: Session, part: Part, why: str) -> None:
+        """Have a session give up a part of its memory, now or at its next boundary."""
+        if not session.ready or not _bytes_of(session, part):
+            return
+        self._journal.note(session.story, f"gives up {part} memory", why)
+        self.leaving[session.id] = part
+        if not session.pinned:
+            self._spill(session)
+        elif not session.yields:
+            session.reside(Residence.YIELDING)
+
+    def spilled(self, session: Session, event: SessionSpilled) -> None:
+        """Take note of what was copied to the host."""
+        _check(event)
+        if session.residence is not Residence.SPILLING:
+            raise IllegalEvent(f"Session {session.id} was spilled while {session.residence}.")
+        del self.leaving[session.id]
+        now = self._journal.now
+        if event.resident + event.kept >= session.resident + session.kept:
+            session.spared_until = now + self._limits.memory_turn_s
+        session.spilled = event.spilled
+        session.reside(Residence.AWAY if event.spilled else Residence.HERE)
+        self._table.hold(session, event.resident, event.kept)
+        self._table.refit(session)
+        self._table.changed = True
+
+    def restored(self, session: Session, event: SessionRestored) -> None:
+        """Take note of what was copied back."""
+        _check(event)
+        if session.residence is not Residence.RESTORING:
+            raise IllegalEvent(f"Session {session.id} was restored while {session.residence}.")
+        self._table.restored(session, event.resident, event.kept, event.spilled)
+        if event.spilled:
+            self._put_aside(session)
+
+    def wanted(self, session: Session, spilled: int) -> None:
+        """Bring back what would not have come back by itself, before anything else runs."""
+        if spilled <= 0:
+            raise IllegalEvent(f"Session {session.id} wants {spilled} bytes back.")
+        if session.residence is Residence.AWAY:
+            session.spilled = spilled
+        if not session.ready:
+            return
+        self.leaving.pop(session.id, None)
+        session.spilled = spilled
+        session.reside(Residence.AWAY)
+        self._put_aside(session)
+        self._table.changed = True
+
+    def cell_started(self, session: Session) -> None:
+        """Bring back what is AWAY of a session ahead of its work, if there is room."""
+        if session.residence is Residence.AWAY and session.lane is None:
+            table = self._table
+            if table.committed + session.spilled <= table.capacity and not table.unplaced:
+                table.restore(session)
+
+    def forget(self, session: Session) -> None:
+        """The session is closed."""
+        self.leaving.pop(session.id, None)
+        self._short.pop(session.id, None)
+
+    def _put_aside(self, session: Session) -> None:
+        if session.pinned:
+            self._short[session.id] = session
+        elif session.lane is not None:
+            self._table.leave(session, "what it needs is on the host")
+
+    # --- what is done of itself
+
+    def advance(self) -> None:
+        """Spill those who have come to a boundary, and restore those who wait for it in one."""
+        table = self._table
+        for number in list(self.leaving):
+            session = table.sessions[number]
+            if session.yields and not session.pinned:
+                self._spill(session)
+        for session in list(self._short.values()):
+            if session.residence is not Residence.AWAY or not session.pinned:
+                del self._short[session.id]
+                self._put_aside_again(session)
+            elif table.committed + session.spilled <= table.capacity:
+                del self._short[session.id]
+                table.restore(session)
+
+    def _put_aside_again(self, session: Session) -> None:
+        if session.residence is Residence.AWAY:
+            self._put_aside(session)
+
+    def _spill(self, session: Session) -> None:
+        if session.lane is not None:
+            self._table.leave(session, "its memory goes to the host")
+        session.reside(Residence.SPILLING)
+        part = self.leaving[session.id]
+        self._journal.act(Spill(session.id, part, cause=self._journal.cause))
+
+    def relieve(self) -> None:
+        """Have others give memory up for whoever has waited longest for it."""
+        now = self._journal.now
+        if now < self._look_at:
+            return
+        claimant = next(iter(self._short.values()), None)
+        if claimant is None:
+            claimant = next(iter(self._table.unplaced.values()), None)
+        if claimant is None or claimant.residence is Residence.SPILLING:
+            return
+        self._look_at = now + self._limits.look_s
+        sessions = self._table.sessions
+        lacking = self._table.lacking(claimant) - sum(
+            _bytes_of(sessions[number], part) for number, part in self.leaving.items()
+        )
+        if lacking <= 0:
+            return
+        victims = []
+        for victim, part, nbytes in self._victims(claimant):
+            victims.append((victim, part))
+            lacking -= nbytes
+            if lacking <= 0:
+                break
+        else:
+            return
+        for victim, part in victims:
+            self.ask(victim, part, f"session {claimant.id} waits for it")
+
+    def _victims(self, claimant: Session) -> Iterator[tuple[Session, Part, int]]:
+        """Yield who may give up what, and how many bytes more that is; the best first."""
+        now = self._journal.now
+        others = [
+            each
+            for each in self._table.sessions.values()
+            if each is not claimant and each.ready and each.id not in self.leaving
+        ]
+        others = [each for each in others if each.kept and now >= each.spared_until]
+        resting = [each for each in others if not each.has_work and not each.pinned]
+        for session in resting:
+            if session.stale:
+                yield session, Part.STALE, session.stale
+        idle = [each for each in resting if not each.arrival]
+        for session in sorted(idle, key=lambda each: each.idle_since or 0.0):
+            yield session, Part.KEPT, session.kept - session.stale
+        turn_s = self._limits.memory_turn_s
+        since = claimant.unplaced_since
+        if since is not None and now - since < turn_s:
+            return
+        busy = [each for each in others if each.arrival and now - each.here_since >= turn_s]
+        for session in sorted(busy, key=lambda each: (each.has_work, each.here_since)):
+            stale = 0 if session.has_work or session.pinned else session.stale
+            yield session, Part.KEPT, session.kept - stale
+
+    def validate(self) -> None:
+        """Check every invariant of what is on its way."""
+        sessions = self._table.sessions
+        leaving = {Residence.YIELDING, Residence.SPILLING}
+        assert self.leaving.keys() == {
+            number for number, each in sessions.items() if each.residence in leaving
+        }
+        for number, session in self._short.items():
+            assert sessions[number] is session
+
+
+def _bytes_of(session: Session, part: Part) -> int:
+    """Return how many bytes of the device a part of a session's memory is."""
+    if part is Part.STALE:
+        return session.stale
+    return session.kept + (session.resident if part is Part.ALL else 0)
+
+
+def _check(event: SessionSpilled | SessionRestored) -> None:
+    if min(event.resident, event.kept, event.spilled) < 0:
+        raise IllegalEvent(f"Session {event.session} holds less than nothing: {event}.")
