@@ -23,7 +23,16 @@ __all__ = ["commands", "main"]
 
 _INTERRUPTED = 130
 _USAGE = 2
-_EXTRAS = {"numpy", "prometheus_client", "psutil", "pynvml", "rich", "torch", "tornado"}
+_EXTRAS = {
+    "numpy",
+    "prometheus_client",
+    "psutil",
+    "pynvml",
+    "rich",
+    "sqlalchemy",
+    "torch",
+    "tornado",
+}
 
 
 def commands() -> dict[str, str]:

@@ -89,7 +89,7 @@ def check_torch() -> Iterator[Finding]:
 
 def check_packages() -> Iterator[Finding]:
     """What the broker needs besides, in this environment."""
-    modules = ("numpy", "prometheus_client", "psutil", "pynvml", "rich", "tornado")
+    modules = ("numpy", "prometheus_client", "psutil", "pynvml", "rich", "sqlalchemy", "tornado")
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         text = f"Missing for a broker of one's own: {', '.join(missing)}."
@@ -195,6 +195,21 @@ def _ask(where: address.Address) -> Iterator[Finding]:
         state = {"failed": _PROBLEM, "ready": _OK}.get(device["state"], _NOTE)
         text = f"{device['name']} ({device['kind']}) is {device['state']}. {device['note']}"
         yield Finding("device", state, text.strip())
+    yield from _ledger(status.get("ledger"))
+
+
+def _ledger(ledger: dict[str, Any] | None) -> Iterator[Finding]:
+    """What the broker says of its usage ledger; only administrators are told."""
+    if not ledger:
+        return
+    if ledger["state"] == "failing":
+        advice = "Make room, or let go of what holds it; nothing is lost while the broker runs."
+        yield Finding("usage ledger", _PROBLEM, ledger["text"], advice)
+    elif ledger["text"]:
+        advice = "Look into the file that was moved aside; SQLite's `.recover` may read it."
+        yield Finding("usage ledger", _NOTE, ledger["text"], advice)
+    else:
+        yield Finding("usage ledger", _OK, f"{ledger['url'] or 'The ledger'} is {ledger['state']}.")
 
 
 def check_jupyter() -> Iterator[Finding]:
