@@ -1,0 +1,3 @@
+"""The kinds of `jgpu simulate`, one module each; what they share is `report` and `chart`."""
+
+__all__: list[str] = []

@@ -1,0 +1,37 @@
+"""Ask what if: published workloads, a class of students, or a recording, under the same scheduler.
+
+The scheduler that decides is the one that decides live; the clock, the device and the clients are
+simulated. Every simulation says what it assumes and what it leaves out.
+"""
+
+import argparse
+import importlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+from jgpu.cli._simulate import report
+
+__all__ = ["main"]
+
+#: what can be simulated, and what it tells; each is a module of `_simulate`
+_KINDS: Final = {
+    "salus": "Salus' Table 1: 100 jobs on one GPU, five policies",
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`jgpu simulate WHAT [OPTIONS]`; prints a report, and writes it where asked to."""
+    parser = argparse.ArgumentParser(prog="jgpu simulate", description=__doc__)
+    commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    for name, text in _KINDS.items():
+        kind = commands.add_parser(name, help=text, description=_module(name).__doc__)
+        _module(name).add_options(kind)
+        report.add_common(kind)
+    options = parser.parse_args(arguments)
+    report.show(_module(options.what).simulate(options), options)
+    return 0
+
+
+def _module(name: str) -> Any:
+    place = {"class": "classroom", "gandiva-packing": "gandiva"}.get(name, name)
+    return importlib.import_module(f"jgpu.cli._simulate.{place}")
