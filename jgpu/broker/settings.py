@@ -23,6 +23,12 @@ class ExecutorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     threads: int = 0
     #: name of the scheduling policy
     policy: str = "fair"
+    #: bytes of host memory for what is spilled; more goes to a file in `spool`
+    host_pool: int = 0
+    #: seconds without work after which a session's ephemeral memory is spilled though nobody waits
+    #: for it, and after which its model is, too; 0: never
+    spill_after_s: float = 0.0
+    evict_after_s: float = 0.0
     #: directory for files of spilled memory and crash notes; exists, mode 0700
     spool: str = ""
     log_level: str = "WARNING"

@@ -8,6 +8,7 @@ The rule that must not be broken: ids are given and messages queued in one order
 and never torn by an interrupt (`interrupts.quiet`).
 """
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -487,7 +488,7 @@ class Session:
         try:
             self.cut(ends_iteration=True)
             self.release()
-            self.notify(m.CellEnded())
+            self.notify(m.CellEnded(failed=not getattr(result, "success", True)))
         except errors.JgpuError:
             pass  # what was lost is told at the next use
 
@@ -653,6 +654,11 @@ class Session:
     def _on_waiting(self, message: m.Waiting) -> None:
         """For the status display; the wait itself goes on."""
 
+    def _on_notice(self, message: m.Notice) -> None:
+        """Show a sentence in the cell that runs, or wherever the program's errors go."""
+        if sys.stderr is not None:
+            sys.stderr.write(f"jgpu: {message.text}\n")
+
     def _on_resync(self, message: m.Resync) -> None:
         link = self._link
         if link is None:
@@ -798,6 +804,7 @@ _HANDLERS: dict[type, Callable[[Session, Any], None]] = {
     m.DefinitionUnknown: Session._on_definition_unknown,
     m.Ready: Session._on_ready,
     m.Waiting: Session._on_waiting,
+    m.Notice: Session._on_notice,
     m.Resync: Session._on_resync,
     m.Refused: Session._on_refused,
 }

@@ -22,6 +22,7 @@ from jgpu.wire.program import Flags, Geometry, Op
 __all__ = [
     "Ack",
     "Adopt",
+    "AskQuotas",
     "AskReport",
     "AskStatus",
     "AskStop",
@@ -51,9 +52,11 @@ __all__ = [
     "LeaveSeat",
     "Memory",
     "MemoryIs",
+    "Notice",
     "Probe",
     "Probed",
     "Quit",
+    "QuotasAre",
     "Ready",
     "Refused",
     "ReportIs",
@@ -66,13 +69,16 @@ __all__ = [
     "Seed",
     "SessionEnded",
     "SessionReport",
+    "SetQuota",
     "SetRng",
+    "SetUser",
     "StatusIs",
     "Stopping",
     "Sync",
     "Synced",
     "Tag",
     "TakeSeat",
+    "Tell",
     "TensorReport",
     "Upload",
     "Value",
@@ -198,6 +204,28 @@ class AskStop(_Message, frozen=True):
     """Ends the broker; only from its own uid or root. Reply: Stopping."""
 
 
+class AskQuotas(_Message, frozen=True):
+    """Who may have and who used how much. Reply: QuotasAre, with what the asker may see.
+
+    `user`: this one alone; Refused if there is none, or if it is another and the asker may not.
+    """
+
+    user: Name = ""
+
+
+class SetQuota(_Message, frozen=True):
+    """Changes what a scope ("default", "group:NAME", "user:NAME") says; administrators only.
+
+    `settings`: fields and values as people write them, "" to take out what was set live; without
+    any, everything of the scope is taken out. `new`: the name needs not be known. Reply: QuotasAre
+    or Refused, and then nothing has changed.
+    """
+
+    scope: Name
+    settings: Annotated[tuple[tuple[Name, Name], ...], msgspec.Meta(max_length=16)]
+    new: bool = False
+
+
 # -- control -> client -----------------------------------------------------------------------
 
 
@@ -227,6 +255,12 @@ class SeatTaken(_Message, frozen=True):
 
 class StatusIs(_Message, frozen=True):
     """JSON text."""
+
+    json: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_FRAME_BYTES)]
+
+
+class QuotasAre(_Message, frozen=True):
+    """JSON text: `scopes`, `users` and, for administrators, `ledger`."""
 
     json: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_FRAME_BYTES)]
 
@@ -378,6 +412,9 @@ class CellStarted(_Message, frozen=True):
 class CellEnded(_Message, frozen=True):
     """A notebook cell ended; what was sent is a whole iteration. No reply."""
 
+    #: it raised: what it made is kept by a traceback at most
+    failed: bool = False
+
 
 class Cancel(_Message, frozen=True):
     """Take back works that have not started, from the next iteration boundary on. Reply: Failed
@@ -510,6 +547,12 @@ class Waiting(_Message, frozen=True):
     waits_for: tuple[Name, ...]
 
 
+class Notice(_Message, frozen=True):
+    """A sentence for the user, to be shown once in the cell that runs, or the next. No reply."""
+
+    text: Text
+
+
 class Resync(_Message, frozen=True):
     """A (new) executor has the descriptor: send `Resynced`, then again what was not acknowledged.
 
@@ -538,6 +581,31 @@ class Adopt(_Message, frozen=True):
     weight: float = 1.0
     limit: Natural = 0
     epoch: Natural = 0
+    #: 0 interactive, 1 normal, 2 batch
+    priority: Annotated[int, msgspec.Meta(ge=0, le=2)] = 1
+
+
+class SetUser(_Message, frozen=True):
+    """What a user may have from here on; comes before his first session and at changes. No reply.
+
+    `limit` and `resident_limit`: bytes of all his sessions together, and those of models among
+    them; 0 for no limit. `throttled`: his work runs only where the device would idle. `refusal`:
+    why new work of his is refused, empty where it is not.
+    """
+
+    user: Name
+    weight: float = 1.0
+    limit: Natural = 0
+    resident_limit: Natural = 0
+    throttled: bool = False
+    refusal: Text = ""
+
+
+class Tell(_Message, frozen=True):
+    """A sentence for the user of a session, passed on as `Notice`. No reply."""
+
+    session: Natural
+    text: Text
 
 
 class Detach(_Message, frozen=True):
@@ -589,8 +657,10 @@ class ReportIs(_Message, frozen=True):
     definitions: Natural = 0
 
 
-ControlMessage: TypeAlias = Hello | TakeSeat | LeaveSeat | AskStatus | AskStop
-ControlReply: TypeAlias = Welcome | Refused | SeatTaken | StatusIs | Stopping
+ControlMessage: TypeAlias = (
+    Hello | TakeSeat | LeaveSeat | AskStatus | AskQuotas | SetQuota | AskStop
+)
+ControlReply: TypeAlias = Welcome | Refused | SeatTaken | StatusIs | QuotasAre | Stopping
 ClientMessage: TypeAlias = (
     Define
     | Run
@@ -623,8 +693,9 @@ ExecutorMessage: TypeAlias = (
     | MemoryIs
     | Failed
     | Waiting
+    | Notice
     | Resync
     | Refused
 )
-ExecutorOrder: TypeAlias = Adopt | Detach | AskReport | AskStop
+ExecutorOrder: TypeAlias = SetUser | Adopt | Tell | Detach | AskReport | AskStop
 ExecutorNotice: TypeAlias = ExecutorReady | ExecutorFailed | SessionEnded | ReportIs

@@ -13,8 +13,8 @@ from jgpu.broker.executor.cancel import begin_cancel
 from jgpu.broker.executor.definitions import Definitions, Verdict
 from jgpu.broker.executor.devices.base import Device
 from jgpu.broker.executor.early import answer_early, may_answer_early
+from jgpu.broker.executor.gate import Gate, RefusedRun
 from jgpu.broker.executor.programs import Definition, Prober
-from jgpu.broker.executor.runs import RunWork
 from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.transfers import DownloadWork, UploadWork
 from jgpu.broker.executor.turns import Turns
@@ -25,6 +25,8 @@ from jgpu.wire.program import program_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from jgpu.broker.executor.runs import RunWork
 
 __all__ = ["Dispatch"]
 
@@ -50,14 +52,15 @@ class Dispatch:
         self._definitions = definitions
         self._prober = prober
         self._probing = probing
+        self._gate = Gate()
         #: works by the hash of the definition that the client must send again
         self._missing: dict[bytes, list[RunWork]] = {}
         self._handlers: dict[type, Callable[[Session, Any], None]] = {
             messages.Define: self._define,
             messages.Run: self._run,
-            messages.Upload: lambda s, m: self._accept(s, UploadWork(s, m)),
+            messages.Upload: self._upload,
             messages.Download: self._download,
-            messages.Sync: lambda s, m: self._accept(s, SyncWork(s, m)),
+            messages.Sync: self._sync,
             messages.Seed: lambda s, m: self._accept(s, RngWork(s, m)),
             messages.GetRng: lambda s, m: self._accept(s, RngWork(s, m)),
             messages.SetRng: lambda s, m: self._accept(s, RngWork(s, m)),
@@ -82,8 +85,22 @@ class Dispatch:
         session.accept(work)
         self._turns.offer(session)
 
+    def _upload(self, session: Session, message: messages.Upload) -> None:
+        session.last_buffer = max(session.last_buffer, message.buffer)
+        self._accept(session, UploadWork(session, message))
+
+    def _waits(self, session: Session, *, ends_iteration: bool) -> None:
+        self._gate.waited(session)
+        if ends_iteration:
+            self._gate.boundary(session)
+
+    def _sync(self, session: Session, message: messages.Sync) -> None:
+        self._waits(session, ends_iteration=message.ends_iteration)
+        self._accept(session, SyncWork(session, message))
+
     def _download(self, session: Session, message: messages.Download) -> None:
         work = DownloadWork(session, message)
+        self._waits(session, ends_iteration=message.ends_iteration)
         if not may_answer_early(session):
             self._accept(session, work)
             return
@@ -97,8 +114,12 @@ class Dispatch:
             # It comes again with its definition; the first one is still here.
             session.asked.remove(message.work)
             return
-        work = RunWork(session, message)
+        work = self._gate.work_of(session, message)
         session.accept(work)
+        session.last_buffer = max(session.last_buffer, message.first + 8 * len(message.live))
+        if isinstance(work, RefusedRun):
+            self._turns.offer(session)
+            return
         work.definition = self._definitions.get(message.program)
         if work.definition is None:
             self._missing.setdefault(message.program, []).append(work)
@@ -126,6 +147,7 @@ class Dispatch:
 
     def forget(self, session: Session) -> None:
         """The session ends: nothing of it waits for definitions any more."""
+        self._gate.forget(session)
         for key in list(self._missing):
             kept = [work for work in self._missing[key] if work.session is not session]
             if kept:
@@ -166,13 +188,16 @@ class Dispatch:
 
     def _cell_started(self, session: Session, message: messages.CellStarted) -> None:
         session.cell = message.label
+        self._gate.waited(session)
         self._turns.cell_started(session)
 
     def _cell_ended(self, session: Session, message: messages.CellEnded) -> None:
         session.cell = ""
-        self._turns.cell_ended(session)
+        self._gate.boundary(session)
+        self._turns.cell_ended(session, failed=message.failed)
 
     def _cancel(self, session: Session, message: messages.Cancel) -> None:
+        self._gate.boundary(session)
         taken = begin_cancel(session, message.request)
         self._turns.taken_back(session, taken)
         self._turns.settle(session)

@@ -31,6 +31,8 @@ def may_answer_early(session: "Session") -> bool:
         and not session.over
         and not session.cancel_requests
         and not session.lost
+        and not session.copying
+        and not session.table.spilled
     )
 
 

@@ -34,7 +34,7 @@ class Forecast:
         self._made_bytes = 0
         self._peak = 0
         self._peaks: deque[int] = deque(maxlen=_ITERATIONS)
-        self._told: tuple[int, int, int] | None = None
+        self._told: tuple[int, int, int, int, int] | None = None
 
     def live_bytes(self, work: Work) -> int:
         """Bytes for the work that is offered next; also notes what it leaves behind."""
@@ -57,15 +57,23 @@ class Forecast:
         # What is larger than the whole device waits for nothing: it fails when it is started.
         return live if live <= work.session.account.capacity else 0
 
-    def measured(self, table: BufferTable, *, at_rest: bool) -> tuple[int, int, int] | None:
-        """(resident, kept, transient) if the core should be told of them, at a boundary."""
+    def held(self, table: BufferTable) -> tuple[int, int, int]:
+        """(resident, kept, spilled): bytes on the device, and on the host that must come back."""
+        return (
+            self._rounded(table.resident - table.resident_away),
+            self._rounded(table.kept - table.kept_away - table.aside),
+            self._rounded(table.away),
+        )
+
+    def measured(
+        self, table: BufferTable, *, at_rest: bool
+    ) -> tuple[int, int, int, int, int] | None:
+        """(resident, kept, transient, stale, spilled) if they are news, at a boundary."""
         if at_rest and self._peak:
             self._end_iteration()
-        now = (
-            self._rounded(table.resident),
-            self._rounded(table.kept),
-            max(self._peaks, default=0),
-        )
+        resident, kept, spilled = self.held(table)
+        stale = min(self._rounded(table.stale), kept)
+        now = (resident, kept, max(self._peaks, default=0), stale, spilled)
         if now == self._told:
             return None
         self._told = now

@@ -15,6 +15,7 @@ from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.pump import Pump
 from jgpu.broker.executor.session import Session
 from jgpu.errors import FrameError, JgpuError, ProtocolError
+from jgpu.sched import UserConfigured
 from jgpu.wire import messages
 from jgpu.wire.arena import Arena
 
@@ -50,6 +51,11 @@ class Orders:
             session = self._pump.sessions.get(order.session)
             if session is not None:
                 self._pump.end(session, order.text)
+        elif isinstance(order, messages.SetUser):
+            self._set_user(order)
+        elif isinstance(order, messages.Tell):
+            if (told := self._pump.sessions.get(order.session)) is not None:
+                told.send(messages.Notice(order.text))
         elif isinstance(order, messages.AskReport):
             self._connection.send(self._report(order.request))
         else:
@@ -97,16 +103,14 @@ class Orders:
         connection: Connection[messages.ClientMessage],
         arena: Arena,
     ) -> Session:
-        account = self._accounts.get(order.user)
-        if account is None:
-            account = Account(order.user, self._pump.device.facts.capacity)
-            self._accounts[order.user] = account
+        account = self._account(order.user)
         account.limit = order.limit
         return Session(
             number=order.session,
             user=order.user,
             label=order.label,
             weight=order.weight,
+            priority=order.priority,
             connection=connection,
             arena=arena,
             account=account,
@@ -116,9 +120,23 @@ class Orders:
             next_work=0 if order.epoch else 1,
         )
 
+    def _account(self, user: str) -> Account:
+        """The user's account; it outlives his sessions, for it keeps what was set."""
+        account = self._accounts.get(user)
+        if account is None:
+            account = Account(user, self._pump.device.facts.capacity)
+            self._accounts[user] = account
+        return account
+
+    def _set_user(self, order: messages.SetUser) -> None:
+        account = self._account(order.user)
+        account.limit, account.resident_limit = order.limit, order.resident_limit
+        account.refusal = order.refusal
+        self._pump.turns._tell(
+            UserConfigured(user=order.user, weight=order.weight, throttled=order.throttled)
+        )
+
     def _ended(self, notice: messages.SessionEnded) -> None:
-        for user in [user for user, account in self._accounts.items() if not account.sessions]:
-            del self._accounts[user]
         self._connection.send(notice)
 
     # -- the report --------------------------------------------------------------------------
@@ -136,7 +154,7 @@ class Orders:
                 lane=status.lane,
                 resident=found.table.resident,
                 ephemeral=found.table.kept,
-                spilled=0,
+                spilled=found.table.spilled,
                 device_seconds=status.device_seconds,
                 iterations=found.iterations,
                 queue_position=status.queue_position or None,

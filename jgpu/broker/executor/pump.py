@@ -18,8 +18,11 @@ from jgpu.broker.executor.aside import Aside
 from jgpu.broker.executor.definitions import Definitions
 from jgpu.broker.executor.devices.base import Device
 from jgpu.broker.executor.dispatch import HELPING, Dispatch
+from jgpu.broker.executor.hoststore import HostStore
 from jgpu.broker.executor.programs import DeviceKind, Prober
+from jgpu.broker.executor.rests import Rests
 from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.spilling import Spilling
 from jgpu.broker.executor.turns import Turns
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.errors import ProtocolError
@@ -57,7 +60,10 @@ class Pump:
         self._asides = [Aside("definitions", device.wake), Aside("probes", device.wake)]
         kind = cast("DeviceKind", settings.device)  # `make_device` has looked
         self.definitions = Definitions(kind, self._asides[0])
-        self.turns = Turns(device, core, clock)
+        store = HostStore(settings.host_pool, settings.spool, device.host_bytes)
+        self.spilling = Spilling(device, store, device.wake)
+        rests = Rests(settings.spill_after_s, settings.evict_after_s)
+        self.turns = Turns(device, core, clock, self.spilling, rests)
         self.turns.on_released = self._released
         self.turns.on_violation = self.refuse
         core_actions = core.handle(LanesConfigured(settings.lanes, device.facts.capacity), clock())
@@ -93,6 +99,7 @@ class Pump:
         """End the threads; sessions must have ended."""
         for aside in self._asides:
             aside.close()
+        self.spilling.close()
         self._epoll.close()
         self.device.close()
 
@@ -107,6 +114,7 @@ class Pump:
                 handler(mask)
         for aside in self._asides:
             aside.collect()
+        self.spilling.collect()
         self._unstall()
         for session in list(self._backlog.values()):
             self._deal(session)

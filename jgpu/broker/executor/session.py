@@ -24,6 +24,7 @@ from jgpu.broker.executor.programs import Buffer, Failure
 from jgpu.broker.executor.table import BufferTable
 from jgpu.broker.executor.works import Work, WorkState
 from jgpu.errors import ProtocolError
+from jgpu.sched import Part
 from jgpu.wire import messages
 from jgpu.wire.arena import Arena
 
@@ -57,6 +58,8 @@ class Session:
     device: Device
     #: marks where a stream begins anew
     token: bytes = b""
+    #: its class, as in `jgpu.sched.Priority`
+    priority: int = 1
     #: the session was another executor's: buffers that are named and not here are lost, no mistake
     lost: bool = False
 
@@ -87,6 +90,18 @@ class Session:
     #: works taken back, whose effects wait for the launched ones, and requests to be told then
     cancelled: list[Work] = field(default_factory=list)
     cancel_requests: list[int] = field(default_factory=list)
+    #: its memory is being copied to or from the host
+    copying: bool = False
+    #: it is to be brought back when nothing of the session is in flight
+    to_restore: bool = False
+    #: highest number of a buffer that was received work's to make
+    last_buffer: int = 0
+    #: number of the first buffer that the running cell can have made
+    cell_first: int = 0
+    #: number of the first buffer that a failed cell can have made, until they are marked
+    failed_from: int | None = None
+    #: what a rule asked of it since it has rested
+    rest_asked: Part | None = None
     #: works that came after a Cancel that is not over
     held: list[Work] = field(default_factory=list)
     #: numbers of works whose definition was asked for again; their Run comes again, too
@@ -216,8 +231,8 @@ class Session:
 
     @property
     def quiet(self) -> bool:
-        """No lane has anything of this session: its buffers may be touched."""
-        return self.launched == 0
+        """No lane has anything of this session, and no copy: its buffers may be touched."""
+        return self.launched == 0 and not self.copying
 
     def accept(self, work: Work) -> None:
         """Put a work at the end of the order; `ProtocolError` if its number is not the next."""
@@ -273,6 +288,8 @@ class Session:
         """The word for `jgpu status`."""
         if self.launched:
             return "running"
+        if self.table.away and not self.outstanding:
+            return "spilled"
         return "waiting" if self.outstanding else "idle"
 
     def validate(self) -> None:

@@ -4,12 +4,16 @@ Counted are requested bytes: what the notebook asked for, whatever the allocator
 table is changed by one thread at a time: the one that runs the session's work in order, or the
 pump while none is in flight.
 
+A spilled buffer counts as it did before; beside that it is counted among what is on the host, as
+`away` if it comes back before anything of the session runs, or as `aside`.
+
 The rule that must not be broken: the sums are those of the buffers, always; `validate` says so.
 """
 
 from collections.abc import Iterable
 
 from jgpu.broker.executor.programs import Buffer, Failure
+from jgpu.broker.executor.programs.buffers import OnHost
 
 __all__ = ["BufferTable"]
 
@@ -23,6 +27,13 @@ class BufferTable:
         self.resident = 0
         #: sum of `nbytes` of all others
         self.kept = 0
+        #: of both, bytes on the host that come back before anything runs
+        self.resident_away = 0
+        self.kept_away = 0
+        #: bytes on the host that come back when they are named
+        self.aside = 0
+        #: bytes on the device of ephemeral buffers that nobody is expected to use again
+        self.stale = 0
         #: highest `used` ever seen, what runs needed on the way included
         self.peak = 0
 
@@ -30,6 +41,16 @@ class BufferTable:
     def used(self) -> int:
         """Bytes of all buffers."""
         return self.resident + self.kept
+
+    @property
+    def away(self) -> int:
+        """Bytes on the host that come back before anything runs."""
+        return self.resident_away + self.kept_away
+
+    @property
+    def spilled(self) -> int:
+        """All bytes on the host."""
+        return self.away + self.aside
 
     def add(self, buffer: Buffer) -> Buffer | None:
         """Put a buffer in its place; returns the one that was there."""
@@ -48,13 +69,21 @@ class BufferTable:
         buffer = self.buffers.pop(number, None)
         if buffer is not None:
             self._count(buffer, -buffer.nbytes)
+            if buffer.saved is not None:
+                buffer.saved.drop()
+                buffer.saved = None
         return buffer
 
     def drop_all(self) -> list[Buffer]:
         """Take all buffers out."""
         dropped = list(self.buffers.values())
+        for buffer in dropped:
+            if buffer.saved is not None:
+                buffer.saved.drop()
+                buffer.saved = None
         self.buffers.clear()
-        self.resident = self.kept = 0
+        self.resident = self.kept = self.resident_away = self.kept_away = 0
+        self.aside = self.stale = 0
         return dropped
 
     def tag(self, numbers: Iterable[int], *, resident: bool) -> None:
@@ -66,6 +95,34 @@ class BufferTable:
                 buffer.resident = resident
                 self._count(buffer, buffer.nbytes)
 
+    def mark_stale(self, first: int) -> None:
+        """Nobody is expected to use the ephemeral buffers from this number on again."""
+        for number, buffer in self.buffers.items():
+            if number >= first and not buffer.resident and not buffer.stale:
+                self._count(buffer, -buffer.nbytes)
+                buffer.stale = True
+                self._count(buffer, buffer.nbytes)
+
+    def go(self, buffer: Buffer, saved: OnHost, *, aside: bool) -> None:
+        """A buffer's bytes are on the host now; the caller frees the others."""
+        self._count(buffer, -buffer.nbytes)
+        buffer.saved, buffer.aside = saved, aside
+        self._count(buffer, buffer.nbytes)
+
+    def want(self, buffer: Buffer) -> None:
+        """A buffer that was put aside is to come back before anything runs."""
+        self._count(buffer, -buffer.nbytes)
+        buffer.aside = buffer.stale = False
+        self._count(buffer, buffer.nbytes)
+
+    def come_back(self, buffer: Buffer) -> None:
+        """A buffer has its storage on the device again."""
+        self._count(buffer, -buffer.nbytes)
+        assert buffer.saved is not None
+        buffer.saved.drop()
+        buffer.saved, buffer.stale = None, False
+        self._count(buffer, buffer.nbytes)
+
     def remeasure(self, buffer: Buffer) -> None:
         """Count a buffer anew that an op may have resized."""
         before = buffer.nbytes
@@ -76,14 +133,28 @@ class BufferTable:
         self.peak = max(self.peak, self.used + transient)
 
     def _count(self, buffer: Buffer, nbytes: int) -> None:
+        away = 0 if buffer.saved is None or buffer.aside else nbytes
         if buffer.resident:
             self.resident += nbytes
+            self.resident_away += away
         else:
             self.kept += nbytes
+            self.kept_away += away
+            if buffer.stale and buffer.saved is None:
+                self.stale += nbytes
+        if buffer.saved is not None and buffer.aside:
+            self.aside += nbytes
 
     def validate(self) -> None:
         """Check the rule."""
         buffers = self.buffers.values()
         assert self.resident == sum(b.nbytes for b in buffers if b.resident)
         assert self.kept == sum(b.nbytes for b in buffers if not b.resident)
+        away = [b for b in buffers if b.saved is not None and not b.aside]
+        assert self.resident_away == sum(b.nbytes for b in away if b.resident)
+        assert self.kept_away == sum(b.nbytes for b in away if not b.resident)
+        assert self.aside == sum(b.nbytes for b in buffers if b.saved is not None and b.aside)
+        here = [b for b in buffers if b.saved is None]
+        assert self.stale == sum(b.nbytes for b in here if b.stale and not b.resident)
         assert all(number == buffer.id for number, buffer in self.buffers.items())
+        assert all(b.base is None and b.poison is None for b in buffers if b.saved is not None)

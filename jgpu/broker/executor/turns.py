@@ -17,10 +17,12 @@ from jgpu.broker.executor.devices.base import Device, Job
 from jgpu.broker.executor.devices.idle import IdlePort
 from jgpu.broker.executor.forecast import Forecast
 from jgpu.broker.executor.programs import Definition, Failure
+from jgpu.broker.executor.rests import NEVER, Rests
 from jgpu.broker.executor.runs import RunWork
 from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.spilling import Spilling
 from jgpu.broker.executor.works import Work, WorkState, report_failure
-from jgpu.sched import Core, Snapshot, actions, events
+from jgpu.sched import Core, Part, Snapshot, actions, events
 from jgpu.wire import messages
 
 __all__ = ["Turns"]
@@ -37,10 +39,21 @@ _LITTLE_S: Final = 20e-6
 class Turns:
     """Carries out what the core decides."""
 
-    def __init__(self, device: Device, core: Core, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        device: Device,
+        core: Core,
+        clock: Callable[[], float],
+        spilling: Spilling,
+        rests: Rests = NEVER,
+    ) -> None:
         self._device = device
         self._core = core
         self._clock = clock
+        self._spilling = spilling
+        spilling.on_spilled = self._spilled
+        spilling.on_restored = self._restored
+        self._rests = rests
         self._keys = count(1)
         self._sessions: dict[int, Session] = {}
         self._forecasts: dict[int, Forecast] = {}
@@ -64,6 +77,8 @@ class Turns:
             actions.ResizeLane: lambda a: None,
             actions.MoveLane: lambda a: None,
             actions.Wait: self._wait,
+            actions.Spill: lambda a: spilling.spill(self._sessions[a.session], a.part),
+            actions.Restore: lambda a: spilling.restore(self._sessions[a.session]),
         }
 
     # -- sessions ----------------------------------------------------------------------------
@@ -72,7 +87,9 @@ class Turns:
         """A session was adopted."""
         self._sessions[session.number] = session
         self._forecasts[session.number] = Forecast(self._device.facts.capacity)
-        self._tell(events.SessionOpened(session.number, session.user, session.weight))
+        self._tell(
+            events.SessionOpened(session.number, session.user, session.weight, session.priority)
+        )
         session.charged_s = self._core.charge_of(session.number)
 
     def close(self, session: Session) -> None:
@@ -90,11 +107,16 @@ class Turns:
 
     def cell_started(self, session: Session) -> None:
         """A cell's completion time counts from here."""
+        session.cell_first = session.last_buffer + 1
         self._tell(events.CellStarted(session.number))
 
-    def cell_ended(self, session: Session) -> None:
-        """What was sent so far is a whole iteration."""
+    def cell_ended(self, session: Session, *, failed: bool) -> None:
+        """What was sent so far is a whole iteration; what a failed cell made is garbage, mostly."""
+        if failed and session.failed_from is None:
+            session.failed_from = session.cell_first
         self.boundary(session)
+        if failed and session.quiet and not session.outstanding:
+            self._measure(session)
         session.at_boundary = session.at_boundary or session.launched == session.outstanding
         self._tell(events.CellEnded(session.number))
 
@@ -115,17 +137,34 @@ class Turns:
 
     def look_around(self) -> bool:
         """Tell of sessions that rest for long, and those that wait for long; whether to go on."""
-        now, again = self._clock(), False
+        now, again, waiting = self._clock(), False, False
         for session in list(self._sessions.values()):
             if session.outstanding:
                 again = True
+                waiting = waiting or not session.launched
                 self._look_at_waiting(session)
             elif session.number not in self._idle_told:
                 again = True
                 if now - session.rests_since >= IDLE_S:
                     self._idle_told.add(session.number)
                     self._tell(events.SessionIdle(session.number))
+            elif self._rests.asks(session):
+                again = True
+                self._ask_to_spill(session, now)
+        if waiting:
+            self._tell(events.TimePassed())
         return again
+
+    def _ask_to_spill(self, session: Session, now: float) -> None:
+        """Have a session that has rested for long give its memory up."""
+        part = self._rests.due(session, now)
+        if part is not None:
+            session.rest_asked = part
+            self.evict(session, resident=part is Part.ALL)
+
+    def evict(self, session: Session, *, resident: bool) -> None:
+        """Have a session give its memory up at its next boundary, its model among it or not."""
+        self._tell(events.SpillAsked(session.number, resident))
 
     def _look_at_waiting(self, session: Session) -> None:
         self._check_fits(session)
@@ -140,9 +179,13 @@ class Turns:
         if session.ending is not None:
             return
         self._idle_told.discard(session.number)
+        session.rest_asked = None
         forecast = self._forecasts[session.number]
         while (work := session.next_ready()) is not None:
             work.key = next(self._keys)
+            if session.table.aside and self._spilling.want(session, (work,)):
+                spilled = self._forecasts[session.number].held(session.table)[2]
+                self._tell(events.MemoryWanted(session.number, spilled))
             if self._may_ride(session, work):
                 self._ride(session, work, forecast)
                 continue
@@ -162,6 +205,7 @@ class Turns:
             0 < session.launched == len(session.offered) - 1
             and session.riders < _RIDERS
             and self._tails.get(session.lane) is session
+            and not session.table.away
             and not isinstance(work, RunWork)
             and work.predicted_s() <= _LITTLE_S
         )
@@ -224,7 +268,7 @@ class Turns:
 
     def free_bytes(self) -> int:
         """Bytes of the capacity that no session holds."""
-        held = sum(session.table.used for session in self._sessions.values())
+        held = sum(each.table.used - each.table.spilled for each in self._sessions.values())
         return max(0, self._device.facts.capacity - held)
 
     def validate(self) -> None:
@@ -241,6 +285,25 @@ class Turns:
         }
         assert launched == self._leases.keys()
         assert self._forecasts.keys() == self._sessions.keys()
+
+    # -- memory on its way -------------------------------------------------------------------
+
+    def _spilled(self, session: Session) -> None:
+        self._copied(session, events.SessionSpilled)
+
+    def _restored(self, session: Session) -> None:
+        self._copied(session, events.SessionRestored)
+
+    def _copied(
+        self,
+        session: Session,
+        event: type[events.SessionSpilled | events.SessionRestored],
+    ) -> None:
+        """Tell the core where the session's memory is now, and do what waited for that."""
+        if session.ending is None:
+            held = self._forecasts[session.number].held(session.table)
+            self._tell(event(session.number, *held))
+        self.settle(session)
 
     # -- between core and device -------------------------------------------------------------
 
@@ -269,6 +332,8 @@ class Turns:
             self.on_violation(session, work.violation)
         if isinstance(work, RunWork) and isinstance(work.definition, Definition):
             work.definition.observe(work.measured_s)
+        if session.to_restore and not session.launched:
+            self._spilling.restore(session)
         if not session.outstanding:
             session.rests_since = self._clock()
         if session.ending is None and (work.ends_iteration or not session.outstanding):
@@ -291,6 +356,9 @@ class Turns:
         self._tell(events.SegmentsFinished(lane, lease, leader.key, 1, session.leader_s))
 
     def _measure(self, session: Session) -> None:
+        if session.failed_from is not None and session.quiet and not session.outstanding:
+            session.table.mark_stale(session.failed_from)
+            session.failed_from = None
         measured = self._forecasts[session.number].measured(
             session.table, at_rest=not session.outstanding
         )

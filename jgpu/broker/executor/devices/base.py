@@ -90,6 +90,27 @@ class Device(Protocol):
     def discard(self, buffers: Iterable[Buffer]) -> None:
         """Give back the memory of buffers whose session has nothing in flight."""
 
+    def host_bytes(self, nbytes: int) -> torch.Tensor:
+        """Host memory (uint8) that copies to and from the device are fast with. Any thread."""
+
+    def leaving(self, buffers: Iterable[Buffer]) -> None:
+        """These, whose session has nothing in flight, are copied out next; `discard` follows."""
+
+    def copy_out(self, buffer: Buffer, offset: int, host: torch.Tensor) -> None:
+        """Copy bytes of a buffer that is `leaving`; over when it returns. The copying thread."""
+
+    def make_room(self, buffer: Buffer) -> None:
+        """Give a buffer that has none a storage again. The copying thread.
+
+        Raises `torch.OutOfMemoryError` or RuntimeError as torch does.
+        """
+
+    def copy_in(self, buffer: Buffer, offset: int, host: torch.Tensor) -> None:
+        """Copy bytes to a buffer; over when it returns. The copying thread."""
+
+    def arrived(self, buffers: Iterable[Buffer]) -> None:
+        """These were copied in; lanes may use them."""
+
     def pin(self, memory: memoryview) -> None:
         """Prepare an arena for copies to and from the device; may take long. Any thread."""
 

@@ -50,6 +50,9 @@ class Calls(Protocol):
     def done(self, event: Any) -> bool:
         """Whether the event was reached; raises what the device raised."""
 
+    def synchronize(self, event: Any) -> None:
+        """Wait on the calling thread, which must not be the pump's, for an event."""
+
     def elapsed_s(self, begin: Any, end: Any) -> float:
         """Seconds between two events that were reached."""
 
@@ -131,6 +134,10 @@ class CudaCalls:
     def done(self, event: Any) -> bool:
         """The host does not wait."""
         return bool(event.query())
+
+    def synchronize(self, event: Any) -> None:
+        """Others have the interpreter meanwhile."""
+        event.synchronize()
 
     def elapsed_s(self, begin: Any, end: Any) -> float:
         """Torch gives milliseconds."""

@@ -100,6 +100,28 @@ class CpuDevice:
         for buffer in buffers:
             buffer.release()
 
+    def host_bytes(self, nbytes: int) -> torch.Tensor:
+        """Host memory like any other."""
+        return torch.empty(nbytes, dtype=torch.uint8)
+
+    def leaving(self, buffers: Iterable[Buffer]) -> None:
+        """Nothing to wait for."""
+
+    def copy_out(self, buffer: Buffer, offset: int, host: torch.Tensor) -> None:
+        """Copy with torch, which leaves the interpreter's lock to others meanwhile."""
+        host.copy_(buffer.bytes()[offset : offset + host.numel()])
+
+    def make_room(self, buffer: Buffer) -> None:
+        """Memory whose content is about to be copied in."""
+        buffer.restore(torch.empty(buffer.nbytes, dtype=torch.uint8))
+
+    def copy_in(self, buffer: Buffer, offset: int, host: torch.Tensor) -> None:
+        """The same way back."""
+        buffer.bytes()[offset : offset + host.numel()].copy_(host)
+
+    def arrived(self, buffers: Iterable[Buffer]) -> None:
+        """Nothing to note."""
+
     def pin(self, memory: memoryview) -> None:
         """Host memory needs nothing."""
 

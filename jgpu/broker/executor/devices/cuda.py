@@ -50,6 +50,8 @@ class CudaDevice:
         #: streams that no lane has; made once, for torch hands out 32 in all
         self._streams = [self._calls.stream() for _ in range(settings.lanes)]
         self._lanes: dict[int, _Lane] = {}
+        #: the stream of copies to and from the host, which the copying thread waits for
+        self._copies: _Lane | None = None
         #: by buffer: the lane whose stream its block belongs to, and the lane that used it last
         self.uses: dict[int, tuple[_Lane, _Lane]] = {}
         self._arenas: set[int] = set()
@@ -91,6 +93,49 @@ class CudaDevice:
         for buffer in buffers:
             self.uses.pop(id(buffer), None)
             self._calls.release(buffer)
+
+    def host_bytes(self, nbytes: int) -> torch.Tensor:
+        """Pinned."""
+        return self._calls.pinned(nbytes)
+
+    def leaving(self, buffers: Iterable[Buffer]) -> None:
+        """Have the copying stream wait for the lanes that used these last."""
+        self._copying().use(buffers)
+
+    def copy_out(self, buffer: Buffer, offset: int, host: torch.Tensor) -> None:
+        """Copy on the copying stream, and wait for it."""
+        source = buffer.bytes()[offset : offset + host.numel()]
+        self._copy_and_wait(host, source)
+
+    def make_room(self, buffer: Buffer) -> None:
+        """A block of the copying stream."""
+        self._calls.set_stream(self._copying().stream)
+        with self._calls.launching():
+            empty = torch.empty(buffer.nbytes, dtype=torch.uint8, device=self.torch_device)
+        buffer.restore(empty)
+
+    def copy_in(self, buffer: Buffer, offset: int, host: torch.Tensor) -> None:
+        """The same way back."""
+        self._copy_and_wait(buffer.bytes()[offset : offset + host.numel()], host)
+
+    def _copy_and_wait(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        calls, lane = self._calls, self._copying()
+        calls.set_stream(lane.stream)
+        with calls.launching():
+            calls.copy(target, source)
+        event = calls.event()
+        calls.record(event, lane.stream)
+        calls.synchronize(event)
+        lane._last = event
+
+    def arrived(self, buffers: Iterable[Buffer]) -> None:
+        """Their blocks belong to the copying stream, and what it did to them is over."""
+        self._copying().made(buffers)
+
+    def _copying(self) -> "_Lane":
+        if self._copies is None:
+            self._copies = _Lane(self._calls.stream(), self._calls, self.uses)
+        return self._copies
 
     def pin(self, memory: memoryview) -> None:
         """Make an arena's bytes ready for copies that nobody waits for. Any thread."""

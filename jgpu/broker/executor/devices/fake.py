@@ -145,6 +145,12 @@ class RecordingCalls:
                 self._host[number] = max(self._host.get(number, 0), clock)
         return event.reached
 
+    def synchronize(self, event: FakeEvent) -> None:
+        """The event's stream goes on until there."""
+        stream = next(each for each in self.streams if event in each.pending)
+        self.advance(stream, stream.pending.index(event) + 1)
+        self.done(event)
+
     def elapsed_s(self, begin: FakeEvent, end: FakeEvent) -> float:
         """A millisecond for each event that was reached."""
         if not (begin.reached and end.reached):

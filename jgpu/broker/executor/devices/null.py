@@ -69,6 +69,26 @@ class NullDevice:
         for buffer in buffers:
             buffer.release()
 
+    def host_bytes(self, nbytes: int) -> torch.Tensor:
+        """Shapes only, here too."""
+        return torch.empty(nbytes, dtype=torch.uint8, device="meta")
+
+    def leaving(self, buffers: Iterable[Buffer]) -> None:
+        """Nothing to wait for."""
+
+    def copy_out(self, buffer: Buffer, offset: int, host: torch.Tensor) -> None:
+        """There is nothing to copy."""
+
+    def make_room(self, buffer: Buffer) -> None:
+        """A storage without memory."""
+        buffer.restore(torch.empty(buffer.nbytes, dtype=torch.uint8, device="meta"))
+
+    def copy_in(self, buffer: Buffer, offset: int, host: torch.Tensor) -> None:
+        """There is nothing to copy."""
+
+    def arrived(self, buffers: Iterable[Buffer]) -> None:
+        """Nothing to note."""
+
     def pin(self, memory: memoryview) -> None:
         """Host memory needs nothing."""
 

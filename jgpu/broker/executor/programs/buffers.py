@@ -9,7 +9,7 @@ and dropped with the storage.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 
@@ -35,6 +35,13 @@ class Failure:
     text: str
 
 
+class OnHost(Protocol):
+    """Where the bytes of a spilled buffer are."""
+
+    def drop(self) -> None:
+        """They are not needed any more."""
+
+
 class Buffer:
     """A slot's storage. Exactly one of `base` and (`poison` or "spilled") holds.
 
@@ -42,7 +49,7 @@ class Buffer:
     buffer is spilled, released or poisoned.
     """
 
-    __slots__ = ("_views", "base", "id", "nbytes", "poison", "resident")
+    __slots__ = ("_views", "aside", "base", "id", "nbytes", "poison", "resident", "saved", "stale")
 
     def __init__(
         self,
@@ -65,6 +72,12 @@ class Buffer:
         self.poison = poison
         #: part of the model (`Tag`), not of the work in progress
         self.resident = resident
+        #: made in a cell that failed: nobody is expected to use it again
+        self.stale = False
+        #: its bytes on the host, while it is spilled
+        self.saved: OnHost | None = None
+        #: spilled, and comes back only when it is named
+        self.aside = False
         self._views: dict[ViewSpec, torch.Tensor] = {}
 
     @classmethod

@@ -1,0 +1,194 @@
+"""Copies buffers of sessions to the host and back, as the core asks for.
+
+A copy takes its time on a thread of its own; until it is over nothing of its session runs, and
+everybody else's work goes on. What cannot be stored on the host stays on the device; what cannot be
+brought back for want of memory is asked for again.
+
+The rule that must not be broken: a buffer has its storage or is saved, and its bytes are the same
+before and after.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+
+import torch
+
+from jgpu.broker.executor.aside import Aside
+from jgpu.broker.executor.devices.base import Device
+from jgpu.broker.executor.hoststore import HostStore, Saved
+from jgpu.broker.executor.programs import Buffer
+from jgpu.broker.executor.runs import RunWork
+from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.transfers import DownloadWork, UploadWork
+from jgpu.broker.executor.works import Work
+from jgpu.sched import Part
+
+__all__ = ["Spilling", "names_of"]
+
+_log = logging.getLogger(__name__)
+
+
+def names_of(work: Work) -> Iterable[int]:
+    """Numbers of the buffers that a work reads or writes and did not make."""
+    if isinstance(work, RunWork):
+        return work.message.inputs
+    if isinstance(work, DownloadWork | UploadWork):
+        return (work.message.buffer,)
+    return ()
+
+
+class Spilling:
+    """Moves what sessions hold between the device and the host."""
+
+    def __init__(self, device: Device, store: HostStore, wake: Callable[[], None]) -> None:
+        self._device = device
+        self._store = store
+        self._thread = Aside("copies", wake)
+        #: whether the last spill found no room on the host
+        self.full = False
+        #: told when the copies of a session, which were asked for, are over
+        self.on_spilled: Callable[[Session], None] = lambda session: None
+        self.on_restored: Callable[[Session], None] = lambda session: None
+
+    @property
+    def pool_used(self) -> int:
+        """Bytes in host memory."""
+        return self._store.pool_used
+
+    @property
+    def file_used(self) -> int:
+        """Bytes in the spool file."""
+        return self._store.file_used
+
+    def collect(self) -> None:
+        """Deal with copies that are over."""
+        self._thread.collect()
+
+    def close(self) -> None:
+        """End the thread; sessions have ended."""
+        self._thread.close()
+        self._store.close()
+
+    # -- to the host -------------------------------------------------------------------------
+
+    def spill(self, session: Session, part: Part) -> None:
+        """Copy a part of what a session holds to the host; nothing of it is in flight."""
+        assert session.launched == 0, "the core spills at boundaries"
+        buffers = _chosen(session, part)
+        session.copying = True
+        self._device.leaving(buffers)
+
+        def over(result: list[Saved] | Exception) -> None:
+            self._spilled(session, buffers, result)
+
+        self._thread.put(session.number, lambda: self._save_all(buffers), over)
+
+    def _save_all(self, buffers: list[Buffer]) -> list[Saved]:
+        saved: list[Saved] = []
+        try:
+            for buffer in buffers:
+                saved.append(self._save(buffer))  # noqa: PERF401 - those before a failure are dropped
+        except BaseException:
+            for each in saved:
+                each.drop()
+            raise
+        return saved
+
+    def _save(self, buffer: Buffer) -> Saved:
+        def read(offset: int, host: torch.Tensor) -> None:
+            self._device.copy_out(buffer, offset, host)
+
+        return self._store.save(buffer.nbytes, read)
+
+    def _spilled(
+        self, session: Session, buffers: list[Buffer], result: list[Saved] | Exception
+    ) -> None:
+        session.copying = False
+        if isinstance(result, Exception):
+            self._say_full(result)
+        else:
+            self.full = False
+            for buffer, saved in zip(buffers, result, strict=True):
+                session.table.go(buffer, saved, aside=buffer.stale and not buffer.resident)
+            self._device.discard(buffers)
+            self.want(session, session.offered)
+        self.on_spilled(session)
+
+    def _say_full(self, error: Exception) -> None:
+        if not self.full:
+            _log.error(
+                "Memory of idle sessions cannot be kept on the host: %s. It stays on the device, "
+                "and others wait for it; make room in the spool directory or raise the pool.",
+                error,
+            )
+        self.full = True
+
+    # -- back to the device ------------------------------------------------------------------
+
+    def want(self, session: Session, works: Iterable[Work]) -> bool:
+        """Have come back with the rest what was put aside and these works name; whether any was."""
+        table, found = session.table, False
+        if table.aside:
+            for work in works:
+                for number in names_of(work):
+                    buffer = table.buffers.get(number)
+                    if buffer is not None and buffer.aside and buffer.saved is not None:
+                        table.want(buffer)
+                        found = True
+        return found
+
+    def restore(self, session: Session) -> None:
+        """Copy back all that is to come back, as soon as nothing of the session is in flight."""
+        if session.launched:
+            session.to_restore = True
+            return
+        session.to_restore = False
+        session.copying = True
+        away = [b for b in session.table.buffers.values() if b.saved is not None and not b.aside]
+
+        def over(result: int | Exception) -> None:
+            self._restored(session, away, result)
+
+        self._thread.put(session.number, lambda: self._load_all(away), over)
+
+    def _load_all(self, buffers: list[Buffer]) -> int:
+        """Load one after another; how many there was room for."""
+        for count, buffer in enumerate(buffers):
+            assert isinstance(buffer.saved, Saved)
+            try:
+                self._load(buffer, buffer.saved)
+            except (RuntimeError, MemoryError, OSError) as error:
+                buffer.release()
+                _log.warning("what was spilled comes back later: %s", error)
+                return count
+        return len(buffers)
+
+    def _load(self, buffer: Buffer, saved: Saved) -> None:
+        def write(offset: int, host: torch.Tensor) -> None:
+            self._device.copy_in(buffer, offset, host)
+
+        self._device.make_room(buffer)
+        saved.load(write)
+
+    def _restored(self, session: Session, buffers: list[Buffer], result: int | Exception) -> None:
+        session.copying = False
+        if isinstance(result, Exception):
+            raise result  # a mistake of ours: the bytes may be lost
+        back = buffers[:result]
+        for buffer in back:
+            session.table.come_back(buffer)
+        self._device.arrived(back)
+        self.on_restored(session)
+
+
+def _chosen(session: Session, part: Part) -> list[Buffer]:
+    """The buffers that are meant, as far as they are on the device."""
+    here = [
+        buffer
+        for buffer in session.table.buffers.values()
+        if buffer.base is not None and buffer.nbytes
+    ]
+    if part is Part.ALL:
+        return here
+    ephemeral = [buffer for buffer in here if not buffer.resident]
+    return ephemeral if part is Part.KEPT else [buffer for buffer in ephemeral if buffer.stale]
