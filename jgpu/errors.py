@@ -9,6 +9,7 @@ text. Errors that PyTorch users catch by torch's own classes (`torch.OutOfMemory
     ├── NotebookError                  the notebook's code
     │   ├── NotSupported               the shared device cannot do this
     │   ├── QuotaExceeded              more than the user may have
+    │   │   └── BudgetExceeded         the user's device time of this period is used up
     │   ├── WorkFailed                 an op failed on the device
     │   │   └── WorkCancelled          an interrupt took back work that had not started
     │   └── PoisonedTensor             a tensor whose computation failed earlier is used again
@@ -26,6 +27,7 @@ text. Errors that PyTorch users catch by torch's own classes (`torch.OutOfMemory
 __all__ = [
     "BrokerRefused",
     "BrokerUnreachable",
+    "BudgetExceeded",
     "ConfigError",
     "DeviceLost",
     "FrameError",
@@ -80,6 +82,14 @@ class QuotaExceeded(NotebookError, RuntimeError):
     """More memory, sessions or time than this user may have."""
 
     reason = "quota"
+
+
+class BudgetExceeded(_OneLine, QuotaExceeded):
+    """The user's device time of this period is used up, and new work is refused."""
+
+    fault = "the user's budget"
+    advice = "An administrator can raise it; `jgpu quota usage` shows it."
+    reason = "budget"
 
 
 class WorkFailed(NotebookError, RuntimeError):

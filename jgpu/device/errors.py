@@ -57,6 +57,7 @@ def use_of_lost(session: Any, buffer: Any) -> BaseException:
 
 
 _CLASSES: dict[str, type[errors.JgpuError]] = {
+    "BudgetExceeded": errors.BudgetExceeded,
     "IndexError": DeviceIndexError,
     "OutOfMemoryError": DeviceOutOfMemory,
     "WorkCancelled": errors.WorkCancelled,
@@ -67,8 +68,8 @@ _CLASSES: dict[str, type[errors.JgpuError]] = {
 def from_failure(failure: m.Failed, place: tuple[str, int] | None) -> errors.JgpuError:
     """The exception of a failure that the executor reported, naming op and notebook line."""
     kind = _CLASSES.get(failure.error)
-    if kind is errors.WorkCancelled:
-        return errors.WorkCancelled(failure.text)
+    if kind is errors.WorkCancelled or kind is errors.BudgetExceeded:
+        return kind(failure.text)  # no op is at fault, and no line
     text = f"{failure.text} (in {failure.name or 'an op'} on the shared device{_where(place)})"
     if kind is None:
         kind = _mixed(failure.error)

@@ -20,14 +20,23 @@ class Account:
     def __init__(self, user: str, capacity: int) -> None:
         self.user = user
         self.capacity = capacity
-        #: bytes that the user may have, 0 for the whole capacity; the latest session's
+        #: bytes that the user may have, 0 for the whole capacity
         self.limit = 0
+        #: those of them that may be models, 0 for all
+        self.resident_limit = 0
+        #: why new work of the user is refused; empty where it is not
+        self.refusal = ""
         self.sessions: list[Session] = []
 
     @property
     def used(self) -> int:
         """Bytes of all buffers of the user's sessions."""
         return sum(session.table.used for session in self.sessions)
+
+    @property
+    def resident(self) -> int:
+        """Bytes of these that are models."""
+        return sum(session.table.resident for session in self.sessions)
 
     @property
     def total(self) -> int:
@@ -38,10 +47,23 @@ class Account:
         """Whether a session of the user can ever have so many bytes more."""
         if session.table.used + nbytes > self.capacity:
             return False
+        if nbytes and self._has_too_large_models:
+            return False
         return not self.limit or self.used + nbytes <= self.limit
+
+    @property
+    def _has_too_large_models(self) -> bool:
+        # What is a model is known only when it is there already.
+        return bool(self.resident_limit) and self.resident > self.resident_limit
 
     def sentence(self, session: "Session", nbytes: int) -> str:
         """Why not, in torch's manner."""
+        if self._has_too_large_models:
+            return (
+                f"CUDA out of memory. The models and optimizers of {self.user} hold "
+                f"{_size(self.resident)} on the shared device, where they may hold "
+                f"{_size(self.resident_limit)}. Delete what is not needed."
+            )
         return (
             f"CUDA out of memory. Tried to allocate {_size(nbytes)}. The shared device has a "
             f"total capacity of {_size(self.total)} for {self.user}, of which this notebook uses "
