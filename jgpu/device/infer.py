@@ -129,7 +129,7 @@ def plan_for(
     meta, tensors = _meta_call(info, args, kwargs)
     try:
         returned = _run_meta(info, meta)
-    except NotImplementedError:
+    except (NotImplementedError, AttributeError):  # there is none, or it trips over itself
         if info.writes and not info.func._schema.returns:  # fused optimizers: same places, no more
             plan.settle([])
             return plan

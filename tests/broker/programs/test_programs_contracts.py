@@ -14,6 +14,7 @@ from torch import nn
 
 from jgpu.broker.executor.programs import Buffer, RunContext, contracts, ops
 from jgpu.broker.executor.programs.arguments import bind
+from jgpu.broker.executor.programs.checking import check_op
 from jgpu.broker.executor.programs.compile import compile_plan
 from jgpu.broker.executor.programs.guards import Guard, Look, clamped, guards_of
 from jgpu.errors import ProgramError
@@ -370,16 +371,19 @@ def test_on_cuda_public_index_ops_are_guarded_too():
 
 HEADS, PAIRS = contiguous(2, 3, 5, 8), contiguous(2, 3, 5)
 PADDED = contiguous(2, 3, 32)
+#: as the efficient kernel makes it: all heads of a place lie together
+TOGETHER = Geometry("float32", (2, 3, 5, 8), (120, 8, 24, 1))
 STATE = contiguous(1, dtype="int64")
+PHILOX = contiguous(2, dtype="uint64")
 ON_CUDA = {
     "flash": (
         "_scaled_dot_product_flash_attention_backward",
-        [HEADS] * 5 + [PAIRS, STATE, STATE],
+        [HEADS] * 5 + [PAIRS, PHILOX, STATE],
         lambda s: (*s[:6], None, None, 5, 5, 0.0, True, *s[6:]),
     ),
     "efficient": (
         "_scaled_dot_product_efficient_attention_backward",
-        [HEADS] * 5 + [PADDED, STATE, STATE],
+        [*[HEADS] * 4, TOGETHER, PADDED, STATE, STATE],
         lambda s: (*s[:4], None, *s[4:], 0.0, (True, True, True, False)),
     ),
     "lstm cell": (
@@ -410,6 +414,49 @@ def test_contracts_of_ops_that_only_cuda_has(name):
                 contracts.check(
                     info, bound, [*geometries[:k], change(geometry), *geometries[k + 1 :]]
                 )
+
+
+@pytest.mark.parametrize("biases", [[], [contiguous(9)] * 2])
+def test_a_cell_of_cuda_without_a_meta_kernel_that_can_say_passes_its_contract(biases):
+    """GRU has none; LSTM's trips over biases that are missing."""
+    for base, gates in (("_thnn_fused_gru_cell", 3), ("_thnn_fused_lstm_cell", 4)):
+        wide = contiguous(2, 3 * gates)
+        rows = [wide, wide, contiguous(2, 3), *[contiguous(3 * gates) for _ in biases]]
+        op = Op(f"aten::{base}.default", tuple(Slot(k, k) for k in range(len(rows))), {}, ())
+        info = ops._describe(op.name, base, getattr(torch.ops.aten, base).default)
+        inferred = check_op(op, info, bind(op, info, CPU), [(g, 4096) for g in rows])
+        assert (inferred is None) == (gates == 3 or not biases)
+
+
+def weight_norm(sketch, norms, dim):
+    seen = sketch.seen(0, contiguous(3, 4)), sketch.seen(1, norms)
+    sketch.op("_weight_norm.default", *seen, dim, outs=[contiguous(3, 4)])
+    return sketch.define()
+
+
+def test_a_weight_norm_has_a_norm_for_each_row_or_column():
+    assert weight_norm(Sketch(inputs=2), contiguous(3, 1), 0).ops == 1
+    assert weight_norm(Sketch(inputs=2), contiguous(1, 4), 1).ops == 1
+    for norms, dim in ((contiguous(1, 1), 0), (contiguous(3, 1), 1), (contiguous(), 0)):
+        with pytest.raises(ProgramError, match="g has shape"):
+            weight_norm(Sketch(inputs=2), norms, dim)
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "fits"),
+    [((4, 3), (3, 1), True), ((6,), (2,), True), ((12,), (2,), False), ((4, 4), (2, 1), True), ((4, 4), (3, 1), False),
+     ((5, 3), (3, 1), False), ((2,), (-1,), False), ((2, 2), (1,), False)],
+)  # fmt: skip
+def test_a_reshaped_alias_looks_at_what_the_tensor_spans(size, stride, fits):
+    sketch = Sketch(inputs=1)
+    seen = sketch.seen(0, contiguous(3, 4))
+    claim = Geometry("float32", size, stride)
+    sketch.op("_reshape_alias.default", seen, size, stride, outs=[claim])
+    if fits:
+        assert sketch.define().ops == 1
+    else:
+        with pytest.raises(ProgramError):
+            sketch.define()
 
 
 @settings(max_examples=60, deadline=None)

@@ -169,7 +169,8 @@ def _infer(
     for guess in _GUESSES if values else _GUESSES[:1]:
         try:
             inferred = _infer_once(info, on_meta, tensors, _guessed(values, guess))
-        except NotImplementedError:
+        except (NotImplementedError, AttributeError):
+            # there is no meta kernel, or it trips over itself (as over biases that are missing)
             return None
         except Exception as error:
             text = str(error)

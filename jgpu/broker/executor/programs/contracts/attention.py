@@ -45,10 +45,16 @@ def _mask(call: Call, name: str, batch: int, heads: int, length: int, keys: int)
     if mask is None:
         return
     call.require(mask.dim() in (2, 4), f"{name} has two or four dimensions")
-    full = (batch, heads, length, keys)[-mask.dim() :]
-    fits = all(size in (1, whole) for size, whole in zip(mask.shape, full, strict=True))
-    call.require(fits, f"{name} does not fit the scores")
+    _broadcast(call, name, (batch, heads, length, keys))
     call.require(mask.dtype in (call["query"].dtype, torch.float32), f"{name} has a wrong type")
+
+
+def _broadcast(call: Call, name: str, full: tuple[int, ...]) -> None:
+    shape = call[name].shape
+    call.require(len(shape) <= len(full), f"{name} has too many dimensions")
+    pairs = zip(reversed(shape), reversed(full), strict=False)
+    fits = all(size in (1, whole) for size, whole in pairs)
+    call.require(fits, f"{name} does not fit the scores")
 
 
 @contract(_FLASH)
@@ -59,58 +65,83 @@ def _flash(call: Call) -> None:
     _mask(call, "attn_mask", *shape)
 
 
-def _gradients(call: Call, grad: str) -> None:
-    """What the backward of an attention kernel needs to be as the forward returned it."""
-    query, value = call["query"], call["value"]
-    shape = (*query.shape[:3], value.shape[3])
-    for name in ("out", grad):
-        call.shaped(name, shape)
-        call.typed(name, query.dtype)
-    _last(call, "out")
-    call.typed("logsumexp", torch.float32)
-    for name in ("philox_seed", "philox_offset"):
-        call.require(call[name] is None or call[name].numel() <= 2, f"{name} is no random state")
-    for name in ("cum_seq_q", "cum_seq_k"):
-        absent = name not in call or call[name] is None or call[name].numel() == 0
-        call.require(absent, "packed sequences are not served")
-    if "max_q" in call:
-        lengths = (call["max_q"], call["max_k"])
-        call.require(lengths == (query.shape[2], call["key"].shape[2]), "its lengths are wrong")
-
-
 @contract(
     *("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"),
     *("_scaled_dot_product_cudnn_attention",),
 )
 def _on_cuda(call: Call) -> None:
-    shape = _operands(call)
-    if "attn_bias" in call:
-        _mask(call, "attn_bias", *shape)
+    """Heads of key and value may serve several of the query, but for the efficient kernel."""
+    shape = _operands(call, grouped="efficient" not in call.name)
+    call.require(min(shape[1:]) > 0, "a head or a sequence is empty")
+    call.require("q_descale" not in call, "its 8-bit form is not served")
+    if "flash" in call.name:  # the kernel walks value by the query's width
+        call.shaped("value", call["key"].shape)
+    if "attn_bias" not in call or call["attn_bias"] is None:
+        return
+    call.typed("attn_bias", call["query"].dtype)
+    if "efficient" in call.name:
+        call.shaped("attn_bias", shape)
+        _last(call, "attn_bias")
+    else:
+        _broadcast(call, "attn_bias", shape)
+
+
+def _gradients(call: Call, grad: str) -> None:
+    """What the backward of CUDA's attention kernels needs to be as the forward returned it."""
+    _on_cuda(call)
+    query, value = call["query"], call["value"]
+    call.require(query.shape[0] > 0, "the batch is empty")
+    for name in ("out", grad):
+        call.shaped(name, (*query.shape[:3], value.shape[3]))
+        call.typed(name, query.dtype)
+    _last(call, "out")
+    call.typed("logsumexp", torch.float32)
+    call.contiguous("logsumexp")
+    for name in ("cum_seq_q", "cum_seq_k"):
+        call.require(name not in call or call[name] is None, "packed sequences are not served")
+    if "max_q" in call:
+        lengths = (call["max_q"], call["max_k"])
+        call.require(lengths == (query.shape[2], call["key"].shape[2]), "its lengths are wrong")
+
+
+def _random_state(call: Call) -> None:
+    """Seed and offset, one number each, whose addresses the kernel takes as they are."""
+    for name in ("philox_seed", "philox_offset"):
+        call.require(call[name] is not None, f"{name} is missing")
+        call.single(name)
+        call.typed(name, torch.int64)
 
 
 @contract("_scaled_dot_product_flash_attention_backward")
-@contract("_scaled_dot_product_cudnn_attention_backward")
 def _flash_on_cuda_backward(call: Call) -> None:
-    _on_cuda(call)
     _gradients(call, "grad_out")
-    logsumexp = call["logsumexp"]
-    # cuDNN's has one dimension more
-    call.require(
-        tuple(logsumexp.shape[:3]) == tuple(call["query"].shape[:3])
-        and logsumexp.numel() == call["query"].shape[:3].numel(),
-        "logsumexp is not what the forward op saved",
-    )
-    call.dense("logsumexp")
+    call.shaped("logsumexp", call["query"].shape[:3])
+    call.require(call["philox_seed"] is not None, "philox_seed is missing")
+    call.channels(2, "philox_seed")
+    call.typed("philox_seed", torch.uint64)
+
+
+@contract("_scaled_dot_product_cudnn_attention_backward")
+def _cudnn_backward(call: Call) -> None:
+    _gradients(call, "grad_out")
+    _random_state(call)
+    saved, pairs = call["logsumexp"], call["query"].shape[:3]
+    # some versions keep one dimension more
+    call.require(tuple(saved.shape) in (tuple(pairs), (*pairs, 1)), "logsumexp has a wrong shape")
 
 
 @contract("_scaled_dot_product_efficient_attention_backward")
 def _efficient_backward(call: Call) -> None:
-    _on_cuda(call)
     _gradients(call, "grad_out_")
+    _random_state(call)
     batch, heads, length, _ = call["query"].shape
     # rows are padded to a multiple of 32
     call.shaped("logsumexp", (batch, heads, -(-length // 32) * 32))
-    call.dense("logsumexp")
+    # the kernel knows how far apart its rows are, whatever its strides say
+    call.require(call["out"].transpose(1, 2).is_contiguous(), "out is not as the forward made it")
+    wanted = call["grad_input_mask"]
+    call.require(len(wanted) == 4, "grad_input_mask has four places")
+    call.require(not wanted[3] or call["attn_bias"] is not None, "there is no attn_bias")
 
 
 @contract(f"{_FLASH}_backward")

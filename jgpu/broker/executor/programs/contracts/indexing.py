@@ -4,8 +4,10 @@ Values of indices are looked at before each run (`programs.guards`); shapes here
 """
 
 import torch
+from msgspec import structs
 
 from jgpu.broker.executor.programs.contracts.language import Call, contract
+from jgpu.broker.executor.programs.geometry import geometry_of, required_bytes
 
 __all__: list[str] = []
 
@@ -90,6 +92,16 @@ def _one_offset_a_bag(call: Call) -> None:
 @contract("_index_put_impl")
 def _index_put(call: Call) -> None:
     call.require(call["unsafe"] is False, "its index must be looked at")
+
+
+@contract("_reshape_alias")
+def _reshape_alias(call: Call) -> None:
+    """It makes a view of any geometry; torch asks for one of what the tensor spans."""
+    whole, size, stride = geometry_of(call["self"]), call["size"], call["stride"]
+    call.require(len(size) == len(stride), "size and stride differ in length")
+    call.require(min([*size, *stride], default=0) >= 0, "a size or a stride is negative")
+    seen = structs.replace(whole, shape=tuple(size), stride=tuple(stride))
+    call.require(required_bytes(seen) <= required_bytes(whole), "it looks past the tensor's end")
 
 
 @contract("unfold_backward")

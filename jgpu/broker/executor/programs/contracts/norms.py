@@ -106,6 +106,15 @@ def _weight_norm(call: Call) -> None:
     call.contiguous("v", "g")
 
 
+@contract("_weight_norm")
+def _weight_norm_composed(call: Call) -> None:
+    """The same kernel serves it where the dimension is the first or the last."""
+    call.require(call["v"].dim() > 0, "v has no dimensions")
+    if call["dim"] in (0, call["v"].dim() - 1):
+        call.shaped("g", _norms_shape(call["v"], call["dim"]))
+        call.typed("g", call["v"].dtype)
+
+
 @contract("_weight_norm_interface_backward")
 def _weight_norm_backward(call: Call) -> None:
     weight, dim = call["saved_v"], call["dim"]

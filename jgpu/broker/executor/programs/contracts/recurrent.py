@@ -72,16 +72,18 @@ def _cell(call: Call, gates: int, state: str) -> None:
         call.shaped(name, (batch, gates * hidden))
         call.typed(name, call[state].dtype)
     call.channels(gates * hidden, "input_bias", "hidden_bias")
+    for name in ("input_bias", "hidden_bias"):
+        call.typed(name, call[state].dtype)
     given = [call[name] is not None for name in ("input_bias", "hidden_bias")]
     call.require(given[0] == given[1], "biases come together")
 
 
-@contract("_thnn_fused_lstm_cell")
+@contract("_thnn_fused_lstm_cell", without_meta=True)
 def _lstm_cell(call: Call) -> None:
     _cell(call, 4, "cx")
 
 
-@contract("_thnn_fused_gru_cell")
+@contract("_thnn_fused_gru_cell", without_meta=True)
 def _gru_cell(call: Call) -> None:
     _cell(call, 3, "hx")
 
@@ -92,15 +94,18 @@ def _lstm_cell_backward(call: Call) -> None:
     batch, hidden = call["cx"].shape
     for name in ("grad_hy", "grad_cy", "cy"):
         call.same(name, "cx")
+        call.typed(name, call["cx"].dtype)
     call.shaped("workspace", (batch, 4 * hidden))
+    call.typed("workspace", call["cx"].dtype)
     call.contiguous("workspace")
 
 
-@contract("_thnn_fused_gru_cell_backward")
+@contract("_thnn_fused_gru_cell_backward", without_meta=True)
 def _gru_cell_backward(call: Call) -> None:
     call.require(call["grad_hy"].dim() == 2, "grad_hy must be a matrix")
     batch, hidden = call["grad_hy"].shape
     call.shaped("workspace", (batch, 5 * hidden))
+    call.typed("workspace", call["grad_hy"].dtype)
     call.contiguous("workspace")
 
 

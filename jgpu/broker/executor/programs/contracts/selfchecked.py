@@ -12,7 +12,7 @@ __all__: list[str] = []
 # copies and reinterpretations: sizes are compared with the storage or the number of elements
 selfchecked(
     *("_to_copy", "_conj", "_conj_copy", "_conj_physical", "_neg_view", "_neg_view_copy"),
-    *("_reshape_alias", "_reshape_copy", "_unsafe_view", "_cast_Byte", "_cast_Char"),
+    *("_reshape_copy", "_unsafe_view", "_cast_Byte", "_cast_Char"),
     *("_cast_Double", "_cast_Float", "_cast_Half", "_cast_Int", "_cast_Long", "_cast_Short"),
     *("_stack", "_dim_arange", "_pad_circular", "_pad_enum", "native_channel_shuffle"),
 )
@@ -43,5 +43,5 @@ selfchecked(
     *("cummaxmin_backward", "matrix_exp_backward", "infinitely_differentiable_gelu_backward"),
     *("_unsafe_index", "_unsafe_index_put", "_unsafe_masked_index"),
     *("_unsafe_masked_index_put_accumulate", "_trilinear", "_is_all_true", "_is_any_true"),
-    *("_chunk_cat", "_weight_norm", "_scaled_dot_product_attention_math", "log_sigmoid_forward"),
+    *("_chunk_cat", "_scaled_dot_product_attention_math", "log_sigmoid_forward"),
 )
