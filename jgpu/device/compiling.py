@@ -16,12 +16,12 @@ from typing import Any
 import torch
 
 from jgpu.device.errors import refused
-from jgpu.device.sparse import SparseTensor
+from jgpu.device.spelled import SpelledOut
 from jgpu.device.tensor import DeviceTensor
 
 __all__ = ["install", "is_on_device"]
 
-_OURS = (DeviceTensor, SparseTensor)
+_OURS = (DeviceTensor, SpelledOut)
 #: how deep arguments and closures are searched
 _DEPTH = 3
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from jgpu.device import current, dispatch, sparse
+from jgpu.device import compressed, current, dispatch
 from jgpu.device.errors import refused, use_of_lost
 from jgpu.device.geometry import Geometry, contiguous_stride, intern
 from jgpu.device.ops import OpInfo
@@ -145,7 +145,7 @@ def _to_copy(
             else (host.to(device=device, dtype=dtype or host.dtype, memory_format=memory_format))
         )
     if source.layout is not torch.strided:
-        return sparse.from_host(source, dtype)
+        return compressed.from_host(source, dtype)
     if dtype is not None or memory_format not in (None, torch.preserve_format):
         form = memory_format or torch.preserve_format
         source = source.to(dtype=dtype or source.dtype, memory_format=form)

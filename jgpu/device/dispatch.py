@@ -33,6 +33,7 @@ from jgpu.device.ops import (
     info_of,
     infos,
 )
+from jgpu.device.spelled import SpelledOut
 from jgpu.device.tensor import Buffer, DeviceTensor, device, rebind, wrap
 
 __all__ = ["dispatch", "record", "take_apart", "torch_dispatch"]
@@ -103,7 +104,7 @@ class _Call:
             key.append(value)
 
     def _add_host(self, value: torch.Tensor) -> None:
-        if sparse.is_ours(value):
+        if isinstance(value, SpelledOut):
             raise refused("this op on a sparse tensor", "convert with .to_dense() first")
         self.host = True
         self.key.append(value.dtype)

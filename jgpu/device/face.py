@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from jgpu.device import copies
+from jgpu.device import compressed_ops, copies
 from jgpu.device import tensor as tensors
+from jgpu.device.compressed import sparsified
 from jgpu.device.geometry import contiguous_stride, intern
-from jgpu.device.sparse import sparsified
 from jgpu.device.storage import Storage, storage_of
 from jgpu.device.tensor import CUDA, DeviceTensor, rebind
 
@@ -50,6 +50,7 @@ def install() -> None:
     cls.record_stream = lambda self, stream: None
     cls.tolist = lambda self: copies.download(self).tolist()
     cls.__iter__ = _iterate
+    compressed_ops.install()
     _patch_host_data()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from jgpu.device import rng, sparse
+from jgpu.device import compressed, rng, sparse
 from jgpu.device import tensor as tensors
 from jgpu.device.copies import upload
 
@@ -78,7 +78,7 @@ def _cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, **
     if not kw and _is_mere_data(self):
         return upload(self)
     if self.layout is not torch.strided:
-        return sparse.from_host(self)
+        return compressed.from_host(self)
     return torch.Tensor.to(self, where, non_blocking=non_blocking, **kw)
 
 
@@ -93,7 +93,7 @@ def _uploading(to: Callable[..., Any]) -> Callable[..., Any]:
                 if _is_mere_data(args[0]):
                     return upload(args[0])
                 if args[0].layout is not torch.strided:
-                    return sparse.from_host(args[0])
+                    return compressed.from_host(args[0])
         return to(*args, **kwargs)
 
     return call
@@ -172,6 +172,10 @@ def _install_constructors() -> None:
             setattr(owner, name, patched[function])
     target: Any = torch
     target.sparse_coo_tensor = sparse.created(torch.sparse_coo_tensor)
+    target.sparse_compressed_tensor = compressed.created(torch.sparse_compressed_tensor)
+    for layout in compressed.LAYOUTS:
+        name = f"{str(layout).removeprefix('torch.')}_tensor"
+        setattr(target, name, compressed.created(getattr(torch, name), layout))
     # Like-factories take a device, too, but never a default one.
     for name in (
         "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like",

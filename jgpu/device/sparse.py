@@ -5,8 +5,8 @@ backend; to Python it says that it is sparse. What is done to it is spelled out 
 pair, so the executor knows no sparse tensors, autograd runs through the values, and sums happen in
 the order in which native kernels sum. What is not spelled out is refused, with a sentence.
 
-Covers what gradients of embeddings, `SparseAdam`, and products of graphs need. Does not cover
-compressed layouts (CSR and its kin).
+Covers what gradients of embeddings, `SparseAdam`, and products of graphs need. Compressed layouts
+(CSR and its kin) are in `compressed`.
 """
 
 import math
@@ -16,15 +16,13 @@ from typing import Any
 import torch
 
 from jgpu.device.errors import refused
+from jgpu.device.spelled import INSTEAD, SpelledOut
 from jgpu.device.tensor import CUDA, DeviceTensor, device
 
 __all__ = ["OF_DENSE", "SparseTensor", "created", "from_host", "is_ours", "make", "sparsified"]
 
-_INSTEAD = "convert with .to_dense() first, or keep it on the CPU"
-_plain = torch._C.DisableTorchFunctionSubclass
 
-
-class SparseTensor(torch.Tensor):
+class SparseTensor(SpelledOut):
     """Indices [sparse dimensions, entries] and values [entries, dense dimensions ...]."""
 
     _i: torch.Tensor
@@ -33,37 +31,11 @@ class SparseTensor(torch.Tensor):
 
     is_sparse = True  # type: ignore[assignment]
     layout = torch.sparse_coo
-    is_cuda = True  # type: ignore[assignment]
-    device = CUDA
     #: gradients run through the values
     requires_grad = property(  # type: ignore[assignment]
         lambda self: torch._C.TensorBase.requires_grad.__get__(self) or self._v.requires_grad,
         lambda self, wanted: self.requires_grad_(wanted),
     )
-
-    @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        """By name, if it is spelled out; else torch's own way, which ends in dispatch."""
-        name = getattr(func, "__name__", "")
-        handler = _HANDLERS.get(name)
-        if handler is not None:
-            return handler(*args, **(kwargs or {}))
-        if name.startswith("_foreach_"):
-            return _one_by_one(name.removeprefix("_foreach_"), *args, **(kwargs or {}))
-        with _plain():
-            return func(*args, **(kwargs or {}))
-
-    @classmethod
-    def __torch_dispatch__(
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        """Ops that torch's C++ calls."""
-        handler = _HANDLERS.get(func._schema.name.removeprefix("aten::"))
-        if handler is None:
-            raise refused(f"{func._schema.name} of a sparse tensor", _INSTEAD)
-        return handler(*args, **(kwargs or {}))
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         """As torch prints it."""
@@ -135,21 +107,15 @@ def _check(indices: torch.Tensor, size: Any) -> None:
 
 
 def from_host(host: torch.Tensor, dtype: torch.dtype | None = None) -> SparseTensor:
-    """A sparse tensor of the host, copied to the device."""
-    if host.layout is not torch.sparse_coo:
-        raise refused("compressed sparse tensors", "use .to_sparse_coo(), or keep it on the CPU")
+    """A sparse tensor of the host, in coordinate form, copied to the device."""
     values = host._values().to(CUDA)
     if dtype is not None:
         values = values.to(dtype)
     return make(host._indices().to(CUDA), values, host.shape, host.is_coalesced())
 
 
-def sparsified(
-    dense: torch.Tensor, dimensions: int | None = None, *, layout: Any = None, **keywords: Any
-) -> SparseTensor:
+def sparsified(dense: torch.Tensor, dimensions: int | None = None) -> SparseTensor:
     """`to_sparse`: what is not zero, by one wait."""
-    if layout not in (None, torch.sparse_coo):
-        raise refused("compressed sparse tensors", "use .to_sparse(), or keep it on the CPU")
     count = dense.dim() if dimensions is None else int(dimensions)
     kept = dense if count == dense.dim() else dense.flatten(count).ne(0).any(-1)
     if dense.dim() == 0:
@@ -233,7 +199,7 @@ def _scaled(name: str, *, in_place: bool = False) -> Callable[..., Any]:
             tensor, other = other, tensor
         if is_ours(other):
             if name != "mul":
-                raise refused(f"{name} by a sparse tensor", _INSTEAD)
+                raise refused(f"{name} by a sparse tensor", INSTEAD)
             tensor, other = _coalesce(tensor), _to_dense(other)
         if isinstance(other, torch.Tensor) and other.dim():
             extents, dense = _split(tensor)
@@ -270,7 +236,7 @@ def _added(*, sign: int = 1, in_place: bool = False) -> Callable[..., Any]:
                 )
             return _onto(dense.clone(), first, 1)
         if isinstance(first, torch.Tensor) and not isinstance(first, DeviceTensor):
-            raise refused("sums of a host's tensor and a sparse one of the device", _INSTEAD)
+            raise refused("sums of a host's tensor and a sparse one of the device", INSTEAD)
         return _onto(first if in_place else first.clone(), second, factor)
 
     return apply
@@ -295,9 +261,9 @@ def _onto(dense: Any, sparse: Any, factor: Any) -> Any:
 def _mm(first: Any, second: Any, reduce: str = "sum") -> Any:
     """A sparse matrix times a dense matrix or vector."""
     if not is_ours(first) or is_ours(second) or reduce != "sum":
-        raise refused("this product of sparse tensors", _INSTEAD)
+        raise refused("this product of sparse tensors", INSTEAD)
     if first._i.shape[0] != 2 or first._v.dim() != 1:
-        raise refused("products of sparse tensors that are no matrices", _INSTEAD)
+        raise refused("products of sparse tensors that are no matrices", INSTEAD)
     if first.shape[1] != second.shape[0]:
         raise RuntimeError(
             f"mm: Argument #3 (dense): Expected dim 0 size {first.shape[1]}, got {second.shape[0]}"
@@ -320,7 +286,7 @@ def _transpose(tensor: Any, first: int = 0, second: int = 1) -> Any:
     if tensor.dim() < 2 or first == second:
         return tensor
     if max(first, second) >= count:
-        raise refused("turning dense dimensions of a sparse tensor", _INSTEAD)
+        raise refused("turning dense dimensions of a sparse tensor", INSTEAD)
     order, shape = list(range(count)), list(tensor.shape)
     for each in (order, shape):
         each[first], each[second] = each[second], each[first]
@@ -339,15 +305,6 @@ def _sum(tensor: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None)
     if dim is not None:
         return sparsified(_to_dense(tensor).sum(dim, keepdim, dtype=dtype))
     return tensor._v.sum() if dtype is None else tensor._v.sum(dtype=dtype)
-
-
-def _one_by_one(name: str, *args: Any, **keywords: Any) -> Any:
-    """The foreach form of a method: lists are walked side by side."""
-    made = []
-    for k in range(len(args[0])):
-        each = [value[k] if isinstance(value, list | tuple) else value for value in args]
-        made.append(getattr(each[0], name)(*each[1:], **keywords))
-    return None if name.endswith("_") else made
 
 
 def _new(tensor: Any, *args: Any, **keywords: Any) -> Any:
@@ -369,7 +326,7 @@ def _zero_(tensor: Any) -> Any:
 
 def _copy_(target: Any, source: Any, non_blocking: bool = False) -> Any:
     if not is_ours(target):
-        raise refused("copying a sparse tensor into a dense one", _INSTEAD)
+        raise refused("copying a sparse tensor into a dense one", INSTEAD)
     other = source if is_ours(source) else from_host(source)
     target._i, target._v, target._c = other._i, other._v.to(target.dtype), other._c
     return target
@@ -466,6 +423,8 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     "sum": _sum,
     "_sparse_sum": _sum,
 }  # fmt: skip
+
+SparseTensor.handlers = _HANDLERS
 
 #: ops that make sparse tensors of dense ones
 OF_DENSE: dict[str, Callable[..., Any]] = {

@@ -166,8 +166,6 @@ def test_bad_ones_raise_on_the_line(bad):
 @pytest.mark.parametrize(
     "unknown",
     [
-        lambda: DENSE.cuda().to_sparse_csr(),
-        lambda: DENSE.to_sparse_csr().cuda(),
         lambda: torch.linalg.svd(matrix("cuda")),
         lambda: torch.exp(matrix("cuda")),
     ],

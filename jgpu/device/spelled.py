@@ -1,0 +1,64 @@
+"""A tensor that is made of several device tensors, and whose ops are spelled out in dense ones.
+
+To torch's C++ it is one more strided tensor of the backend; to Python it says what it is. A
+subclass says, by the name of a method, a function or an op, what is done; the rest is refused with
+a sentence. The executor knows no such tensors, so nothing of theirs has to be checked there.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+
+from jgpu.device.errors import refused
+from jgpu.device.tensor import CUDA
+
+__all__ = ["INSTEAD", "SpelledOut"]
+
+INSTEAD = "convert with .to_dense() first, or keep it on the CPU"
+_plain = torch._C.DisableTorchFunctionSubclass
+
+
+class SpelledOut(torch.Tensor):
+    """Its subclasses are the sparse layouts."""
+
+    #: by the name of a method, a function or an op
+    handlers: ClassVar[dict[str, Callable[..., Any]]] = {}
+    #: of these, what functions leave to torch's C++ and its derivatives; ops are spelled out
+    derived: ClassVar[frozenset[str]] = frozenset()
+
+    is_cuda = True  # type: ignore[assignment]
+    device = CUDA
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """By name, if it is spelled out; else torch's own way, which ends in dispatch."""
+        name = getattr(func, "__name__", "")
+        handler = None if name in cls.derived else cls.handlers.get(name)
+        if handler is not None:
+            return handler(*args, **(kwargs or {}))
+        if name.startswith("_foreach_"):
+            return _one_by_one(name.removeprefix("_foreach_"), *args, **(kwargs or {}))
+        with _plain():
+            return func(*args, **(kwargs or {}))
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Ops that torch's C++ calls."""
+        handler = cls.handlers.get(func._schema.name.removeprefix("aten::"))
+        if handler is None:
+            raise refused(f"{func._schema.name} of a sparse tensor", INSTEAD)
+        return handler(*args, **(kwargs or {}))
+
+
+def _one_by_one(name: str, *args: Any, **keywords: Any) -> Any:
+    """The foreach form of a method: lists are walked side by side."""
+    made = []
+    for k in range(len(args[0])):
+        each = [value[k] if isinstance(value, list | tuple) else value for value in args]
+        made.append(getattr(each[0], name)(*each[1:], **keywords))
+    return None if name.endswith("_") else made
