@@ -444,8 +444,8 @@ def test_a_weight_norm_has_a_norm_for_each_row_or_column():
 
 @pytest.mark.parametrize(
     ("size", "stride", "fits"),
-    [((4, 3), (3, 1), True), ((6,), (2,), True), ((12,), (2,), False), ((4, 4), (2, 1), True), ((4, 4), (3, 1), False),
-     ((5, 3), (3, 1), False), ((2,), (-1,), False), ((2, 2), (1,), False)],
+    [((4, 3), (3, 1), True), ((6,), (2,), True), ((12,), (2,), False), ((4, 4), (2, 1), True),
+     ((4, 4), (3, 1), False), ((5, 3), (3, 1), False), ((2,), (-1,), False), ((2, 2), (1,), False)],
 )  # fmt: skip
 def test_a_reshaped_alias_looks_at_what_the_tensor_spans(size, stride, fits):
     sketch = Sketch(inputs=1)
