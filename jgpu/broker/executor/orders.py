@@ -15,6 +15,7 @@ from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.pump import Pump
 from jgpu.broker.executor.session import Session
 from jgpu.errors import FrameError, JgpuError, ProtocolError
+from jgpu.sched import SessionStatus
 from jgpu.sched import UserConfigured
 from jgpu.wire import messages
 from jgpu.wire.arena import Arena
@@ -150,7 +151,7 @@ class Orders:
         sessions = tuple(
             messages.SessionReport(
                 session=status.id,
-                state=status.state,
+                state="spilled" if _is_away(status) else status.state,
                 lane=status.lane,
                 resident=found.table.resident,
                 ephemeral=found.table.kept,
@@ -168,3 +169,8 @@ class Orders:
         return messages.ReportIs(
             request, lanes, sessions, used, snapshot.policy, len(self._pump.definitions)
         )
+
+
+def _is_away(status: SessionStatus) -> bool:
+    """Whether a session rests with its memory on the host."""
+    return status.state == "idle" and status.residence in ("away", "spilling")

@@ -284,14 +284,6 @@ class Session:
         self.account.sessions.remove(self)
         self.connection.close()
 
-    def state(self) -> str:
-        """The word for `jgpu status`."""
-        if self.launched:
-            return "running"
-        if self.table.away and not self.outstanding:
-            return "spilled"
-        return "waiting" if self.outstanding else "idle"
-
     def validate(self) -> None:
         """Check what must always hold; not while a lane has something of the session."""
         works: list[Any] = [*self.offered, *self.received, *self.held]

@@ -95,11 +95,11 @@ class Stream:
 class Executor:
     """An executor process; a context manager."""
 
-    def __init__(self, device="cpu", **settings):
+    def __init__(self, device="cpu", preexec=None, **settings):
         ours, theirs = socket.socketpair()
         text = msgspec.json.encode(ExecutorSettings(device=device, **settings)).decode()
         command = [sys.executable, "-m", "jgpu.broker.executor", text, str(theirs.fileno())]
-        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], preexec_fn=preexec)
         theirs.close()
         self.control = Stream(ours, m.ExecutorNotice)
         self.control.passed = self.notice
