@@ -15,8 +15,7 @@ from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.pump import Pump
 from jgpu.broker.executor.session import Session
 from jgpu.errors import FrameError, JgpuError, ProtocolError
-from jgpu.sched import SessionStatus
-from jgpu.sched import UserConfigured
+from jgpu.sched import SessionStatus, UserConfigured
 from jgpu.wire import messages
 from jgpu.wire.arena import Arena
 
