@@ -134,4 +134,8 @@ def report(status: Mapping[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [device_table(status)]
     parts += [Text(d["note"], style="yellow") for d in status["devices"] if d["note"]]
     parts.append(session_table(status) if status["sessions"] else Text("No sessions."))
+    # Users beyond their budget, and a ledger that cannot be written; none of it from old brokers.
+    said = [user.get("text", "") for user in status.get("users", ())]
+    said.append(status.get("ledger", {}).get("text", ""))
+    parts += [Text(text, style="yellow") for text in said if text]
     return Group(*parts)

@@ -22,6 +22,7 @@ from traitlets import Bool, Dict, Enum, Int, List, TraitError, Unicode, default
 from traitlets.config import Application, catch_config_error
 
 from jgpu import __version__
+from jgpu.broker.control.quotas.configured import configuration_mistake, quota_settings
 from jgpu.broker.control.server import Broker
 from jgpu.broker.control.settings import DEVICES, BrokerSettings
 from jgpu.broker.control.units import Bytes, Seconds
@@ -105,7 +106,7 @@ class JgpuBroker(Application):
     administrators = List(
         Unicode(),
         help="""Login names that see all users' names and notebooks in `jgpu status`, besides root
-        and the broker's own user. They may change nothing.""",
+        and the broker's own user. They may change quotas live (`jgpu quota set`), nothing else.""",
     ).tag(config=True)
     private = Bool(
         False,
@@ -123,7 +124,51 @@ class JgpuBroker(Application):
         descriptors and the device nothing until it has tensors there.""",
     ).tag(config=True)
     max_user_sessions = Int(
-        0, min=0, help="The same for one user; 0: no limit but max_sessions."
+        0,
+        min=0,
+        help="""The same for one user whose quota says nothing of sessions; 0: no limit but
+        max_sessions.""",
+    ).tag(config=True)
+
+    # -- what each of them may have ----------------------------------------------------------
+
+    default_quota = Dict(
+        help="""What every user may have, unless a group or the user's own quota says otherwise:
+        "weight" (share of device time relative to others with work, 0.001 to 1000; 1),
+        "memory" (bytes of all his notebooks on the device, as "4G"; None: no limit),
+        "resident" (bytes of these that may be models and optimizers),
+        "device_seconds" (device time that may be used within any "period"; None: no limit),
+        "period" (a rolling one, as "12h" or "7d"; "1d"),
+        "sessions" (processes at once), "priority" ("interactive", "normal" or "batch": the most
+        urgent that he may ask for, and what he has otherwise; "normal"),
+        "over_budget" (beyond device_seconds: "warn" says so, "throttle" runs his work only while
+        nobody else needs the device, "deny" refuses new work; "throttle").
+        Memory limits are counted, not walled, as "memory" is above. `jgpu quota set` changes all
+        of it live; what is set live stands above this file.""",
+    ).tag(config=True)
+    group_quotas = Dict(
+        help="""The same for members of groups: {"students": {"weight": 1, "memory": "4G"}}. Groups
+        are those of `groups` and the host's Unix groups. A user who is in several has the most
+        generous value of each field; device_seconds and period come from one group together.""",
+    ).tag(config=True)
+    user_quotas = Dict(
+        help="""The same for single users: {"user1": {"device_seconds": "4h"}}. Stands above groups
+        and default, field by field.""",
+    ).tag(config=True)
+    groups = Dict(
+        help="""Groups besides those of the host: {"seminar": ["user1", "user2"]}.""",
+    ).tag(config=True)
+    ledger = Unicode(
+        "",
+        help="""Where it is kept who used how much device time: a URL as SQLAlchemy has them, as
+        postgresql+psycopg://jgpu@host/jgpu (install the driver into the broker's environment).
+        Default: a SQLite file in `spool`. While it cannot be written nothing stops; usage is kept
+        in memory, and `jgpu status` says so.""",
+    ).tag(config=True)
+    usage_interval = Seconds(
+        5.0,
+        help="""Seconds between two counts of what sessions use, which are written then. What a
+        device used since the last count is lost where its process is killed.""",
     ).tag(config=True)
 
     # -- how it runs -------------------------------------------------------------------------
@@ -218,12 +263,19 @@ class JgpuBroker(Application):
             self.update_config(command_line)
 
     def _read_files(self) -> None:
-        if self.config_file:
-            file = Path(self.config_file).absolute()
-            self.load_config_file(file.name, path=[str(file.parent)])
-        else:
-            path = [str(directory) for directory in self.config_directories()]
-            self.load_config_file("jgpu_config", path=path)
+        # What cannot be read must not be taken for "nothing set".
+        self.raise_config_file_errors = True
+        try:
+            if self.config_file:
+                file = Path(self.config_file).absolute()
+                self.load_config_file(file.name, path=[str(file.parent)])
+            else:
+                path = [str(directory) for directory in self.config_directories()]
+                self.load_config_file("jgpu_config", path=path)
+        except (TraitError, ConfigError):
+            raise
+        except Exception as error:
+            raise ConfigError(configuration_mistake(error)) from None
 
     @staticmethod
     def config_directories() -> list[Path]:
@@ -252,6 +304,10 @@ class JgpuBroker(Application):
     def settings(self) -> BrokerSettings:
         """Everything above, frozen; makes the spool directory."""
         options: dict[str, Any] = {}
+        if self.ledger:
+            from jgpu.broker.control.quotas.store import check_url
+
+            check_url(self.ledger)
         if self.executor_command:
             options["executor_command"] = tuple(self.executor_command)
         return BrokerSettings(
@@ -275,6 +331,15 @@ class JgpuBroker(Application):
             administrators=frozenset(self.administrators),
             max_sessions=self.max_sessions,
             max_user_sessions=self.max_user_sessions,
+            quotas=quota_settings(
+                self.default_quota,
+                self.group_quotas,
+                self.user_quotas,
+                self.groups,
+                self.loaded_config_files,
+            ),
+            ledger=self.ledger,
+            usage_interval_s=self.usage_interval,
             handshake_timeout_s=self.handshake_timeout,
             start_timeout_s=self.start_timeout,
             crash_limit=self.crash_limit,

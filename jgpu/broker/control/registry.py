@@ -67,6 +67,8 @@ class Session:
     state: SessionState = SessionState.WAITING
     #: how many executors have had it; `Adopt.epoch` of the next one
     adoptions: int = 0
+    #: its class: 0 interactive, 1 normal, 2 batch
+    priority: int = 1
 
     def become(self, state: SessionState) -> None:
         """Change the state; a pair that is not in the table is our own mistake."""
@@ -144,8 +146,11 @@ class Registry:
 
     # -- sessions ----------------------------------------------------------------------------
 
-    def check_room(self, user: str) -> None:
-        """Raises `BrokerRefused` or `QuotaExceeded` if `user` cannot have one more session."""
+    def check_room(self, user: str, most: int = 0) -> None:
+        """Raises `BrokerRefused` or `QuotaExceeded` if `user` cannot have one more session.
+
+        `most` sessions are what the user's quota allows, 0: `max_user_sessions`.
+        """
         live = [session for session in self.sessions.values() if session.live]
         if len(live) >= self.max_sessions:
             raise BrokerRefused(
@@ -154,14 +159,24 @@ class Registry:
                 "max_sessions."
             )
         own = sum(session.user == user for session in live)
-        if self.max_user_sessions and own >= self.max_user_sessions:
+        most = most or self.max_user_sessions
+        if most and own >= most:
             raise QuotaExceeded(
-                f"{user} has {own} sessions on the shared device, the most one user may have. "
+                f"{user} has {own} sessions on the shared device; {user} may have {most}. "
                 "Shut down notebooks that are not needed."
             )
 
     def admit(
-        self, peer: Peer, user: str, *, ticket: str, kernel_id: str, label: str, now: float
+        self,
+        peer: Peer,
+        user: str,
+        *,
+        ticket: str,
+        kernel_id: str,
+        label: str,
+        now: float,
+        priority: int = 1,
+        most: int = 0,
     ) -> Session:
         """A new session, seated if its ticket is known; raises as `check_room` does.
 
@@ -170,9 +185,11 @@ class Registry:
         seat = self.seats.get((peer.uid, ticket))
         if seat is not None:
             kernel_id, label = kernel_id or seat.kernel_id, label or seat.label
-        self.check_room(user)
+        self.check_room(user, most)
         self.last_number += 1
-        session = Session(self.last_number, user, peer, ticket, kernel_id, label, now)
+        session = Session(
+            self.last_number, user, peer, ticket, kernel_id, label, now, priority=priority
+        )
         self.sessions[session.number] = session
         return session
 

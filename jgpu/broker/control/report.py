@@ -4,7 +4,7 @@ Fields are added, never renamed. Only an administrator sees other users' names, 
 processes; for everybody else those sessions are there, because they explain why one waits.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,17 +51,19 @@ def build_report(
     usage: Mapping[str, UserUsage],
     viewer: Viewer,
     now: float,
+    standing: Callable[[str], Mapping[str, Any]] = lambda user: {},
 ) -> dict[str, Any]:
-    """The whole report as plain data."""
+    """The whole report as plain data; `standing` adds to a user's row what he may have."""
     devices, sessions = list(devices), list(sessions)
     measured = {r.session: r for d in devices if d.report for r in d.report.sessions}
     lost = any(d.state in ("restarting", "failed") for d in devices)
+    users = _users(sessions, measured, usage, viewer)
     rows = [_session(s, measured.get(s.number), viewer, now, lost=lost) for s in sessions]
     return {
         "broker": dict(broker),
         "devices": [_device(device, viewer) for device in devices],
         "sessions": rows,
-        "users": _users(sessions, measured, usage, viewer),
+        "users": [row | dict(standing(row["name"])) for row in users],
     }
 
 

@@ -16,6 +16,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,8 @@ from jgpu import __version__
 from jgpu.broker.control.handshake import Visit, read_request, reply
 from jgpu.broker.control.identity import Identities, Peer, clean_text, peer_of
 from jgpu.broker.control.listener import Listener
+from jgpu.broker.control.quotas.desk import Desk
+from jgpu.broker.control.quotas.requests import QuotaRequests
 from jgpu.broker.control.registry import Registry
 from jgpu.broker.control.report import DeviceView, Viewer, build_report
 from jgpu.broker.control.runtimes import check_protocol
@@ -33,13 +36,16 @@ from jgpu.broker.control.watch import ProcessWatch
 from jgpu.errors import BrokerRefused, FrameError, JgpuError
 from jgpu.wire import limits
 from jgpu.wire.messages import (
+    AskQuotas,
     AskStatus,
     AskStop,
     ControlMessage,
     Hello,
     LeaveSeat,
+    QuotasAre,
     Refused,
     SeatTaken,
+    SetQuota,
     StatusIs,
     Stopping,
     TakeSeat,
@@ -70,7 +76,15 @@ class Broker:
         self._stopping = asyncio.Event()
         self._silent: Counter[int] = Counter()
         self._holders: dict[tuple[int, str], ProcessWatch] = {}
-        self.sessions = Sessions(settings, self.registry, self._unusable)
+        self._desk = Desk(
+            settings.quotas,
+            self.registry,
+            ledger=settings.ledger_url,
+            directory=Path(settings.executor.spool or "."),
+            interval_s=settings.usage_interval_s,
+        )
+        self._quotas = QuotaRequests(self._desk, self.registry)
+        self.sessions = Sessions(settings, self.registry, self._desk, self._unusable)
         self._status = 0
         #: everything that runs; cancelled at the end
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,12 +100,15 @@ class Broker:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._start(tasks, self.sessions.supervisor.run())
+                self._start(tasks, self._desk.ledger.run())
+                self._start(tasks, self._desk.run(self.sessions.latest_report))
                 self._start(tasks, self._accept(tasks))
                 if self._settings.idle_exit_s:
                     self._start(tasks, self._end_when_unused())
                 _LOG.info("Listening at %s.", self._settings.socket)
                 await self._stopping.wait()
                 self._listener.close()
+                await self._desk.count_all(self.sessions.latest_report)
                 for task in self._tasks:
                     task.cancel()
         finally:
@@ -99,6 +116,7 @@ class Broker:
             for watch in self._holders.values():
                 watch.stop()
             self.sessions.close()
+            await self._desk.ledger.close()
         return self._status
 
     def _start(self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
@@ -187,6 +205,8 @@ class Broker:
             await reply(visit.connection, self._leave_seat(visit.peer, message))
         elif isinstance(message, AskStatus):
             await reply(visit.connection, StatusIs(await self._report(visit.peer)))
+        elif isinstance(message, AskQuotas | SetQuota):
+            await reply(visit.connection, await self._quota(visit.peer, message))
         elif isinstance(message, AskStop):
             if not self._identities.may_stop(visit.peer):
                 raise BrokerRefused("Only the user who runs the broker, or root, may stop it.")
@@ -199,7 +219,9 @@ class Broker:
         seat = self.registry.seats.get((visit.peer.uid, hello.ticket))
         claimed = hello.user or (seat.user if seat else "")
         self._last_used = time.monotonic()
-        number = self.sessions.admit(visit, self._identities.user_of(visit.peer, claimed), hello)
+        user = self._identities.user_of(visit.peer, claimed)
+        await self._desk.look_up(user)
+        number = self.sessions.admit(visit, user, hello)
         await self.sessions.welcome(number)
 
     def _take_seat(self, visit: Visit, message: TakeSeat) -> SeatTaken:
@@ -235,6 +257,17 @@ class Broker:
         self._holders.pop(key, None)
         self.registry.holder_gone(*key)
 
+    def _viewer(self, peer: Peer) -> Viewer:
+        return Viewer(self._identities.name(peer.uid), self._identities.is_administrator(peer))
+
+    async def _quota(self, peer: Peer, message: AskQuotas | SetQuota) -> QuotasAre:
+        await self._desk.count_all(self.sessions.latest_report)
+        if isinstance(message, AskQuotas):
+            report = await self._quotas.list(message, self._viewer(peer))
+        else:
+            report = await self._quotas.change(message, self._viewer(peer))
+        return QuotasAre(msgspec.json.encode(report))
+
     async def _report(self, peer: Peer) -> bytes:
         report = await self.sessions.latest_report()
         supervisor, settings = self.sessions.supervisor, self._settings
@@ -260,14 +293,16 @@ class Broker:
             "seats": len(self.registry.seats),
             "max_sessions": settings.max_sessions,
         }
-        viewer = Viewer(self._identities.name(peer.uid), self._identities.is_administrator(peer))
-        return msgspec.json.encode(
-            build_report(
-                broker,
-                [device],
-                self.registry.sessions.values(),
-                self.registry.usage,
-                viewer,
-                time.monotonic(),
-            )
+        viewer = self._viewer(peer)
+        made = build_report(
+            broker,
+            [device],
+            self.registry.sessions.values(),
+            self.registry.usage,
+            viewer,
+            time.monotonic(),
+            standing=self._quotas.standing,
         )
+        if viewer.administrator:
+            made["ledger"] = self._desk.ledger.report()
+        return msgspec.json.encode(made)

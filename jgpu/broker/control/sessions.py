@@ -19,6 +19,7 @@ from typing import Final
 
 from jgpu.broker.control.handshake import Visit, check_arena, close_all, reply
 from jgpu.broker.control.identity import clean_text
+from jgpu.broker.control.quotas.desk import Desk
 from jgpu.broker.control.registry import Registry, Session
 from jgpu.broker.control.runtimes import check_protocol, check_runtime
 from jgpu.broker.control.settings import BrokerSettings
@@ -77,11 +78,14 @@ class Sessions:
         self,
         settings: BrokerSettings,
         registry: Registry,
+        desk: Desk,
         unusable: Callable[[str], None],
     ) -> None:
         self._registry = registry
+        self._desk = desk
         self._unusable = unusable
         self.supervisor = Supervisor(settings, self)
+        desk.send = self.supervisor.send
         #: session number -> its descriptors; the same keys as `registry.sessions`
         self._lines: dict[int, _Line] = {}
         self._requests = itertools.count(1)
@@ -105,6 +109,7 @@ class Sessions:
         check_runtime(hello.runtime, self.supervisor.runtime)
         if self.supervisor.state is ExecutorState.FAILED:
             raise BrokerRefused(f"The shared device is out of order. {self.supervisor.note}")
+        priority = self._desk.priority(user, hello.priority)
         arena = check_arena(visit.descriptors, hello.arena)
         session = self._registry.admit(
             visit.peer,
@@ -113,6 +118,8 @@ class Sessions:
             kernel_id=clean_text(hello.kernel_id, limits.MAX_NAME),
             label=clean_text(hello.label, _LABEL_LENGTH),
             now=time.monotonic(),
+            priority=priority,
+            most=self._desk.quota(user).sessions,
         )
         visit.handed_over = True
         number, token = session.number, secrets.token_bytes(16)
@@ -147,16 +154,21 @@ class Sessions:
 
     def _adopt(self, session: Session) -> None:
         line = self._lines[session.number]
+        user = self._desk.before_adoption(session)
         order = Adopt(
             session=session.number,
             user=session.user,
             label=session.label,
             arena=line.arena_bytes,
             token=line.token,
+            weight=user.weight,
+            limit=user.limit,
             epoch=session.adoptions,
+            priority=session.priority,
         )
         try:
             check_runtime(line.runtime, self.supervisor.runtime)
+            self.supervisor.send(user)
             self.supervisor.send(order, (line.connection.fileno(), line.arena))
         except VersionMismatch as error:
             self._dismiss(session, error)
@@ -164,6 +176,7 @@ class Sessions:
             self._dismiss(session, BrokerRefused(f"The broker is out of descriptors ({error})."))
         else:
             self._registry.adopted(session.number)
+            self._desk.after_adoption(session)
 
     def _dismiss(self, session: Session, error: JgpuError) -> None:
         """End a session that no executor has, with a sentence if the stream can still carry it."""
@@ -175,6 +188,7 @@ class Sessions:
         self._drop(session.number, 0.0)
 
     def _drop(self, number: int, device_seconds: float) -> None:
+        self._desk.session_gone(number)
         self._registry.ended(number, device_seconds)
         self._forget(number)
 
@@ -196,7 +210,9 @@ class Sessions:
             if measured.session in self._registry.sessions:
                 self._registry.book(measured.session, measured.device_seconds)
         self._report, self._report_time, self._asked = None, float("-inf"), None
+        self._desk.executor_gone()
         for session in self._registry.executor_gone():
+            self._desk.session_gone(session.number)
             self._forget(session.number)
 
     def executor_failed(self, sentence: str) -> None:
@@ -212,11 +228,18 @@ class Sessions:
         """A session ended, or a report came."""
         if isinstance(notice, SessionEnded):
             _LOG.info("Session %d ended. %s", notice.session, notice.text)
+            self._desk.session_ended(notice.session, notice.device_seconds, self._device)
             self._drop(notice.session, notice.device_seconds)
         elif isinstance(notice, ReportIs):
             self._report, self._report_time = notice, time.monotonic()
+            self._desk.measured(notice, self._device)
             if self._asked is not None and not self._asked.done():
                 self._asked.set_result(None)
+
+    @property
+    def _device(self) -> str:
+        facts = self.supervisor.facts
+        return facts.name if facts is not None else self.supervisor.device
 
     # -- reports -----------------------------------------------------------------------------
 

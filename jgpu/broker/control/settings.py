@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jgpu.broker.control.quotas.scopes import QuotaSettings
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.errors import ConfigError
 
@@ -39,8 +40,13 @@ class BrokerSettings:
     #: login names that see all users and may stop the broker, besides root and the broker's uid
     administrators: frozenset[str] = frozenset()
     max_sessions: int = 256
-    #: 0: no limit for one user but `max_sessions`
+    #: 0: no limit for one user but `max_sessions`, where his quota names none
     max_user_sessions: int = 0
+    quotas: QuotaSettings = field(default_factory=QuotaSettings)
+    #: SQLAlchemy's URL of the usage ledger; empty: a SQLite file in the executor's spool directory
+    ledger: str = ""
+    #: device time is asked for, and written, so often
+    usage_interval_s: float = 5.0
     handshake_timeout_s: float = 5.0
     start_timeout_s: float = 180.0
     stop_timeout_s: float = 5.0
@@ -52,6 +58,11 @@ class BrokerSettings:
     #: set in executors' environment on top of what jgpu sets itself
     executor_environment: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def ledger_url(self) -> str:
+        """The ledger's URL."""
+        return self.ledger or f"sqlite:///{Path(self.executor.spool or '.', 'usage.sqlite')}"
+
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
             raise ConfigError(
@@ -61,5 +72,7 @@ class BrokerSettings:
             raise ConfigError(f"max_sessions is {self.max_sessions}; it must be at least 1.")
         if min(self.handshake_timeout_s, self.start_timeout_s) <= 0:
             raise ConfigError("handshake_timeout_s and start_timeout_s must be above 0 seconds.")
+        if self.usage_interval_s <= 0:
+            raise ConfigError("usage_interval_s must be above 0 seconds.")
         if not self.executor_command:
             raise ConfigError("executor_command is empty; it must name a program.")

@@ -94,6 +94,11 @@ class Ledger:
         self._settings[key] = value
         self._wake.set()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it could be read at the last attempt."""
+        return self._opened
+
     def is_unwritten(self, key: SettingKey) -> bool:
         """Whether a setting that was changed here waits to be written."""
         return key in self._settings

@@ -1,0 +1,300 @@
+"""Brings quotas, usage and ledger together: what each user may have now, told to the executor.
+
+Counts what executors report, judges every user with a session every few seconds (sooner where a
+budget is nearly used up), and sends `SetUser` whenever anything of it changes.
+
+The rule that must not be broken: an executor is told of a user before it is given his session.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from jgpu.broker.control.quotas.budgets import Standing, Verdict, judge, sentence
+from jgpu.broker.control.quotas.groups import Groups
+from jgpu.broker.control.quotas.ledger import Ledger
+from jgpu.broker.control.quotas.meter import Charge, Meter
+from jgpu.broker.control.quotas.problems import SettingKey
+from jgpu.broker.control.quotas.scopes import QuotaSettings, Scope, Scopes
+from jgpu.broker.control.quotas.spec import (
+    FIELDS,
+    PRIORITIES,
+    Quota,
+    QuotaSpec,
+    read_setting,
+    show,
+)
+from jgpu.broker.control.quotas.usage import Usage
+from jgpu.broker.control.registry import Registry, Session, SessionState
+from jgpu.errors import ConfigError, QuotaExceeded
+from jgpu.wire.messages import ReportIs, SetUser, Tell
+
+if TYPE_CHECKING:
+    import msgspec
+
+__all__ = ["Desk"]
+
+_LOG = logging.getLogger("jgpu.broker")
+#: The executor is asked at most so often, in seconds, however near a budget's end is.
+_SOONEST_S: Final = 0.25
+#: Usage is known at least as far back, for `jgpu quota set` with a longer period.
+_LEAST_HORIZON_S: Final = 7 * 86400.0
+#: Standings of which the user is told by a notice; a refusal tells itself.
+_TOLD: Final = (Standing.WARNED, Standing.THROTTLED)
+
+
+class Desk:
+    """The quotas of one broker; on its event loop."""
+
+    def __init__(
+        self,
+        settings: QuotaSettings,
+        registry: Registry,
+        *,
+        ledger: str,
+        directory: Path,
+        interval_s: float,
+        clock: Callable[[], float] = time.time,
+        groups: Groups | None = None,
+    ) -> None:
+        run = secrets.token_hex(16)
+        self.scopes = Scopes(settings)
+        self.groups = groups or Groups(settings.members)
+        self.usage = Usage()
+        self.ledger = Ledger(ledger, directory, run, self, interval_s=interval_s)
+        self._registry = registry
+        self._meter = Meter(run)
+        self._interval_s = interval_s
+        self._clock = clock
+        self._wake = asyncio.Event()
+        #: since when usage is known, as far as it was written
+        self._horizon = self.now
+        #: to the executor; set by whoever has one
+        self.send: Callable[[msgspec.Struct], None] = lambda order: None
+        #: user -> what the executor of the moment was told last
+        self._orders: dict[str, SetUser] = {}
+        #: user -> where he stood when his sessions were last looked at
+        self._standings: dict[str, Standing] = {}
+
+    # -- what a user may have ----------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._clock()
+
+    def quota(self, user: str) -> Quota:
+        """What counts for a user."""
+        return self.scopes.quota(user, self.groups.of(user))
+
+    def verdict(self, user: str) -> Verdict:
+        """Where a user stands with his budget."""
+        quota = self.quota(user)
+        return judge(quota, self.usage.window(user, quota.period), self.now)
+
+    async def look_up(self, user: str) -> None:
+        """Ask the host for the user's groups, off the event loop, if that was long ago."""
+        if not self.groups.is_fresh(user, self.now):
+            await asyncio.to_thread(self.groups.refresh, user, self.now)
+
+    def priority(self, user: str, asked: str) -> int:
+        """The class of a new session; raises `QuotaExceeded` for one that is too urgent."""
+        best = self.quota(user).priority
+        asked = asked.strip().lower() or best
+        if asked not in PRIORITIES:
+            raise QuotaExceeded(f"There is no priority {asked!r}; it is one of {_or(PRIORITIES)}.")
+        if PRIORITIES.index(asked) < PRIORITIES.index(best):
+            raise QuotaExceeded(
+                f"{user} asked for the priority {asked}; the most urgent that {user} may have is "
+                f"{best}."
+            )
+        return PRIORITIES.index(asked)
+
+    # -- sessions ----------------------------------------------------------------------------
+
+    def order(self, user: str) -> SetUser:
+        """What an executor has to know of a user now."""
+        quota, verdict = self.quota(user), self.verdict(user)
+        denied = verdict.standing is Standing.DENIED
+        return SetUser(
+            user,
+            weight=quota.weight,
+            limit=quota.memory,
+            resident_limit=quota.resident,
+            throttled=verdict.standing is Standing.THROTTLED,
+            refusal=sentence(user, verdict, self.now) if denied else "",
+        )
+
+    def before_adoption(self, session: Session) -> SetUser:
+        """Count the session from here on; what the executor is told before it gets it."""
+        self._meter.opened(session.number, session.user, session.kernel_id)
+        self._wake.set()
+        order = self._orders[session.user] = self.order(session.user)
+        return order
+
+    def after_adoption(self, session: Session) -> None:
+        """Tell a new session where its user stands, if that is worth a word."""
+        verdict = self.verdict(session.user)
+        self._standings[session.user] = verdict.standing
+        if verdict.standing in _TOLD:
+            self.send(Tell(session.number, sentence(session.user, verdict, self.now)))
+
+    def measured(self, report: ReportIs, device: str) -> None:
+        """Count what sessions have used since the last report."""
+        for row in report.sessions:
+            self._count(row.session, row.device_seconds, device)
+
+    def session_ended(self, session: int, total_s: float, device: str) -> None:
+        """Count what a session has used to its end."""
+        self._count(session, total_s, device)
+        self.session_gone(session)
+
+    def session_gone(self, session: int) -> None:
+        """No executor will tell any more of this session."""
+        self._meter.ended(session)
+
+    def executor_gone(self) -> None:
+        """The next executor knows nobody, and counts from 0."""
+        self._meter.executor_gone()
+        self._orders.clear()
+
+    def _count(self, number: int, total_s: float, device: str) -> None:
+        session = self._registry.sessions.get(number)
+        used_s = self._meter.measured(number, total_s, device, self.now)
+        if session is not None and used_s:
+            self.usage.add(session.user, used_s, self.now)
+
+    # -- every few seconds -------------------------------------------------------------------
+
+    async def run(self, ask: Callable[[], Awaitable[object]]) -> None:
+        """Until cancelled; `ask` has the executor report, which comes to `measured`."""
+        while True:
+            self._wake.clear()
+            if not self._registry.sessions:
+                await self._wake.wait()
+            await ask()
+            await self._reach_back()
+            self.look()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._delay_s()):
+                    await self._wake.wait()
+
+    def look(self) -> None:
+        """Judge everybody who has a session, and hand what was used to the ledger."""
+        self.ledger.keep(self._meter.take())
+        old = self.now - 2 * max(self.scopes.longest_period, _LEAST_HORIZON_S)
+        self._horizon = max(self._horizon, old)
+        self.usage.forget(old)
+        for user in {session.user for session in self._registry.sessions.values()}:
+            self._look_at(user)
+
+    def _look_at(self, user: str) -> None:
+        sessions = [
+            session
+            for session in self._registry.sessions.values()
+            if session.user == user and session.state is SessionState.ADOPTED
+        ]
+        if not sessions:
+            return
+        verdict, order = self.verdict(user), self.order(user)
+        if order != self._orders.get(user):
+            self._orders[user] = order
+            self.send(order)
+        before = self._standings.get(user, Standing.WITHIN)
+        if verdict.standing is before:
+            return
+        self._standings[user] = verdict.standing
+        text = sentence(user, verdict, self.now)
+        if verdict.standing is Standing.WITHIN:
+            _LOG.info("%s is within the budget again.", user)
+            return
+        _LOG.info("%s", text)
+        if verdict.standing in _TOLD:
+            for session in sessions:
+                self.send(Tell(session.number, text))
+
+    def _delay_s(self) -> float:
+        """Until the next look: no budget is passed unseen for long."""
+        delay_s = self._interval_s
+        for user in {session.user for session in self._registry.sessions.values()}:
+            verdict = self.verdict(user)
+            if verdict.budget_s and verdict.standing is Standing.WITHIN:
+                delay_s = min(delay_s, verdict.budget_s - verdict.used_s)
+        return max(delay_s, min(_SOONEST_S, self._interval_s))
+
+    async def count_all(self, ask: Callable[[], Awaitable[object]]) -> None:
+        """Count what was used up to now, and hand it to the ledger."""
+        if self._registry.sessions:
+            await ask()
+        self.look()
+
+    # -- settings ----------------------------------------------------------------------------
+
+    async def set_live(self, scope: Scope, settings: Mapping[str, str]) -> None:
+        """Change what a scope says, "" to take a field out, all of them without any.
+
+        Raises `ConfigError`, and then nothing has changed.
+        """
+        values = {name: _read(name, text) for name, text in settings.items()}
+        if not settings:
+            values = {name: None for name, _ in self.scopes.live.get(scope, QuotaSpec()).items()}
+        self.scopes.set_live(scope, values)
+        for name, value in values.items():
+            key = (scope.kind, scope.name, name)
+            self.ledger.keep_setting(key, None if value is None else show(name, value))
+        await self._reach_back()
+        self.look()
+        self._wake.set()
+
+    async def _reach_back(self) -> None:
+        """Have usage as far back as any budget looks, which a new one may do further."""
+        since = self.now - self.scopes.longest_period
+        if since < self._horizon and self.ledger.is_open:
+            self._horizon = since
+            self.usage.load_older(await self.ledger.usage_since(since))
+
+    # -- what the ledger tells ---------------------------------------------------------------
+
+    def ledger_horizon(self) -> float:
+        """As far back as any budget looks."""
+        self._horizon = self.now - max(self.scopes.longest_period, _LEAST_HORIZON_S)
+        return self._horizon
+
+    def ledger_opened(
+        self, usage: list[tuple[str, float, float]], settings: Mapping[SettingKey, str]
+    ) -> None:
+        """Take in what earlier runs wrote; what was set meanwhile stands."""
+        for (kind, name, field), text in settings.items():
+            if self.ledger.is_unwritten((kind, name, field)):
+                continue
+            try:
+                scope = Scope(kind, name)
+                self.scopes.set_live(scope, {field: read_setting(field, text)})
+            except ConfigError as error:
+                _LOG.error("A quota of %s:%s in the ledger is left out: %s", kind, name, error)
+        self.usage.load(usage)
+        self.look()
+
+    def ledger_begun_anew(self) -> tuple[str, list[Charge]]:
+        """All that is known, for a ledger that has lost it."""
+        run = secrets.token_hex(16)
+        self._meter.begin_anew(run)
+        for scope, spec in self.scopes.live.items():
+            for name, value in spec.items():
+                self.ledger.keep_setting((scope.kind, scope.name, name), show(name, value))
+        return run, self.usage.carried(run)
+
+
+def _read(name: str, text: str) -> Any:
+    if name not in FIELDS:
+        raise ConfigError(f"There is no {name!r} in a quota; there is {_or(FIELDS)}.")
+    return read_setting(name, text) if text else None
+
+
+def _or(words: tuple[str, ...]) -> str:
+    return ", ".join(words[:-1]) + " or " + words[-1]

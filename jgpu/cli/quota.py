@@ -1,0 +1,182 @@
+"""Show and set what users may have of the shared device, and what they used.
+
+    jgpu quota list                       what is set, by scope, and what counts for each user
+    jgpu quota set SCOPE FIELD=VALUE ...  set fields live; SCOPE is default, group:NAME, user:NAME
+    jgpu quota unset SCOPE [FIELD ...]    take them out again; all of the scope without fields
+    jgpu quota usage [USER]               device time used of each budget
+
+Fields: weight, memory, resident, device_seconds, period, sessions, priority, over_budget; `none` is
+no limit. Only an administrator sets anything, and sees others.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jgpu.errors import BrokerUnreachable, ConfigError
+from jgpu.wire import address
+from jgpu.wire.messages import AskQuotas, QuotasAre, SetQuota
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`jgpu quota list|set|unset|usage`."""
+    options = _parser().parse_args(arguments)
+    where = address.find()
+    request, show = _request(options)
+    reply = address.ask(where, request)
+    if not isinstance(reply, QuotasAre):
+        raise BrokerUnreachable(f"The broker at {where} answered {type(reply).__name__}.")
+    report: dict[str, Any] = json.loads(reply.json)
+    if options.json:
+        json.dump(report, sys.stdout, indent=2)
+        print()
+        return 0
+    from rich.console import Console
+
+    console = Console()
+    for part in show(report):
+        console.print(part)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="jgpu quota",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    made = {
+        "list": commands.add_parser("list", help="what is set, and what counts for each user"),
+        "set": commands.add_parser("set", help="set fields live"),
+        "unset": commands.add_parser("unset", help="take out what was set live"),
+        "usage": commands.add_parser("usage", help="device time used of each budget"),
+    }
+    for name, command in made.items():
+        command.add_argument("--json", action="store_true", help="the whole report, for programs")
+        if name in ("set", "unset"):
+            command.add_argument("scope", metavar="SCOPE", help="default, group:NAME or user:NAME")
+    made["set"].add_argument("settings", nargs="+", metavar="FIELD=VALUE")
+    made["set"].add_argument("--new", action="store_true", help="the name needs not be known yet")
+    made["unset"].add_argument("fields", nargs="*", metavar="FIELD")
+    made["usage"].add_argument("user", nargs="?", default="", metavar="USER")
+    return parser
+
+
+def _request(
+    options: argparse.Namespace,
+) -> tuple[AskQuotas | SetQuota, "Callable[[dict[str, Any]], list[RenderableType]]"]:
+    """What to ask, and what to show of the answer."""
+    if options.command == "list":
+        return AskQuotas(), lambda report: [_scopes(report), _quotas(report), *_notes(report)]
+    if options.command == "usage":
+        return AskQuotas(options.user), lambda report: [_usage(report), *_notes(report)]
+    if options.command == "set":
+        settings = tuple(_setting(text) for text in options.settings)
+        request = SetQuota(options.scope, settings, options.new)
+    else:
+        request = SetQuota(options.scope, tuple((name, "") for name in options.fields))
+    return request, lambda report: [_scopes(report), *_notes(report)]
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not value.strip():
+        raise ConfigError(f"{text!r} is no setting; write it like memory=4G.")
+    return name.strip(), value.strip()
+
+
+# -- tables ----------------------------------------------------------------------------------
+
+
+def _table(*columns: str) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column)
+    return table
+
+
+def _cells(*values: str) -> Any:
+    """Names come from users: they are text and never markup."""
+    from rich.text import Text
+
+    return [Text(value) for value in values]
+
+
+def _shown(settings: dict[str, Any]) -> dict[str, str]:
+    from jgpu.broker.control.quotas.spec import show
+
+    return {name: show(name, value) for name, value in settings.items()}
+
+
+def _scopes(report: dict[str, Any]) -> "RenderableType":
+    if not report["scopes"]:
+        return "Nothing is set."
+    table = _table("SCOPE", "FROM", "SETTINGS")
+    for row in report["scopes"]:
+        said = "  ".join(f"{name}={value}" for name, value in _shown(row["settings"]).items())
+        table.add_row(*_cells(row["scope"], row["source"], said))
+    return table  # type: ignore[no-any-return]
+
+
+def _quotas(report: dict[str, Any]) -> "RenderableType":
+    table = _table(
+        "USER", "GROUPS", "WEIGHT", "MEMORY", "RESIDENT", "BUDGET", "SESSIONS", "PRIORITY"
+    )
+    for row in report["users"]:
+        quota = _shown(row["quota"])
+        groups = ", ".join(row["groups"][:4]) + (", ..." if len(row["groups"]) > 4 else "")
+        table.add_row(
+            *_cells(
+                row["name"], groups, quota["weight"], quota["memory"], quota["resident"],
+                _budget(row), quota["sessions"], quota["priority"],
+            )
+        )  # fmt: skip
+    return table  # type: ignore[no-any-return]
+
+
+def _budget(row: dict[str, Any]) -> str:
+    quota = _shown(row["quota"])
+    if quota["device_seconds"] == "none":
+        return "none"
+    return f"{quota['device_seconds']} in {quota['period']}, then {quota['over_budget']}"
+
+
+def _usage(report: dict[str, Any]) -> "RenderableType":
+    table = _table("USER", "USED", "OF", "PERIOD", "STATE", "FREE AT")
+    for row in report["users"]:
+        quota = _shown(row["quota"])
+        free = (
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(row["free_at"]))
+            if row["free_at"]
+            else ""
+        )
+        table.add_row(
+            *_cells(
+                row["name"], f"{row['used_in_period']:.3f} s", quota["device_seconds"],
+                quota["period"], row["state"], free,
+            )
+        )  # fmt: skip
+    return table  # type: ignore[no-any-return]
+
+
+def _notes(report: dict[str, Any]) -> "list[RenderableType]":
+    """What somebody should know besides."""
+    from rich.text import Text
+
+    texts = [row["text"] for row in report["users"] if row["text"]]
+    ledger = report.get("ledger") or {"text": ""}
+    if ledger["text"]:
+        texts.append(ledger["text"])
+    return [Text(text, style="yellow") for text in texts]
