@@ -22,6 +22,7 @@ from jgpu.device.geometry import Geometry, from_wire
 from jgpu.device.guard import raise_kept
 from jgpu.device.infer import Plan, TensorRef
 from jgpu.device.interrupts import quiet
+from jgpu.device.learnt import Learnt
 from jgpu.device.link import Link
 from jgpu.device.recorder import Cut, Recorder
 from jgpu.device.tensor import Buffer
@@ -87,6 +88,8 @@ class Session:
         self._tells_values = False
         #: round trips so far, for tests and benchmarks
         self.round_trips = 0
+        #: geometry that the device put right, also for benchmarks
+        self.learnt = Learnt()
 
     # -- recording ---------------------------------------------------------------------------
 
@@ -367,6 +370,7 @@ class Session:
         op = _probe_op(plan)
         geometries = tuple(geometry.wire for geometry in plan.geometries)
         numbers = tuple((p.real, p.imag) if type(p) is complex else p for p in params)
+        self.learnt.asked += 1
         reply = self._request(
             lambda request: m.Probe(request, op, geometries, numbers, flags.current())
         )
@@ -595,15 +599,7 @@ class Session:
         compiled = self._recorder.by_hash.get(message.program)
         if compiled is None:
             return
-        for tensor in message.tensors:
-            plan = compiled.plans[tensor.op]
-            if plan.outs is None or tensor.geometry is None:
-                continue
-            outs = list(plan.outs)
-            fresh = [i for i, out in enumerate(outs) if isinstance(out, Geometry)]
-            if tensor.index in fresh:
-                outs[tensor.index] = from_wire(tensor.geometry)
-                plan.settle(outs)
+        self.learnt.take(compiled.plans, message.tensors)
 
     def _on_failed(self, message: m.Failed) -> None:
         error = from_failure(message, self._place(message))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from jgpu.cli._bench.fidelity.cases import Case, Found, chosen
+from jgpu.cli._bench.fidelity.command import put_right
 from jgpu.cli._bench.fidelity.expectations import UNEXPLAINED, Expectations, Known, page
 
 ROOT = Path(__file__).parents[2]
@@ -135,3 +136,18 @@ def test_nothing_known_is_wrong_or_hangs():
 
 def test_the_page_is_the_one_that_the_list_makes():
     assert (ROOT / "docs" / "fidelity.md").read_text() == page(Expectations.read())
+
+
+def test_what_the_device_put_right_is_told_by_outputs_and_entries():
+    one, again, other = (found(case=Case("op", entry, dtype)) for entry, dtype in (
+        ("add", "float32"), ("add", "bool"), ("mul", "float32"),
+    ))  # fmt: skip
+    one.geometry.update(restrided=3, asked=1000)
+    again.geometry.update(restrided=2, reshaped=1)
+    assert put_right([one, again, other]) == (
+        "Geometry learnt at a first run: 5 outputs in 1 entries restrided, "
+        "1 outputs in 1 entries of another shape or type. "
+        "Asked of the device beforehand: 1,000 ops."
+    )
+    assert again.as_json()["geometry"] == {"restrided": 2, "reshaped": 1}
+    assert other.as_json()["geometry"] == {}

@@ -65,7 +65,8 @@ for line in sys.stdin:
         if k == 1:
             print("the last words", file=sys.stderr)
             os._exit(3)
-        print(json.dumps({"sample": k, "found": [["forward", "equal", ""]]}), flush=True)
+        found = {"found": [["forward", "equal", ""]], "geometry": {"asked": 2}}
+        print(json.dumps({"sample": k} | found), flush=True)
     print(json.dumps({"done": 4}), flush=True)
 """
 
@@ -80,6 +81,7 @@ def test_a_process_that_dies_costs_one_sample(tmp_path, monkeypatch):
     assert [found.case.entry for found in told] == ["add", "mul"]
     for found in told:
         assert (found.samples, dict(found.counts)) == (4, {"equal": 3, "error": 1})
+        assert found.as_json()["geometry"] == {"asked": 6}
         (finding,) = found.findings
         assert (finding.sample, finding.outcome) == (1, "error")
         assert finding.text == "the process ended with 3: the last words"

@@ -9,10 +9,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["OUTCOMES", "Case", "Finding", "Found", "chosen"]
+__all__ = ["GEOMETRY", "OUTCOMES", "Case", "Finding", "Found", "chosen"]
 
 #: from best to worst
 OUTCOMES: Final = ("equal", "close", "refused", "error", "wrong", "hung")
+#: geometry that the device put right: outputs of other strides, found at a program's first run;
+#: outputs of another shape or type, found there; ops whose outputs it was asked for beforehand
+GEOMETRY: Final = ("restrided", "reshaped", "asked")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,6 +50,8 @@ class Found:
     samples: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
+    #: by the words of `GEOMETRY`
+    geometry: Counter[str] = field(default_factory=Counter)
 
     def add(self, variant: str, sample: int, outcome: str, text: str) -> None:
         """One comparison."""
@@ -60,6 +65,7 @@ class Found:
             "case": self.case.name,
             "samples": self.samples,
             "counts": dict(self.counts),
+            "geometry": {word: self.geometry[word] for word in GEOMETRY if self.geometry[word]},
             "findings": [[f.variant, f.sample, f.outcome, f.text] for f in self.findings],
         }
 

@@ -18,7 +18,7 @@ from jgpu.cli._bench.fidelity.expectations import Expectations, page
 from jgpu.cli._bench.fidelity.workers import compare, list_cases
 from jgpu.errors import ConfigError
 
-__all__ = ["add_options", "main"]
+__all__ = ["add_options", "main", "put_right"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -94,6 +94,7 @@ def _run(options: argparse.Namespace) -> list[Found]:
 
             compare(cases, bench.environ, tell, workers=options.workers)
     console.print(_table(found))
+    console.print(put_right(found), style="none", highlight=False)
     console.print(_names(known.by_hand))
     return found
 
@@ -116,6 +117,22 @@ def _table(found: list[Found]) -> Any:
             *(f"{counts[outcome]:,}" for outcome in OUTCOMES),
         )
     return table
+
+
+def put_right(found: list[Found]) -> str:
+    """How often the device's geometry was not the one that was inferred."""
+
+    def outputs(word: str) -> str:
+        entries = {(each.case.database, each.case.entry) for each in found if each.geometry[word]}
+        total = sum(each.geometry[word] for each in found)
+        return f"{total:,} outputs in {len(entries):,} entries"
+
+    asked = sum(each.geometry["asked"] for each in found)
+    return (
+        f"Geometry learnt at a first run: {outputs('restrided')} restrided, "
+        f"{outputs('reshaped')} of another shape or type. "
+        f"Asked of the device beforehand: {asked:,} ops."
+    )
 
 
 def _names(by_hand: dict[str, int]) -> Any:

@@ -114,6 +114,7 @@ class _Worker:
                     else:
                         for variant, outcome, text in said["found"]:
                             found.add(variant, said["sample"], outcome, text)
+                        found.geometry.update(said["geometry"])
                         at += 1
             except TimeoutError:
                 found.add("sample", max(at, skip), "hung", f"no word for {_SAMPLE_S:g} s")

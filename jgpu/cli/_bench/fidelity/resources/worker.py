@@ -6,8 +6,9 @@
 
 A case is `{"database": "op", "entry": "add", "dtype": "float32", "skip": 0}`. For each of its
 samples from the `skip`-th on one line is printed before it runs, `{"at": 3}`, and one after it,
-`{"sample": 3, "found": [["forward", "equal", ""], ...]}`; after the last `{"done": 4}`. Whoever
-reads can tell from it where a process hung or died.
+`{"sample": 3, "found": [["forward", "equal", ""], ...], "geometry": {"restrided": 1, ...}}` (what
+the device put right, see `GEOMETRY` in cases.py); after the last `{"done": 4}`. Whoever reads can
+tell from it where a process hung or died.
 """
 
 import json
@@ -22,6 +23,7 @@ import optimizers
 import torch
 from judging import sentence, settle
 
+from jgpu.device import current
 from jgpu.device.named import by_hand
 
 DATABASES: dict[str, Any] = {"op": operators, "module": modules, "optim": optimizers}
@@ -41,9 +43,13 @@ def run(case: dict[str, Any], out: Any) -> None:
         for number, compare in enumerate(samples):
             if number >= case["skip"]:
                 say(out, {"at": number})
-                say(out, {"sample": number, "found": found(compare)})
+                before = geometry()
+                outcomes = found(compare)
+                put_right = {word: n - before[word] for word, n in geometry().items()}
+                say(out, {"sample": number, "found": outcomes, "geometry": put_right})
     except Exception as error:  # the database's own code, which makes the samples
-        say(out, {"sample": number + 1, "found": [["samples", "error", sentence(error)]]})
+        failed = [["samples", "error", sentence(error)]]
+        say(out, {"sample": number + 1, "found": failed, "geometry": {}})
     say(out, {"done": number + 1})
 
 
@@ -52,6 +58,12 @@ def found(compare: Any) -> list[list[str]]:
     outcomes = [list(each) for each in compare()]
     late = settle()
     return [*outcomes, ["later", "error", late]] if late else outcomes
+
+
+def geometry() -> dict[str, int]:
+    """What the device has put right so far in this process."""
+    learnt = current.session.learnt
+    return {word: getattr(learnt, word) for word in ("restrided", "reshaped", "asked")}
 
 
 def main(arguments: list[str]) -> None:

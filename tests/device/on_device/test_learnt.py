@@ -1,0 +1,74 @@
+"""Geometry that was inferred wrongly: right results all the same, counted, right the next time."""
+
+import pytest
+import torch
+
+from jgpu.device import current
+from jgpu.device.ops import info_of
+
+
+@pytest.fixture
+def counts():
+    """What was put right since the test began: (restrided, reshaped, asked)."""
+    learnt = current.session.learnt
+    before = learnt.restrided, learnt.reshaped, learnt.asked
+
+    def since():
+        torch.cuda.synchronize()
+        now = learnt.restrided, learnt.reshaped, learnt.asked
+        return tuple(a - b for a, b in zip(now, before, strict=True))
+
+    return since
+
+
+def unasked(monkeypatch, op, word):
+    """An op of which the meta kernel is believed though it is known to be wrong."""
+    monkeypatch.setattr(info_of(op), word, False)
+
+
+def permuted(n):
+    return torch.arange(float(6 * n * 4)).view(6, n, 4).permute(2, 0, 1)
+
+
+def test_other_strides_are_put_right_counted_and_known_from_then_on(counts, monkeypatch):
+    unasked(monkeypatch, torch.ops.aten._log_softmax_backward_data.default, "probed_permuted")
+    op = torch.ops.aten._log_softmax_backward_data
+
+    def both(n):
+        grad, out = permuted(n), permuted(n).log_softmax(1)
+        native = op(grad, out, 1, torch.float32)
+        return native, op(grad.cuda(), out.cuda(), 1, torch.float32)
+
+    native, first = both(5)
+    assert torch.equal(first.cpu(), native)
+    assert counts() == (1, 0, 0)
+    native, second = both(5)
+    assert torch.equal(second.cpu(), native)
+    assert second.stride() == native.stride() != first.stride()
+    assert counts() == (1, 0, 0)
+
+
+def test_another_type_is_told_and_known_from_then_on(counts, monkeypatch):
+    unasked(monkeypatch, torch.ops.aten.native_layer_norm.default, "probed_half")
+    x, weight = torch.randn(7, 3).bfloat16(), torch.ones(3).bfloat16()
+
+    def both():
+        native = torch.native_layer_norm(x, [3], weight, weight, 1e-5)
+        return native, torch.native_layer_norm(x.cuda(), [3], weight.cuda(), weight.cuda(), 1e-5)
+
+    native, first = both()
+    assert torch.equal(first[0].cpu(), native[0])
+    restrided, reshaped, asked = counts()
+    assert (restrided, asked) == (0, 0)
+    native, second = both()
+    assert [t.dtype for t in second] == [t.dtype for t in native]
+    assert all(torch.equal(a.cpu(), b) for a, b in zip(second, native, strict=True))
+    assert counts() == (0, reshaped, 0)
+    assert reshaped == sum(a.dtype != b.dtype for a, b in zip(first, second, strict=True)) > 0
+
+
+def test_an_op_whose_meta_kernel_is_known_to_be_wrong_is_asked_for_once(counts):
+    x = torch.randn(3, 8, 2, 2).cuda()
+    for _ in range(3):
+        torch.pixel_shuffle(x, 2)
+    assert counts() == (0, 0, 1)
