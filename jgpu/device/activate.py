@@ -124,6 +124,7 @@ def _install(problem: errors.JgpuError | None) -> None:
         face,
         foreach,
         interrupts,
+        largest,
         modules,
         patches,
         registration,
@@ -134,6 +135,8 @@ def _install(problem: errors.JgpuError | None) -> None:
 
     current.set_session(Session(_connector(problem)))
     current.session.generators = rng.Generators()
+    current.session.on_ready = largest.watch
+    current.session.explain_memory = largest.explain
     registration.install()
     interrupts.install()
     patches.install()

@@ -1,6 +1,7 @@
 """Errors as torch users know them: classes that are torch's and jgpu's at once."""
 
 import linecache
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -65,14 +66,21 @@ _CLASSES: dict[str, type[errors.JgpuError]] = {
 }
 
 
-def from_failure(failure: m.Failed, place: tuple[str, int] | None) -> errors.JgpuError:
-    """The exception of a failure that the executor reported, naming op and notebook line."""
+def from_failure(
+    failure: m.Failed, place: tuple[str, int] | None, explain_memory: Callable[[], str]
+) -> errors.JgpuError:
+    """The exception of a failure that the executor reported, naming op and notebook line.
+
+    Where memory was short, `explain_memory` says what the notebook has.
+    """
     kind = _CLASSES.get(failure.error)
     if kind is errors.WorkCancelled or kind is errors.BudgetExceeded:
         return kind(failure.text)  # no op is at fault, and no line
     text = f"{failure.text} (in {failure.name or 'an op'} on the shared device{_where(place)})"
     if kind is None:
         kind = _mixed(failure.error)
+    elif kind is DeviceOutOfMemory:
+        text = f"{text} {explain_memory()}"
     return kind(text)
 
 

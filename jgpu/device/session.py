@@ -76,6 +76,10 @@ class Session:
         self.ready: m.Ready | None = None
         #: called with the text when everything on the device is gone
         self.on_lost: Callable[[str], str] = lambda text: text
+        #: called with what the broker says of the device and of this user's part of it
+        self.on_ready: Callable[[m.Ready], None] = lambda ready: None
+        #: the notebook's largest tensors, in words
+        self.explain_memory: Callable[[], str] = lambda: ""
         #: frame whose line is noted with each op, how to find it, and whether to look
         self.frame: Any = None
         self.find_frame: Callable[[], Any] = lambda: None
@@ -602,7 +606,7 @@ class Session:
         self.learnt.take(compiled.plans, message.tensors)
 
     def _on_failed(self, message: m.Failed) -> None:
-        error = from_failure(message, self._place(message))
+        error = from_failure(message, self._place(message), self.explain_memory)
         for buffer in message.buffers:
             self.poisoned[buffer] = error
         self._awaited.forget(message.buffers)
@@ -645,6 +649,7 @@ class Session:
 
     def _on_ready(self, message: m.Ready) -> None:
         self.ready = message
+        self.on_ready(message)
         self._tells_values = message.device.kind == "cpu"
 
     def _on_waiting(self, message: m.Waiting) -> None:

@@ -7,6 +7,7 @@ The rule that must not be broken: `_b` (buffer), `_g` (geometry) and `_o` (offse
 with the wrapper's own sizes and strides; whatever changes one goes through `rebind`.
 """
 
+from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final
@@ -16,7 +17,17 @@ import torch
 from jgpu.device.geometry import Geometry
 from jgpu.wire import program as wire
 
-__all__ = ["BACKEND", "CUDA", "Buffer", "DeviceTensor", "device", "rebind", "set_data", "wrap"]
+__all__ = [
+    "BACKEND",
+    "CUDA",
+    "Buffer",
+    "DeviceTensor",
+    "device",
+    "rebind",
+    "set_data",
+    "watch_large",
+    "wrap",
+]
 
 #: the name under which PyTorch knows the backend; users read "cuda"
 BACKEND: Final = "jgpu"
@@ -33,6 +44,9 @@ class _Backend:
     device: torch.device
     #: where the next fake address range begins
     next_address = 0x7F00_0000_0000
+    #: bytes above which a new storage is counted at once, and who counts it (`largest`)
+    large: float = float("inf")
+    note_large: Callable[["Buffer"], None] = staticmethod(lambda buffer: None)
 
 
 def device() -> torch.device:
@@ -59,6 +73,8 @@ class Buffer:
         self.resident = False
         self._address = 0
         self._bury: Any = list
+        if nbytes > _Backend.large:
+            _Backend.note_large(self)
 
     #: Calls what `_bury` holds. Not a method: Ctrl-C strikes where a function of Python's begins,
     #: and what a finalizer raises is lost.
@@ -76,6 +92,11 @@ class Buffer:
             self._address = _Backend.next_address
             _Backend.next_address += (self.nbytes + 511) // 512 * 512 + 512
         return self._address
+
+
+def watch_large(nbytes: float, note: Callable[[Buffer], None]) -> None:
+    """Have `note` called with each new storage of more than `nbytes`, before anything uses it."""
+    _Backend.large, _Backend.note_large = nbytes, staticmethod(note)
 
 
 class DeviceTensor(torch.Tensor):

@@ -1,0 +1,155 @@
+"""What can never fit is refused on the line that asks for it, with the names of what is large.
+
+Storages that are large beside what the user may have are counted as they are made. When those that
+live together with the new one come to more than the user's limit, or than the device has, the op
+that would make it raises `torch.OutOfMemoryError`, and nothing of it is recorded. That is a lower
+bound: small storages and what ops need on the way are the executor's to count. What does not fit
+because of others is no error at all; it waits.
+
+The rule that must not be broken: nothing is refused that would have fitted.
+"""
+
+import gc
+import sys
+import weakref
+from collections.abc import Iterator
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from jgpu.device import current
+from jgpu.device.errors import DeviceOutOfMemory
+from jgpu.device.tensor import Buffer, DeviceTensor, watch_large
+from jgpu.wire import messages as m
+
+__all__ = ["explain", "watch"]
+
+#: a storage is large from this part of the limit on
+_PART: Final = 1024
+#: what a message lists, and how deep it looks into containers
+_LISTED: Final = 5
+_DEPTH: Final = 4
+
+_living: list[weakref.ref[Buffer]] = []
+#: bytes of those in `_living`, the dead ones among them until they are looked for
+_bound = 0
+_limit = 0
+
+
+def watch(ready: m.Ready) -> None:
+    """Count large storages from here on, by what the broker said that this user may have."""
+    global _limit, _bound
+    capacity = ready.device.capacity
+    _limit = min(ready.limit or capacity, capacity)
+    _living.clear()
+    _bound = 0
+    watch_large(_limit // _PART, _note)
+
+
+def _note(buffer: Buffer) -> None:
+    """A large storage is about to be; raises where it and the living ones cannot all be."""
+    global _bound
+    _bound += buffer.nbytes
+    _living.append(weakref.ref(buffer))
+    if _bound <= _limit:
+        return
+    _bound = _count()
+    if _bound > _limit:
+        current.session.cut()  # ops that were recorded keep what they read, until they are sent
+        gc.collect()  # what a circle of references keeps is garbage
+        _bound = _count()
+    if _bound > _limit:
+        _living.pop()
+        _bound -= buffer.nbytes
+        raise DeviceOutOfMemory(_refusal(buffer.nbytes))
+
+
+def _count() -> int:
+    graveyard = current.session.graveyard
+    alive = [
+        (reference, found)
+        for reference in _living
+        if (found := reference()) is not None and found.graveyard is graveyard
+    ]
+    _living[:] = [reference for reference, _ in alive]
+    return sum(found.nbytes for _, found in alive)
+
+
+def _refusal(nbytes: int) -> str:
+    return (
+        f"CUDA out of memory. Tried to allocate {_size(nbytes)}. The shared device has a total "
+        f"capacity of {_size(_limit)} for you, of which this notebook's large tensors use "
+        f"{_size(_bound)}; no other user's memory is counted. {explain()}"
+    )
+
+
+def explain() -> str:
+    """The notebook's largest tensors, by the names of the variables that hold them."""
+    sizes: dict[str, int] = {}
+    seen: set[int] = set()
+    for name, value in _names():
+        nbytes = 0
+        for tensor in _tensors(value, 0):
+            buffer = tensor._b
+            if id(buffer) not in seen and buffer.graveyard is current.session.graveyard:
+                seen.add(id(buffer))
+                nbytes += buffer.nbytes
+        if nbytes:
+            sizes[name] = nbytes
+    unnamed = sum(
+        found.nbytes
+        for reference in _living
+        if (found := reference()) is not None and id(found) not in seen
+    )
+    listed = [
+        f"{name} {_size(nbytes)}"
+        for name, nbytes in sorted(sizes.items(), key=lambda item: -item[1])[:_LISTED]
+    ]
+    if unnamed:
+        listed.append(
+            f"{_size(unnamed)} without a name (activations kept for backward, a traceback's frames)"
+        )
+    if not listed:
+        return "No variable of the notebook holds a tensor on the device."
+    return f"Largest: {', '.join(listed)}; `del` what is not needed, or use smaller batches."
+
+
+def _names() -> Iterator[tuple[str, Any]]:
+    """The notebook's variables, those of the user first; then what IPython keeps of outputs."""
+    main = sys.modules.get("__main__")
+    variables = list(vars(main).items()) if main is not None else []
+    for name, value in variables:
+        if not name.startswith("_") and name not in ("In", "Out"):
+            yield name, value
+    outputs = dict(variables).get("Out")
+    if isinstance(outputs, dict):
+        for number, value in list(outputs.items()):
+            yield f"Out[{number}]", value
+
+
+def _tensors(value: Any, depth: int) -> Iterator[DeviceTensor]:
+    """The device's tensors in a tensor, module, optimizer or container, gradients among them."""
+    if isinstance(value, DeviceTensor):
+        yield value
+        if value.is_leaf and isinstance(value.grad, DeviceTensor):
+            yield value.grad
+    elif isinstance(value, nn.Module):
+        for tensor in (*value.parameters(), *value.buffers()):
+            yield from _tensors(tensor, depth)
+    elif depth < _DEPTH:
+        if isinstance(value, torch.optim.Optimizer):
+            value = list(value.state.values())
+        elif isinstance(value, dict):
+            value = list(value.values())
+        if isinstance(value, list | tuple):
+            for each in value[:1000]:
+                yield from _tensors(each, depth + 1)
+
+
+def _size(nbytes: int) -> str:
+    """Bytes as torch prints them."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if nbytes >= size:
+            return f"{nbytes / size:.2f} {unit}"
+    return f"{nbytes} bytes"

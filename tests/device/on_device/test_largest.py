@@ -1,0 +1,78 @@
+"""What can never fit is refused where it is asked for; what fits is not."""
+
+import pytest
+import torch
+
+from jgpu.device import current, largest
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def little():
+    """A user who may have 64 MiB."""
+    torch.ones(1, device="cuda").item()
+    ready = current.session.ready
+    limit = type(ready)(ready.device, 64 * MIB)
+    largest.watch(limit)
+    yield 64 * MIB
+    largest.watch(ready)
+
+
+def full(mib):
+    return torch.full((mib, MIB // 4), 1.0, device="cuda")
+
+
+def test_the_line_that_asks_for_too_much_raises_and_nothing_is_sent(little):
+    kept = full(40)
+    kept.sum().item()
+    works = current.session._work
+    recorded = len(current.session.log)
+    with pytest.raises(torch.OutOfMemoryError, match=r"allocate 40\.00 MiB.*no other user"):
+        full(40)
+    assert (current.session._work, len(current.session.log)) == (works, recorded)
+    assert kept.sum().item() == 40 * MIB / 4
+    del kept
+    assert full(60).sum().item() == 60 * MIB / 4
+
+
+def test_an_operation_counts_with_the_tensors_that_live(little):
+    x = full(25)
+    y = x * 2
+    with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 25\.00 MiB"):
+        x + y
+    y.mul_(2)
+    del x
+    assert (y + y)[0, 0].item() == 8.0
+
+
+def test_garbage_in_a_circle_is_collected_before_anything_is_refused(little):
+    circle = [full(40)]
+    circle.append(circle)
+    del circle
+    assert full(40)[0, 0].item() == 1.0
+
+
+def test_activations_kept_for_backward_count_and_are_freed_with_the_graph(little):
+    w = full(10).requires_grad_()
+    loss = (w * 2).exp().sin().sum()
+    with pytest.raises(torch.OutOfMemoryError):
+        full(50)
+    del loss
+    full(50)
+
+
+def test_the_message_names_the_variables_that_hold_the_most(little, monkeypatch):
+    import __main__
+
+    model = torch.nn.Linear(1024, 1024).cuda()
+    data = full(30)
+    hidden = data * 1
+    monkeypatch.setattr(__main__, "model", model, raising=False)
+    monkeypatch.setattr(__main__, "batches", {"train": [data]}, raising=False)
+    monkeypatch.setattr(__main__, "Out", {3: model.weight[:1]}, raising=False)
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        full(10)
+    said = str(caught.value)
+    assert "Largest: batches 30.00 MiB, model 4.00 MiB, 30.00 MiB without a name" in said
+    assert hidden.shape == data.shape
