@@ -66,10 +66,6 @@ _REFUSED: Final = tuple(
             "copies between host and device are messages of their own",
         ),
         (
-            r"linalg_ldl_solve",
-            "its kernel trusts the pivots it is given; use torch.linalg.solve",
-        ),
-        (
             r"_?slow_conv.*|thnn_conv.*|_?nnpack.*|.*_nnpack_.*|conv_depthwise3d",
             "these kernels trust shapes; call convolution",
         ),
@@ -133,24 +129,25 @@ CONTRACTED: Final = frozenset(  # a test holds it to the contracts themselves
     grid_sampler_3d_backward hardshrink_backward hardsigmoid_backward hardswish_backward
     hardtanh_backward huber_loss_backward index_select_backward
     infinitely_differentiable_gelu_backward leaky_relu_backward log_sigmoid_backward
-    log_sigmoid_forward logit_backward masked_scatter_backward masked_select_backward
-    matrix_exp_backward max_pool2d_with_indices_backward max_pool3d_with_indices_backward
-    mish_backward mkldnn_rnn_layer mkldnn_rnn_layer_backward mse_loss_backward
-    multi_margin_loss_backward multilabel_margin_loss_backward
-    multilabel_margin_loss_forward native_batch_norm native_batch_norm_backward
-    native_channel_shuffle native_dropout native_dropout_backward native_group_norm
-    native_group_norm_backward native_layer_norm native_layer_norm_backward
-    nll_loss2d_backward nll_loss2d_forward nll_loss_backward nll_loss_forward
-    reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward
-    replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward
-    rrelu_with_noise_backward segment_reduce select_backward sigmoid_backward silu_backward
-    slice_backward smooth_l1_loss_backward soft_margin_loss_backward softplus_backward
-    softshrink_backward tanh_backward threshold_backward trace_backward unfold_backward
-    upsample_bicubic2d upsample_bicubic2d_backward upsample_bilinear2d
-    upsample_bilinear2d_backward upsample_linear1d upsample_linear1d_backward
-    upsample_nearest1d upsample_nearest1d_backward upsample_nearest2d
-    upsample_nearest2d_backward upsample_nearest3d upsample_nearest3d_backward
-    upsample_trilinear3d upsample_trilinear3d_backward value_selecting_reduction_backward
+    linalg_ldl_solve log_sigmoid_forward logit_backward masked_scatter_backward
+    masked_select_backward matrix_exp_backward max_pool2d_with_indices_backward
+    max_pool3d_with_indices_backward mish_backward mkldnn_rnn_layer
+    mkldnn_rnn_layer_backward mse_loss_backward multi_margin_loss_backward
+    multilabel_margin_loss_backward multilabel_margin_loss_forward native_batch_norm
+    native_batch_norm_backward native_channel_shuffle native_dropout native_dropout_backward
+    native_group_norm native_group_norm_backward native_layer_norm
+    native_layer_norm_backward nll_loss2d_backward nll_loss2d_forward nll_loss_backward
+    nll_loss_forward reflection_pad1d_backward reflection_pad2d_backward
+    reflection_pad3d_backward replication_pad1d_backward replication_pad2d_backward
+    replication_pad3d_backward rrelu_with_noise_backward segment_reduce select_backward
+    sigmoid_backward silu_backward slice_backward smooth_l1_loss_backward
+    soft_margin_loss_backward softplus_backward softshrink_backward tanh_backward
+    threshold_backward trace_backward unfold_backward upsample_bicubic2d
+    upsample_bicubic2d_backward upsample_bilinear2d upsample_bilinear2d_backward
+    upsample_linear1d upsample_linear1d_backward upsample_nearest1d
+    upsample_nearest1d_backward upsample_nearest2d upsample_nearest2d_backward
+    upsample_nearest3d upsample_nearest3d_backward upsample_trilinear3d
+    upsample_trilinear3d_backward value_selecting_reduction_backward
     """.split()  # noqa: SIM905 - a name a line would fill six pages
 )
 

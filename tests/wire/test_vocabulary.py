@@ -13,7 +13,7 @@ from jgpu.wire.vocabulary import CONTRACTED, is_internal, refusal
         ("_nested_tensor_size", "nested"),
         ("from_file", "files"),
         ("set_", "storages"),
-        ("linalg_ldl_solve", "torch.linalg.solve"),
+        ("_slow_conv2d_forward", "call convolution"),
         ("_thnn_differentiable_lstm_cell_backward", "trusts its arguments"),
         ("_segment_nothing", "trusts its arguments"),
     ],

@@ -17,6 +17,8 @@ def fill(base, dtype, chance):
         flat.fill_(chance.choice((0.0, 0.5, 1.0, -2.0)))
     elif kind < 0.5:
         flat.zero_()
+    elif kind < 0.65:  # rows that count up from 1, as pivots do
+        flat.copy_(torch.arange(flat.numel()) % chance.randint(1, 4) + 1)
     else:
         values = [chance.choice((0, 1, 2, 1, 0, -1, 7)) for _ in range(min(flat.numel(), 16))]
         for k, value in enumerate(values):

@@ -312,6 +312,10 @@ def by_hand():
     yield lambda: a._is_all_true(x > 0)
     yield lambda: a._is_any_true(x > 0)
     yield lambda: a._linalg_eigvals(torch.eye(4))
+    for shape in ((2, 2), (1, 3, 3), (2, 3, 3)):
+        matrix = torch.eye(shape[-1]).expand(shape)
+        factors, pivots = torch.linalg.ldl_factor(matrix)
+        yield lambda f=factors, p=pivots, m=matrix: a.linalg_ldl_solve(f, p, m)
     yield lambda: a._logcumsumexp(x, 1)
     yield lambda: a._lu_with_info(torch.eye(4))
     yield lambda: a._native_batch_norm_legit_no_training(image, *channels, 0.1, 1e-5)

@@ -188,8 +188,22 @@ def test_writing_a_host_tensor_from_the_device_is_a_mixture():
 
 def test_what_a_program_may_not_name_is_refused_on_the_line_and_harms_nothing():
     x = torch.eye(3, device="cuda")
-    factors, pivots = torch.linalg.ldl_factor(x)
-    with pytest.raises(NotSupported, match=r"use torch\.linalg\.solve"):
-        torch.linalg.ldl_solve(factors, pivots, x)
+    with pytest.raises(NotSupported, match="quantised tensors"):
+        torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)
     torch.cuda.synchronize()
-    assert torch.equal(factors.cpu(), torch.eye(3))
+    assert torch.equal(x.cpu(), torch.eye(3))
+
+
+def test_pivots_that_no_factorization_leaves_harm_nothing():
+    x = torch.tensor([[0.0, 2.0, 1.0], [2.0, 0.0, 1.0], [1.0, 1.0, 3.0]])
+    factors, pivots = torch.linalg.ldl_factor(x.cuda())
+    good = torch.linalg.ldl_solve(factors, pivots, torch.eye(3).cuda())
+    assert torch.equal(
+        good.cpu(), torch.linalg.ldl_solve(*torch.linalg.ldl_factor(x), torch.eye(3))
+    )
+    bad = torch.linalg.ldl_solve(factors, pivots.roll(1), torch.eye(3).cuda())
+    with pytest.raises(IndexError, match="pivots are not those of a factorization"):
+        bad.cpu()
+    with pytest.raises(RuntimeError, match="LD must have the whole batch"):
+        torch.linalg.ldl_solve(factors[None], pivots[None], torch.ones(4, 3, 1).cuda()).cpu()
+    assert torch.equal(factors.cpu(), torch.linalg.ldl_factor(x).LD)

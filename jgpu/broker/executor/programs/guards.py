@@ -26,6 +26,7 @@ class Guard:
     """Argument `argument` (or its `place`-th tensor) is in [`low`, `high`), or `ignored`.
 
     `most`: the sum of each row (of lengths) is not larger. `first`, `last`: what stands there.
+    `factored`: each row is as a factorization L D L^T leaves its pivots.
     """
 
     argument: str
@@ -36,11 +37,13 @@ class Guard:
     most: int | None = None
     first: int | None = None
     last: int | None = None
+    factored: bool = False
 
     @property
     def plain(self) -> bool:
         """Whether its bounds are all that it says."""
-        return self.most is None and self.first is None and self.last is None
+        others = self.most is None and self.first is None and self.last is None
+        return others and not self.factored
 
 
 def _outside(index: torch.Tensor, guard: Guard) -> torch.Tensor:
@@ -53,10 +56,36 @@ def _wrong(index: torch.Tensor, guard: Guard) -> torch.Tensor:
     for place, value in ((0, guard.first), (-1, guard.last)):
         if value is not None:
             wrong[..., place] |= index[..., place] != value
+    if guard.factored:
+        return wrong | _unfactored(index)
     if guard.most is None:
         return wrong
     # a row that is too long is wrong as a whole; its sum is one of small numbers
     return wrong | (torch.where(wrong, 0, index).sum(-1, keepdim=True) > guard.most)
+
+
+def _unfactored(pivots: torch.Tensor) -> torch.Tensor:
+    """Where pivots are not those of LAPACK's `sytrf` and `hetrf` with the lower triangle.
+
+    These count from 1. A row is exchanged with itself or a later one; two equal negative pivots
+    stand for a block of two rows, of which the second is exchanged with itself or a later one. The
+    solver walks by the signs, forwards and backwards, and past the end where a pair is torn.
+    """
+    pivots = pivots.to(torch.int64)
+    own = _own_places(pivots)
+    paired = pivots < 0
+    negatives = paired.cumsum(-1)
+    before = torch.where(paired, 0, negatives).cummax(-1).values
+    opens = paired & ((negatives - before) % 2 == 1)
+    nothing = pivots.new_zeros((*pivots.shape[:-1], 1))
+    after = torch.cat([pivots[..., 1:], nothing], -1)
+    torn = torch.where(opens, (after != pivots) | (-pivots <= own), pivots < own)
+    closes = paired & ~opens  # looked at together with what opens the pair
+    return torn & ~closes
+
+
+def _own_places(pivots: torch.Tensor) -> torch.Tensor:
+    return torch.arange(1, pivots.shape[-1] + 1, dtype=pivots.dtype, device=pivots.device)
 
 
 def check_range(name: str, index: torch.Tensor, guard: Guard) -> None:
@@ -71,6 +100,8 @@ def check_range(name: str, index: torch.Tensor, guard: Guard) -> None:
         value, bounds = int(index[wrong][0]), f"[{guard.low}, {guard.high})"
         raise IndexError(f"{name}: {guard.argument} holds {value}, which is not in {bounds}.")
     if bool(_wrong(index, guard).any()):
+        if guard.factored:
+            raise IndexError(f"{name}: {guard.argument} are not those of a factorization.")
         if guard.most is None:
             raise IndexError(f"{name}: {guard.argument} begin or end at a wrong place.")
         raise IndexError(f"{name}: {guard.argument} sum up to more than {guard.most}.")
@@ -91,6 +122,8 @@ def clamped(
     wrong = _wrong(index, guard)
     if flag is not None:
         flag.copy_(torch.where((flag == 0) & wrong.any(), op + 1, flag))
+    if guard.factored:  # no row changes its place
+        return torch.where(wrong.any(-1, keepdim=True), _own_places(index), index)
     return torch.where(wrong, guard.low, index)
 
 
@@ -185,6 +218,11 @@ def _pivots(look: Look) -> list[Guard]:
     return [Guard(argument, 1, matrix[-2] + 1)]
 
 
+def _factored(look: Look) -> list[Guard]:
+    rows = (1, 1, *look.shape("LD"))[-2]
+    return [Guard("pivots", -rows, rows + 1, factored=True)]
+
+
 def _ctc(look: Look) -> list[Guard]:
     return [Guard("targets", 0, look.shape("log_probs")[-1])]
 
@@ -239,6 +277,7 @@ _RULES: Final[dict[str, _Rule]] = {
     "_embedding_bag_dense_backward": _bags,
     "_embedding_bag_per_sample_weights_backward": _bags,
     "linalg_lu_solve": _pivots,
+    "linalg_ldl_solve": _factored,
     "lu_solve": _pivots,
     "lu_unpack": _pivots,
     "_ctc_loss": _ctc,

@@ -177,5 +177,5 @@ def _section(expectations: Expectations, outcome: str) -> list[str]:
             count = "" if known.unstable else f" ({known.counts.total():,})"
             entries[known.why].append(f"`{name}`{count}")
     if not entries:
-        return ["Nothing."] if outcome in ("refused", "close") else []
+        return ["Nothing that the databases try."] if outcome in ("refused", "close") else []
     return [f"- {', '.join(names)}: {why}." for why, names in sorted(entries.items())]

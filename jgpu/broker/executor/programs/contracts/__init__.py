@@ -10,6 +10,7 @@ The rule that must not be broken: no contract, no run.
 from jgpu.broker.executor.programs.contracts import (
     attention,
     elementwise,
+    factors,
     images,
     indexing,
     lists,
@@ -30,6 +31,7 @@ __all__ = [
     "attention",
     "check",
     "elementwise",
+    "factors",
     "images",
     "indexing",
     "lists",
