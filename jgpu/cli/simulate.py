@@ -16,6 +16,13 @@ __all__ = ["main"]
 #: what can be simulated, and what it tells; each is a module of `_simulate`
 _KINDS: Final = {
     "salus": "Salus' Table 1: 100 jobs on one GPU, five policies",
+    "tiresias": "the 60-job trace on one device, policies side by side",
+    "gandiva-packing": "Gandiva's Table 1: which jobs gain by sharing lanes, and which do not",
+    "inference": "Salus' 42 inference jobs on one GPU: added latency against load",
+    "hyperparameters": "300 trials of one model: makespan against one after the other",
+    "class": "a class with one assignment: waits, fairness, memory",
+    "replay": "a recording of a live broker, again or under another policy",
+    "scale": "what one decision of the scheduler costs, by number of sessions",
 }
 
 

@@ -1,7 +1,8 @@
 """A recording of what a core was told: JSON lines that a simulator can play again.
 
-The first line is the header, `{"recording": "jgpu.sched", "version": 1, "policy": NAME}`. Every
-other line is one event, `{"at": SECONDS, "event": TYPE, ...}` with the fields of its class in
+The first line is the header, `{"recording": "jgpu.sched", "version": 1, "policy": NAME}`, with
+`"limits": {NAME: NUMBER}` where they are not the usual ones (`jgpu.sched.limits`). Every other
+line is one event, `{"at": SECONDS, "event": TYPE, ...}` with the fields of its class in
 `jgpu.sched.events`; fields with a default may be left out. Segments are pairs
 `[predicted_s, live_bytes]`, and several equal ones in a row `[predicted_s, live_bytes, count]`.
 Times never go back. Names of users are in it, nothing else that identifies anybody, and no data.
@@ -24,6 +25,7 @@ import msgspec
 
 from jgpu.errors import ConfigError
 from jgpu.sched import events
+from jgpu.sched.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -79,16 +81,19 @@ class Header:
     """What a recording says of itself."""
 
     policy: str
+    limits: Limits
 
 
 class Recorder:
     """Writes down what a core is told, in the order in which it is told."""
 
-    def __init__(self, sink: Sink, policy: str) -> None:
+    def __init__(self, sink: Sink, policy: str, limits: Limits | None = None) -> None:
         """Begin a recording of a core that has been told nothing yet."""
         self._sink = sink
         self._closed = False
-        header = {"recording": _NAME, "version": VERSION, "policy": policy}
+        header: dict[str, Any] = {"recording": _NAME, "version": VERSION, "policy": policy}
+        if limits is not None and limits != Limits():
+            header["limits"] = limits
         sink.write(msgspec.json.encode(header).decode() + "\n")
 
     def note(self, event: events.Event, now: float) -> None:
@@ -146,7 +151,10 @@ def _header(line: str, file: str) -> Header:
     policy = found.get("policy")
     if not isinstance(policy, str):
         raise _wrong(file, 1, "policy", policy, "where a name belongs")
-    return Header(policy)
+    try:
+        return Header(policy, msgspec.convert(found.get("limits", {}), Limits))
+    except msgspec.ValidationError as error:
+        raise _wrong(file, 1, "limits", found["limits"], f"but {error}") from None
 
 
 def _events(numbered: Iterable[tuple[int, str]], file: str) -> Iterator[Recorded]:

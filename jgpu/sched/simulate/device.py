@@ -82,7 +82,6 @@ class _Holding:
 
     resident: int
     kept: int
-    transient: int
     away_resident: int = 0
     away_kept: int = 0
 
@@ -135,10 +134,15 @@ class Device:
             self._plan_next()
 
     def measure(self, session: int, memory: Memory) -> None:
-        """Let a session hold this much, all of it on the device."""
-        holding = _Holding(memory.resident, memory.kept, memory.transient)
-        self._holdings[session] = holding
-        self.tell(events.MemoryMeasured(session, holding.resident, holding.kept, holding.transient))
+        """Let a session hold this much in all; what of it is on the host stays there."""
+        before = self._holdings.get(session, _Holding(0, 0))
+        away_resident = min(before.away_resident, memory.resident)
+        away_kept = min(before.away_kept, memory.kept)
+        resident, kept = memory.resident - away_resident, memory.kept - away_kept
+        self._holdings[session] = _Holding(resident, kept, away_resident, away_kept)
+        away = away_resident + away_kept
+        transient = memory.transient
+        self.tell(events.MemoryMeasured(session, resident, kept, transient, spilled=away))
 
     def send(
         self,
@@ -236,7 +240,7 @@ class Device:
     # --- memory
 
     def _spill(self, action: actions.Spill) -> None:
-        holding = self._holdings[action.session]
+        holding = self._holdings.setdefault(action.session, _Holding(0, 0))
         with_model = action.part is actions.Part.ALL
         nbytes = holding.kept + (holding.resident if with_model else 0)
         self.spilled_bytes += nbytes

@@ -10,6 +10,7 @@ The rule: the same jobs, policy and grain give the same result, always.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from jgpu.sched.core import Core
@@ -17,7 +18,7 @@ from jgpu.sched.limits import Limits
 from jgpu.sched.simulate.clock import Clock
 from jgpu.sched.simulate.device import Device, Hardware
 from jgpu.sched.simulate.loop import Loop, Pace
-from jgpu.sched.simulate.results import Log
+from jgpu.sched.simulate.results import Log, jain, mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from jgpu.sched.simulate.jobs import Job
     from jgpu.sched.simulate.results import CellTimes, JobTimes
 
-__all__ = ["Grain", "MemorySample", "Run", "run_jobs", "scaled_limits"]
+__all__ = ["Grain", "MemorySample", "Run", "contended_fairness", "run_jobs", "scaled_limits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class MemorySample:
     resident: int
     kept: int
     waiting: int
+    #: device seconds charged so far to each user who has work
+    served_s: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,21 @@ class Run:
     restored_bytes: int
     #: events that the core was told
     events: int
+
+
+def contended_fairness(samples: Sequence[MemorySample]) -> float | None:
+    """Return Jain's index of what users were served while they competed.
+
+    It is taken between two samples over the users who have work at both, where there are at least
+    two, and averaged; None where nobody ever competed.
+    """
+    found = []
+    for first, second in pairwise(samples):
+        both = first.served_s.keys() & second.served_s.keys()
+        served = [second.served_s[user] - first.served_s[user] for user in both]
+        if len(served) > 1:
+            found.append(jain(served))
+    return mean(found) if found else None
 
 
 def scaled_limits(limits: Limits, factor: float) -> Limits:
@@ -118,6 +136,7 @@ def _sample(
 ) -> None:
     """Take down what memory holds, again and again while anybody is there."""
     clock, seen = device.clock, device.core.snapshot()
+    at_work = {each.user for each in seen.sessions if each.state != "idle"}
     samples.append(
         MemorySample(
             now_s=clock.now,
@@ -125,6 +144,9 @@ def _sample(
             resident=sum(each.resident for each in seen.sessions),
             kept=sum(each.kept for each in seen.sessions),
             waiting=sum(each.state == "waiting" for each in seen.sessions),
+            served_s={
+                user.name: user.device_seconds for user in seen.users if user.name in at_work
+            },
         )
     )
     if not all(loop.over for loop in loops):
