@@ -26,6 +26,7 @@ from jgpu.wire.messages import (
     ExecutorOrder,
     ExecutorReady,
     LaneReport,
+    Notice,
     Quit,
     Ready,
     ReportIs,
@@ -33,8 +34,10 @@ from jgpu.wire.messages import (
     Runtime,
     SessionEnded,
     SessionReport,
+    SetUser,
     Sync,
     Synced,
+    Tell,
 )
 
 
@@ -63,6 +66,8 @@ class Executor:
         self.control = Stream(socket.socket(fileno=descriptor), ExecutorOrder)
         self.facts = DeviceFacts(settings["device"], "scripted device", settings["capacity"] or 1)
         self.sessions = {}
+        #: device-seconds of sessions that said how many they use
+        self.used = {}
         self.selector = selectors.DefaultSelector()
         self.selector.register(self.control.socket, selectors.EVENT_READ, None)
 
@@ -96,6 +101,10 @@ class Executor:
             match message:
                 case Adopt():
                     self.adopt(message)
+                case SetUser():
+                    self.note(message)
+                case Tell():
+                    self.sessions[message.session].send(Notice(message.text))
                 case Detach():
                     self.end(message.session, message.text)
                 case AskReport():
@@ -109,6 +118,7 @@ class Executor:
         del self.control.descriptors[:2]
         assert os.fstat(arena).st_size == order.arena
         os.close(arena)
+        self.note(order)
         stream = Stream(socket.socket(fileno=connection), ClientMessage)
         stream.socket.setblocking(True)
         self.sessions[order.session] = stream
@@ -134,6 +144,9 @@ class Executor:
                     stream.send(Synced(message.request))
                 case CellStarted(label="crash"):
                     os.kill(os.getpid(), signal.SIGKILL)
+                case CellStarted(label=label) if label.startswith("uses "):
+                    used = self.used.get(number, 0.0)
+                    self.used[number] = used + float(label.removeprefix("uses "))
                 case Quit():
                     self.end(number, "")
                     return
@@ -143,11 +156,29 @@ class Executor:
         if stream is not None:
             self.selector.unregister(stream.socket)
             stream.socket.close()
-            self.control.send(SessionEnded(number, 1.5, text))
+            self.control.send(SessionEnded(number, self.used.pop(number, 1.5), text))
+
+    def note(self, order):
+        """Append what was ordered to a file, for the test."""
+        if path := os.environ.get("SCRIPT_ORDERS"):
+            with open(path, "a") as stream:
+                stream.write(repr(order) + "\n")
 
     def report(self, request):
         rows = tuple(
-            SessionReport(number, "running", 0, 100, 20, 3, 0.5, 7, None, "cell", ("user1",))
+            SessionReport(
+                number,
+                "running",
+                0,
+                100,
+                20,
+                3,
+                self.used.get(number, 0.5),
+                7,
+                None,
+                "cell",
+                ("user1",),
+            )
             for number in self.sessions
         )
         lane = LaneReport(0, 1000, tuple(self.sessions), min(self.sessions, default=None))

@@ -63,10 +63,15 @@ def judge(quota: Quota, window: Window, now: float) -> Verdict:
 def sentence(user: str, verdict: Verdict, now: float) -> str:
     """What the user is told who is beyond his budget: the numbers, what it means, until when."""
     return (
-        f"{user} has used {verdict.used_s:.3g} of {verdict.budget_s:.3g} device-seconds that may "
-        f"be used in any {show('period', verdict.period_s)}. {_MEANING[verdict.standing]}, until "
-        f"{_moment(verdict.free_at, now)}, when enough of that is long enough ago."
+        f"{user} has used {_figure(verdict.used_s)} of {_figure(verdict.budget_s)} device-seconds "
+        f"that may be used in any {show('period', verdict.period_s)}. "
+        f"{_MEANING[verdict.standing]}, until {_moment(verdict.free_at, now)}, when enough of that "
+        "is long enough ago."
     )
+
+
+def _figure(seconds: float) -> str:
+    return f"{seconds:.3g}" if seconds < 1000 else f"{seconds:.0f}"
 
 
 def _moment(at: float, now: float) -> str:

@@ -42,6 +42,8 @@ __all__ = ["Desk"]
 _LOG = logging.getLogger("jgpu.broker")
 #: The executor is asked at most so often, in seconds, however near a budget's end is.
 _SOONEST_S: Final = 0.25
+#: For so long a newcomer waits for a ledger that was not read yet.
+_FIRST_WORD_S: Final = 3.0
 #: Usage is known at least as far back, for `jgpu quota set` with a longer period.
 _LEAST_HORIZON_S: Final = 7 * 86400.0
 #: Standings of which the user is told by a notice; a refusal tells itself.
@@ -98,7 +100,14 @@ class Desk:
         return judge(quota, self.usage.window(user, quota.period), self.now)
 
     async def look_up(self, user: str) -> None:
-        """Ask the host for the user's groups, off the event loop, if that was long ago."""
+        """Have what is needed to judge a user: what is on record, and his groups.
+
+        Waits for the ledger's first word, but not for long; asks the host for groups off the event
+        loop, if that was long ago.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_WORD_S):
+                await self.ledger.tried.wait()
         if not self.groups.is_fresh(user, self.now):
             await asyncio.to_thread(self.groups.refresh, user, self.now)
 
@@ -177,9 +186,13 @@ class Desk:
             self._wake.clear()
             if not self._registry.sessions:
                 await self._wake.wait()
-            await ask()
-            await self._reach_back()
-            self.look()
+            try:
+                await ask()
+                await self._reach_back()
+                self.look()
+            except Exception:
+                # Whoever computes must not suffer for a mistake in counting.
+                _LOG.exception("Budgets could not be looked at.")
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._delay_s()):
                     await self._wake.wait()
@@ -209,10 +222,10 @@ class Desk:
         if verdict.standing is before:
             return
         self._standings[user] = verdict.standing
-        text = sentence(user, verdict, self.now)
         if verdict.standing is Standing.WITHIN:
             _LOG.info("%s is within the budget again.", user)
             return
+        text = sentence(user, verdict, self.now)
         _LOG.info("%s", text)
         if verdict.standing in _TOLD:
             for session in sessions:

@@ -77,6 +77,8 @@ class Ledger:
         self._charges: dict[ChargeKey, Charge] = {}
         self._settings: dict[SettingKey, str | None] = {}
         self.state = LedgerState.OPENING
+        #: set when it was read, or could not be
+        self.tried = asyncio.Event()
         #: why it fails; for people
         self.text = ""
         #: what happened to it that somebody should look into
@@ -132,8 +134,9 @@ class Ledger:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await self.attempt()
             self._wake.clear()
+            if await self.attempt() or self.state is LedgerState.FAILING:
+                self.tried.set()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._interval_s):
                     await self._wake.wait()

@@ -34,6 +34,7 @@ class QuotaRequests:
     async def list(self, request: AskQuotas, viewer: Viewer) -> dict[str, Any]:
         """What the asker may see, of one user or of all."""
         name = request.user.strip()
+        await self._desk.look_up(viewer.user)
         if not viewer.administrator:
             if name and name != viewer.user:
                 raise BrokerRefused(
@@ -54,6 +55,7 @@ class QuotaRequests:
         scope = Scope.parse(request.scope)
         if not request.new and any(value for _, value in request.settings):
             await self._check_known(scope)
+        await self._desk.look_up(viewer.user)
         await self._desk.set_live(scope, dict(request.settings))
         said = [f"{name}={value}" if value else f"no {name}" for name, value in request.settings]
         _LOG.info("%s set of %s: %s.", viewer.user, scope, ", ".join(said) or "nothing")
