@@ -26,6 +26,7 @@ class _Job:
     """The test as a job."""
 
     measured_s = 0.0
+    over_ns = 0
 
     def __init__(self, device: torch.device) -> None:
         self.error: BaseException | None = None

@@ -10,7 +10,6 @@ The rule that must not be broken: replies, failures among them, leave in the ord
 from collections import deque
 from collections.abc import Iterable
 from enum import StrEnum
-from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -84,6 +83,7 @@ class Work:
         #: `Free` and `Tag` that came before it
         self.before: list[messages.Free | messages.Tag] = []
         self.measured_s = 0.0
+        self.over_ns = 0
         #: it runs behind another work of the session, and the scheduler does not know it
         self.rides = False
         #: the client broke the protocol with this work; the sentence
@@ -179,8 +179,8 @@ class SyncWork(Work):
         """Nothing but to be reached."""
 
     def reply(self) -> None:
-        """Say so."""
-        self.session.send(messages.Synced(self._request, monotonic_ns()))
+        """Say so, and since when."""
+        self.session.send(messages.Synced(self._request, self.over_ns))
 
 
 class RngWork(Work):

@@ -106,6 +106,23 @@ def test_jobs_are_finished_in_order_as_their_events_are_reached(calls, device):
     assert all(job.measured_s > 0 for job in jobs)
 
 
+def test_the_device_tells_when_a_job_was_over_however_late_the_host_looks(calls):
+    """The recorded calls reach an event a millisecond; the host looks when all are over."""
+    device = CudaDevice(
+        ExecutorSettings(device="cuda", lanes=1), calls, iter((5_000_000, 90_000_000)).__next__
+    )
+    device.open_lane(0)
+    jobs = [submit(device, 0, Job(k)) for k in range(3)]
+    calls.advance_all()
+    assert [job for _, job in device.completions()] == jobs
+    assert [job.over_ns for job in jobs] == [6_000_000, 7_000_000, 8_000_000]
+    later = submit(device, 0, Job(3))
+    calls.advance_all()
+    assert device.completions() == [(0, later)]
+    assert later.over_ns == 91_000_000
+    device.close()
+
+
 def test_the_record_catches_a_use_without_a_wait(device):
     first = submit(device, 0, Job(1))
     with pytest.raises(StreamRuleBroken, match="may still use"):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 import warnings
 
 import pytest
@@ -147,6 +148,42 @@ def test_events_tell_the_time_between_them():
     elapsed_ms = start.elapsed_time(end)
     assert 0 < elapsed_ms < 60_000
     assert end.elapsed_time(start) == -elapsed_ms
+
+
+def test_the_time_between_events_is_the_devices_and_grows_with_the_work():
+    x = torch.rand(400, 400, device="cuda") / 400
+
+    def elapsed_ms(products):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        before_ns, result = time.monotonic_ns(), x
+        start.record()
+        for _ in range(products):
+            result = result @ x
+        end.record()
+        torch.cuda.synchronize()
+        assert start.query()
+        assert end.query()
+        elapsed_ms = start.elapsed_time(end)
+        assert elapsed_ms <= (time.monotonic_ns() - before_ns) / 1e6
+        return elapsed_ms
+
+    elapsed_ms(1)
+    little, much = (min(elapsed_ms(n) for _ in range(3)) for n in (1, 40))
+    assert 0 < little < much
+
+
+def test_an_event_that_tells_the_time_begins_with_the_device():
+    """Connecting and first imports lie before it, as a context's creation does natively."""
+    source = (
+        "import torch\n"
+        "start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))\n"
+        "start.record()\n"
+        "from jgpu.device import current; assert current.session.connected\n"
+        "end.record()\n"
+        "assert 0 < start.elapsed_time(end) < 1000\n"
+    )
+    subprocess.run([sys.executable, "-c", source], check=True, timeout=100)
 
 
 def test_recording_an_event_waits_for_nothing():

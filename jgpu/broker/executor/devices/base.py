@@ -46,6 +46,8 @@ class Job(Protocol):
 
     #: seconds that the lane was held; set by the device when the job is over
     measured_s: float
+    #: when the device was through with it, on the host's monotonic clock; set before `finish`
+    over_ns: int
 
     def predicted_s(self) -> float:
         """Seconds that the lane will be held; 0 if unknown."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from ctypes import string_at
 from queue import SimpleQueue
 from threading import Thread
-from time import perf_counter
+from time import monotonic_ns, perf_counter
 from typing import Final
 
 import psutil
@@ -214,6 +214,7 @@ class _Lane:
         begin = perf_counter()
         try:
             job.launch(self)
+            job.over_ns = monotonic_ns()
             job.finish()
         except BaseException as error:
             job.broke(error)

@@ -14,6 +14,7 @@ between, every drop of a block that other streams used has a finished event. `fa
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from time import monotonic_ns
 from typing import Any, Final
 
 import torch
@@ -37,7 +38,13 @@ _POLL_S: Final = 30e-6
 class CudaDevice:
     """Lanes as streams."""
 
-    def __init__(self, settings: ExecutorSettings, calls: Calls | None = None) -> None:
+    def __init__(
+        self,
+        settings: ExecutorSettings,
+        calls: Calls | None = None,
+        clock_ns: Callable[[], int] = monotonic_ns,
+    ) -> None:
+        self._clock_ns = clock_ns
         self._calls: Calls = CudaCalls(settings.index) if calls is None else calls
         self.torch_device = self._calls.torch_device
         free, total = self._calls.free_bytes()
@@ -58,7 +65,7 @@ class CudaDevice:
 
     def open_lane(self, lane: int) -> None:
         """Give the lane a stream."""
-        self._lanes[lane] = _Lane(self._streams.pop(), self._calls, self.uses)
+        self._lanes[lane] = _Lane(self._streams.pop(), self._calls, self.uses, self._clock_ns)
 
     def close_lane(self, lane: int) -> None:
         """Take the stream back; buffers may still belong to it."""
@@ -134,7 +141,7 @@ class CudaDevice:
 
     def _copying(self) -> "_Lane":
         if self._copies is None:
-            self._copies = _Lane(self._calls.stream(), self._calls, self.uses)
+            self._copies = _Lane(self._calls.stream(), self._calls, self.uses, self._clock_ns)
         return self._copies
 
     def pin(self, memory: memoryview) -> None:
@@ -171,11 +178,13 @@ class CudaDevice:
 class _Flight:
     """A job between its launch and the end of its work on the device."""
 
-    __slots__ = ("after", "begin", "end", "job", "retired")
+    __slots__ = ("after", "begin", "begin_ns", "end", "job", "retired")
 
-    def __init__(self, job: Job, begin: Any) -> None:
+    def __init__(self, job: Job, begin: Any, begin_ns: int | None) -> None:
         self.job = job
         self.begin = begin
+        #: when it began, by the host's clock; None: when the flight before it ended
+        self.begin_ns = begin_ns
         self.end: Any = None
         #: what to do on the host before the job is finished
         self.after: list[Callable[[], object]] = []
@@ -186,13 +195,22 @@ class _Flight:
 class _Lane:
     """A stream with its flights; also the port of its jobs."""
 
-    def __init__(self, stream: Any, calls: Calls, uses: dict[int, tuple["_Lane", "_Lane"]]) -> None:
+    def __init__(
+        self,
+        stream: Any,
+        calls: Calls,
+        uses: dict[int, tuple["_Lane", "_Lane"]],
+        clock_ns: Callable[[], int],
+    ) -> None:
         self.stream = stream
         self.flying: deque[_Flight] = deque()
         self._calls = calls
         self._uses = uses
         #: the event after the last job that was launched here
         self._last: Any = None
+        self._clock_ns = clock_ns
+        #: when the last flight that landed was over on the device, by the host's clock
+        self._over_ns = 0
         self._flight: _Flight | None = None
         self._spare: list[Any] = []
 
@@ -200,12 +218,13 @@ class _Lane:
         """Put a job's ops on the stream, between two events."""
         calls = self._calls
         calls.set_stream(self.stream)
+        begin_ns = None
         if self.flying:
             begin = self.flying[-1].end
         else:
-            begin = self._event()
+            begin, begin_ns = self._event(), self._clock_ns()  # the idle stream is there at once
             calls.record(begin, self.stream)
-        flight = self._flight = _Flight(job, begin)
+        flight = self._flight = _Flight(job, begin, begin_ns)
         try:
             with calls.launching():
                 job.launch(self)
@@ -223,6 +242,8 @@ class _Lane:
         flight = self.flying.popleft()
         job = flight.job
         job.measured_s = self._calls.elapsed_s(flight.begin, flight.end)
+        began = self._over_ns if flight.begin_ns is None else flight.begin_ns
+        job.over_ns = self._over_ns = began + round(job.measured_s * 1e9)
         for buffer in flight.retired:
             self._uses.pop(id(buffer), None)
             self._calls.release(buffer)

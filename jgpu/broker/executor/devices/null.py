@@ -6,7 +6,7 @@ when `submit` returns.
 
 from collections import deque
 from collections.abc import Iterable
-from time import perf_counter
+from time import monotonic_ns, perf_counter
 from typing import Final
 
 import torch
@@ -44,6 +44,7 @@ class NullDevice:
             begin = perf_counter()
             try:
                 job.launch(self)
+                job.over_ns = monotonic_ns()
                 job.finish()
             except BaseException as error:
                 job.broke(error)
