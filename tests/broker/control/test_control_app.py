@@ -5,6 +5,8 @@ import sys
 import pytest
 
 from jgpu.broker.control.app import JgpuBroker
+from jgpu.broker.control.quotas.scopes import Scope
+from jgpu.broker.control.quotas.spec import QuotaSpec
 from jgpu.broker.systemd import unit_text
 from jgpu.cli import main
 from jgpu.errors import ConfigError
@@ -76,3 +78,74 @@ def test_the_systemd_unit_is_printed_for_this_interpreter(capsys):
     assert unit == unit_text(sys.executable)
     assert "--group jgpu" in unit
     assert "@PYTHON@" not in unit
+
+
+# -- quotas ----------------------------------------------------------------------------------
+
+
+def test_quotas_and_groups_of_the_configuration(settings, tmp_path):
+    made = settings(
+        config="c.JgpuBroker.default_quota = {'memory': '2G'}\n"
+        "c.JgpuBroker.group_quotas = {'seminar': {'weight': 2}}\n"
+        "c.JgpuBroker.user_quotas = {'user1': {'device_seconds': '4h', 'memory': None}}\n"
+        "c.JgpuBroker.groups = {'seminar': ['user1', 'user2']}\n"
+        "c.JgpuBroker.usage_interval = '1m'\n"
+    )
+    assert made.quotas.specs == {
+        Scope("default"): QuotaSpec(memory=2 << 30),
+        Scope("group", "seminar"): QuotaSpec(weight=2.0),
+        Scope("user", "user1"): QuotaSpec(device_seconds=14400.0, memory=0),
+    }
+    assert made.quotas.members == {"seminar": {"user1", "user2"}}
+    assert made.usage_interval_s == 60.0
+    assert made.ledger_url == f"sqlite:///{tmp_path / 'spool' / 'usage.sqlite'}"
+
+
+@pytest.mark.parametrize(
+    ("config", "line", "said"),
+    [
+        ("c.JgpuBroker.default_quota = {'weight': 0}", 1, "default_quota['weight']: weight is 0.0"),
+        (
+            "q = c.JgpuBroker\nq.user_quotas = {\n  'user1': {},\n  'user2': {'memory': -1}}",
+            4,
+            "user_quotas['user2']['memory']: memory is -1",
+        ),
+        (
+            "c.JgpuBroker.group_quotas = {'a': {}}\n"
+            "c.JgpuBroker.group_quotas['a']['sessions'] = 'few'",
+            2,
+            "group_quotas['a']['sessions']: sessions: 'few' is no number.",
+        ),
+        ("c.JgpuBroker.user_quotas = {'user1': 5}", 1, "user_quotas['user1']: 5 is no quota"),
+        (
+            "\nc.JgpuBroker.default_quota = dict(memory='1G', resident='2G')",
+            2,
+            "default_quota: resident is 2G, above memory, 1G",
+        ),
+        ("c.JgpuBroker.groups = {'a': 'user1'}", 1, "groups['a']: 'user1' is no list"),
+        ("c.JgpuBroker.groups = {'a': [7]}", 1, "groups['a']: 7 is no name."),
+        ("c.JgpuBroker.groups = {'': []}", 1, "groups['']: '' is no name."),
+        ("c.JgpuBroker.lanes = = 2", 1, "invalid syntax: c.JgpuBroker.lanes = = 2"),
+        ("\n\nnothing.at.all = 1", 3, "NameError: name 'nothing' is not defined"),
+    ],
+)
+def test_a_mistake_in_the_configuration_is_a_sentence_with_file_line_and_value(
+    settings, tmp_path, config, line, said
+):
+    with pytest.raises(ConfigError) as caught:
+        settings(config=config)
+    assert str(caught.value).startswith(f"{tmp_path / 'jgpu_config.py'}, line {line}: ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_line_that_cannot_be_seen_is_left_out(settings):
+    config = "config = vars(c)\nsetattr(c.JgpuBroker, 'default_quota', {'weight': 0})"
+    with pytest.raises(ConfigError, match=r"^JgpuBroker\.default_quota\['weight'\]: weight is 0"):
+        settings(config=config)
+
+
+def test_a_ledger_that_cannot_be_is_a_sentence_before_anything_starts(settings):
+    with pytest.raises(ConfigError, match="ledger is 'nonsense', which SQLAlchemy cannot use"):
+        settings(config="c.JgpuBroker.ledger = 'nonsense'")
+    assert settings(config="c.JgpuBroker.ledger = 'sqlite://'").ledger_url == "sqlite://"
