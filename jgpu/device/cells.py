@@ -56,6 +56,7 @@ def _started(info: Any) -> None:
     session = current.session
     session.frame = None
     session.look_for_frame = True
+    session.loops.forget()
     shell = _shell()
     with suppress(errors.JgpuError):  # what was lost is told at the next use
         session.notify(m.CellStarted(str(shell.execution_count if shell else "")))

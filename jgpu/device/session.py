@@ -24,6 +24,7 @@ from jgpu.device.infer import Plan, TensorRef
 from jgpu.device.interrupts import quiet
 from jgpu.device.learnt import Learnt
 from jgpu.device.link import Link
+from jgpu.device.loops import Loops
 from jgpu.device.recorder import Cut, Recorder
 from jgpu.device.tensor import Buffer
 from jgpu.device.wanted import Wanted
@@ -78,6 +79,8 @@ class Session:
         self.on_lost: Callable[[str], str] = lambda text: text
         #: called with what the broker says of the device and of this user's part of it
         self.on_ready: Callable[[m.Ready], None] = lambda ready: None
+        #: how many iterations the notebook's loops will still do
+        self.loops = Loops()
         #: the notebook's largest tensors, in words
         self.explain_memory: Callable[[], str] = lambda: ""
         #: frame whose line is noted with each op, how to find it, and whether to look
@@ -237,6 +240,9 @@ class Session:
     def boundary(self) -> None:
         """An iteration ends here (an optimizer's step)."""
         self.cut(ends_iteration=True)
+        left = self.loops.at_boundary(sys._getframe(1))
+        if left is not None:
+            self.notify(m.Loop(left))
 
     def replace(self, old: Buffer, new: Buffer) -> None:
         """`old`'s tensors show `new` from here on; kept for storages that were grown."""

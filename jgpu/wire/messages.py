@@ -50,6 +50,7 @@ __all__ = [
     "LaneReport",
     "Learnt",
     "LeaveSeat",
+    "Loop",
     "Memory",
     "MemoryIs",
     "Notice",
@@ -416,6 +417,12 @@ class CellEnded(_Message, frozen=True):
     failed: bool = False
 
 
+class Loop(_Message, frozen=True):
+    """How many iterations the running loops will still do, by the notebook's lines. No reply."""
+
+    left: Natural
+
+
 class Cancel(_Message, frozen=True):
     """Take back works that have not started, from the next iteration boundary on. Reply: Failed
     with reason "cancelled" if any was taken back; then Synced for `request`.
@@ -676,6 +683,7 @@ ClientMessage: TypeAlias = (
     | Memory
     | CellStarted
     | CellEnded
+    | Loop
     | Cancel
     | Resynced
     | Quit

@@ -70,6 +70,7 @@ class Dispatch:
             messages.Memory: self._memory,
             messages.CellStarted: self._cell_started,
             messages.CellEnded: self._cell_ended,
+            messages.Loop: lambda s, m: self._turns.loop_told(s, m.left),
             messages.Cancel: self._cancel,
             messages.Resynced: self._resynced,
             messages.Quit: self._quit,

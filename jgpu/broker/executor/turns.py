@@ -21,6 +21,7 @@ from jgpu.broker.executor.rests import NEVER, Rests
 from jgpu.broker.executor.runs import RunWork
 from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.spilling import Spilling
+from jgpu.broker.executor.trace import Stamped, Trace
 from jgpu.broker.executor.works import Work, WorkState, report_failure
 from jgpu.sched import Core, Part, Snapshot, actions, events
 from jgpu.wire import messages
@@ -46,6 +47,7 @@ class Turns:
         clock: Callable[[], float],
         spilling: Spilling,
         rests: Rests = NEVER,
+        trace: Trace | None = None,
     ) -> None:
         self._device = device
         self._core = core
@@ -54,13 +56,14 @@ class Turns:
         spilling.on_spilled = self._spilled
         spilling.on_restored = self._restored
         self._rests = rests
+        self._trace = trace
         self._keys = count(1)
         self._sessions: dict[int, Session] = {}
         self._forecasts: dict[int, Forecast] = {}
         self._works: dict[int, Work] = {}
         #: lease of each launched work
         self._leases: dict[int, int] = {}
-        self._starts: dict[int, list[Job]] = {}
+        self._starts: dict[int, list[Work]] = {}
         #: by lane, the session that was last given to it
         self._tails: dict[int, Session] = {}
         #: resting sessions of which the core was told
@@ -119,6 +122,10 @@ class Turns:
             self._measure(session)
         session.at_boundary = session.at_boundary or session.launched == session.outstanding
         self._tell(events.CellEnded(session.number))
+
+    def loop_told(self, session: Session, left: int) -> None:
+        """The session's job is known to end after so many iterations."""
+        self._tell(events.LoopTold(session.number, left))
 
     def boundary(self, session: Session) -> None:
         """The last work received, if it is not over, turns out to end an iteration."""
@@ -186,6 +193,8 @@ class Turns:
             if session.table.aside and self._spilling.want(session, (work,)):
                 spilled = self._forecasts[session.number].held(session.table)[2]
                 self._tell(events.MemoryWanted(session.number, spilled))
+            if self._trace is not None:
+                self._trace.ready(work)
             if self._may_ride(session, work):
                 self._ride(session, work, forecast)
                 continue
@@ -229,12 +238,15 @@ class Turns:
     def flush(self) -> None:
         """Hand what was started to the lanes."""
         while self._starts:
-            lane, jobs = self._starts.popitem()
+            lane, works = self._starts.popitem()
+            jobs: list[Job] = list(works) if self._trace is None else [*map(Stamped, works)]
             self._device.submit(lane, jobs)
 
     def collect(self) -> None:
         """Deal with what the device is through with."""
         for lane, job in self._device.completions():
+            if self._trace is not None and isinstance(job, Stamped):
+                job = self._trace.over(lane, job)
             assert isinstance(job, Work)
             self._finished(lane, job)
 

@@ -86,7 +86,8 @@ clients = st.one_of(
     st.builds(m.SetRng, works, st.binary(max_size=6000), naturals),
     st.builds(m.Memory, naturals),
     st.builds(m.CellStarted, st.text(max_size=10)),
-    st.builds(m.CellEnded),
+    st.builds(m.CellEnded, st.booleans()),
+    st.builds(m.Loop, st.integers(0, 1 << 62)),
     st.builds(m.Cancel, naturals),
     st.builds(m.Resynced, naturals),
 )

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 
 import pytest
 from client import Client, add, chain
@@ -31,12 +32,20 @@ class Host:
     """A pump with clients, one thread, no process."""
 
     def __init__(self):
-        settings = ExecutorSettings(device="null", capacity=CAPACITY, lanes=2)
-        self.pump = Pump(NullDevice(settings), settings)
+        settings = ExecutorSettings(
+            device="null", capacity=CAPACITY, lanes=2, host_pool=CAPACITY, spill_after_s=20.0
+        )
+        self.now = time.monotonic()
+        self.pump = Pump(NullDevice(settings), settings, self.clock)
         self.ended = []
         self.pump.on_ended = self.ended.append
         self.accounts = {}
         self.clients = []
+
+    def clock(self):
+        """A clock that goes on a little whenever somebody looks."""
+        self.now += 1e-5
+        return self.now
 
     def connect(self, user):
         ours, theirs = socket.socketpair()
@@ -56,9 +65,10 @@ class Host:
     def settle(self):
         """Rounds until nothing is left to do."""
         for _ in range(1000):
+            self.now += 0.05
             self.pump.turn(0.002)
             self.pump.validate()
-            busy = [s for s in self.pump.sessions.values() if s.helping]
+            busy = [s for s in self.pump.sessions.values() if s.helping or s.copying]
             if not busy:
                 break
         self.pump.turn(0.0)
@@ -167,7 +177,20 @@ class Clients(RuleBasedStateMachine):
         client = self.one(choice)
         if client is not None:
             client.send(m.CellStarted("[1]"))
-            client.send(m.CellEnded())
+            client.send(m.CellEnded(failed=client.work % 2 == 0))
+            client.send(m.Loop(client.work))
+
+    @rule(choice=st.integers(0, 3), resident=st.booleans())
+    def is_spilled(self, choice, resident):
+        client = self.one(choice)
+        if client is not None and client.session in self.host.pump.sessions:
+            session = self.host.pump.sessions[client.session]
+            if session.ending is None:
+                self.host.pump.turns.evict(session, resident=resident)
+
+    @rule(seconds=st.sampled_from([0.2, 3.0, 30.0]))
+    def time_passes(self, seconds):
+        self.host.now += seconds
 
     @rule(choice=st.integers(0, 3))
     def leaves(self, choice):
