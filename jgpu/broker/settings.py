@@ -31,4 +31,6 @@ class ExecutorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     evict_after_s: float = 0.0
     #: directory for files of spilled memory and crash notes; exists, mode 0700
     spool: str = ""
+    #: file for the times of the works, written at the end; empty: none are taken
+    trace: str = ""
     log_level: str = "WARNING"

@@ -199,6 +199,12 @@ class JgpuBroker(Application):
         help="Environment variables set for executors, on top of those that jgpu sets itself.",
     ).tag(config=True)
 
+    trace = Unicode(
+        "",
+        help="""File for the times of the works that ran last (lane, session, ready, begun, ended),
+        written when the device's process ends; for measurements. Empty: no times are taken.""",
+    ).tag(config=True)
+
     config_file = Unicode(
         "", help="Configuration file to read instead of the default ones, or to generate."
     ).tag(config=True)
@@ -321,6 +327,7 @@ class JgpuBroker(Application):
                 threads=self.threads,
                 policy=self.policy,
                 spool=str(make_directory(Path(self.spool).absolute())),
+                trace=str(Path(self.trace).absolute()) if self.trace else "",
                 log_level=logging.getLevelName(self.log_level)
                 if isinstance(self.log_level, int)
                 else str(self.log_level),

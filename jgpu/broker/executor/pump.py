@@ -11,6 +11,7 @@ behaviour ends the loop or another session.
 import logging
 import select
 from collections.abc import Callable
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Final, cast
 
@@ -23,6 +24,7 @@ from jgpu.broker.executor.programs import DeviceKind, Prober
 from jgpu.broker.executor.rests import Rests
 from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.spilling import Spilling
+from jgpu.broker.executor.trace import Trace
 from jgpu.broker.executor.turns import Turns
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.errors import ProtocolError
@@ -63,7 +65,8 @@ class Pump:
         store = HostStore(settings.host_pool, settings.spool, device.host_bytes)
         self.spilling = Spilling(device, store, device.wake)
         rests = Rests(settings.spill_after_s, settings.evict_after_s)
-        self.turns = Turns(device, core, clock, self.spilling, rests)
+        self._trace = Trace(Path(settings.trace)) if settings.trace else None
+        self.turns = Turns(device, core, clock, self.spilling, rests, self._trace)
         self.turns.on_released = self._released
         self.turns.on_violation = self.refuse
         core_actions = core.handle(LanesConfigured(settings.lanes, device.facts.capacity), clock())
@@ -94,6 +97,8 @@ class Pump:
         """Until `stopping`."""
         while not self.stopping:
             self.turn()
+        if self._trace is not None:
+            self._trace.write()
 
     def close(self) -> None:
         """End the threads; sessions must have ended."""

@@ -71,6 +71,8 @@ class Work:
     nbytes = 64
     #: bytes of fresh storages that exist at most at once while it runs
     transient = 0
+    #: when the scheduler was told of it, by the host's monotonic clock; 0 without a trace
+    ready_ns = 0
 
     def __init__(self, session: "Session", number: int, *, ends_iteration: bool) -> None:
         self.session = session
