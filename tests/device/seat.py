@@ -1,4 +1,4 @@
-"""A real broker on the CPU, and Python processes with a seat at it."""
+"""A real broker, on the CPU mostly, and Python processes with a seat at it."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from jgpu.errors import BrokerUnreachable
 from jgpu.wire.address import Address, ask
 from jgpu.wire.messages import AskStatus
 
-__all__ = ["Broker", "Seat", "cpu_broker"]
+__all__ = ["Broker", "Seat", "broker_on", "cpu_broker"]
 
 #: what decides how torch computes must be the same in every process that is compared
 _THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -63,14 +63,19 @@ class Broker:
         return Seat(done)
 
 
-@contextmanager
 def cpu_broker(directory, *options, threads=1, lanes=1):
     """A broker below `directory` that serves from the CPU until the block ends."""
+    return broker_on("cpu", directory, "--threads", str(threads), "--lanes", str(lanes), *options)
+
+
+@contextmanager
+def broker_on(device, directory, *options):
+    """A broker below `directory` that serves from that kind of device until the block ends."""
     address = Address(Path(directory) / "broker.sock", "environment")
     command = [
-        sys.executable, "-m", "jgpu", "broker", "--device", "cpu", "--threads", str(threads),
-        "--lanes", str(lanes), "--socket", str(address.path), *options,
-    ]  # fmt: skip
+        *(sys.executable, "-m", "jgpu", "broker", "--device", device),
+        *("--socket", str(address.path), *options),
+    ]
     log = Path(directory) / "broker.log"
     clean = {k: v for k, v in os.environ.items() if not k.startswith("JGPU_")}
     with log.open("wb") as output:
