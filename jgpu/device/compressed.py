@@ -154,6 +154,14 @@ class CompressedTensor(SpelledOut):
             return f"{text[:-1]}, grad_fn=<{type(self.grad_fn).__name__}>)"
         return f"{text[:-1]}, requires_grad=True)" if self.requires_grad else text
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Of its own values; the pattern is never changed."""
+        made = memo.get(id(self))
+        if made is None:
+            made = memo[id(self)] = _wrapped(self._p, self._v.clone())
+            made.requires_grad_(self.requires_grad)
+        return made
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         """As a sparse tensor of the host; loading moves nothing."""
         return to_host(self.detach()).__reduce_ex__(protocol)

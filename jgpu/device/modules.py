@@ -17,10 +17,13 @@ import torch
 from torch import nn
 
 from jgpu.device import current
+from jgpu.device.spelled import SpelledOut
 from jgpu.device.tensor import DeviceTensor
 
 __all__ = ["convert_in_place", "install"]
 
+#: what says where a tensor's contents are; all else in its dictionary is the user's
+_OWN = ("_b", "_g", "_o", "_i", "_v", "_c", "_p")
 _optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -98,7 +101,9 @@ def _convert_parameter(param: Any, fn: Any) -> Any:
     with torch.no_grad():
         applied = fn(param)
     grad = param.grad
-    if (type(param) is DeviceTensor) == (type(applied) is DeviceTensor):
+    if isinstance(param, SpelledOut) or isinstance(applied, SpelledOut):
+        param = convert_in_place(param, applied)
+    elif (type(param) is DeviceTensor) == (type(applied) is DeviceTensor):
         if torch._has_compatible_shallow_copy_type(param, applied):
             param.data = applied
         else:  # "meta" and its like: a new parameter, as natively
@@ -146,7 +151,7 @@ def convert_in_place(target: Any, value: torch.Tensor) -> Any:
         if _is_parameter(target)
         else (value.detach().requires_grad_(target.requires_grad and target.is_leaf))
     )
-    extra = {k: v for k, v in target.__dict__.items() if k not in ("_b", "_g", "_o")}
+    extra = {k: v for k, v in target.__dict__.items() if k not in _OWN}
     target.grad = None
     if not _swap(target, made):
         made.__dict__.update(extra)

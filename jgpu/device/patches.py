@@ -14,6 +14,7 @@ import torch
 from jgpu.device import compressed, rng, sparse
 from jgpu.device import tensor as tensors
 from jgpu.device.copies import upload
+from jgpu.device.spelled import SpelledOut
 
 __all__ = ["install", "translate"]
 
@@ -89,11 +90,12 @@ def _uploading(to: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if len(args) == 2 and not kwargs and type(args[1]) in (str, _Device):
             where = translate(args[1])
-            if where is tensors.device():
-                if _is_mere_data(args[0]):
-                    return upload(args[0])
-                if args[0].layout is not torch.strided:
-                    return compressed.from_host(args[0])
+            if where is tensors.device() and _is_mere_data(args[0]):
+                return upload(args[0])
+        if args[0].layout is not torch.strided and not isinstance(args[0], SpelledOut):
+            where, dtype, *_ = torch._C._nn._parse_to(*args[1:], **kwargs)  # type: ignore[attr-defined]
+            if where is not None and where.type == tensors.BACKEND:
+                return compressed.from_host(args[0], dtype)
         return to(*args, **kwargs)
 
     return call

@@ -1,5 +1,6 @@
 """Compressed sparse layouts: parts, conversions, products and gradients as on the host."""
 
+import copy
 import pickle
 
 import pytest
@@ -281,6 +282,47 @@ def test_it_prints_and_pickles_as_torch_does():
     assert "grad_fn=<" in repr(shared * 2)
     kept = pickle.loads(pickle.dumps(made("csr", "cuda")))
     assert torch.equal(kept.to_dense(), DENSE)
+
+
+class Graph(nn.Module):
+    """A fixed graph in a buffer, a learnt one in a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+        self.register_buffer("fixed", DENSE.to_sparse_csr())
+        self.learnt = nn.Parameter(DENSE.t().to_sparse_csr())
+
+    def forward(self, x):
+        return torch.sparse.mm(self.learnt, self.fixed @ self.linear(x))
+
+
+def test_modules_hold_them():
+    def run(device):
+        torch.manual_seed(0)
+        graph = Graph()
+        learnt = graph.learnt
+        assert graph.to(device).learnt is learnt
+        x = torch.linspace(-1, 1, 16).view(4, 4).to(device)
+        graph(x).sum().backward()
+        kept = learnt.grad
+        home = graph.double().cpu().learnt
+        assert (home.device.type, home.layout, home.dtype) == ("cpu", learnt.layout, torch.float64)
+        return kept, home
+
+    (native, _), (shared, home) = on_both(run)  # torch itself forgets the values' own type
+    close(native, shared)
+    assert torch.equal(home.to_dense(), DENSE.t().double())
+
+
+def test_a_module_is_copied_and_saved(tmp_path):
+    graph = Graph().cuda()
+    twin = copy.deepcopy(graph)
+    assert twin.learnt is not graph.learnt
+    assert torch.equal(twin.fixed.to_dense().cpu(), DENSE)
+    torch.save(graph.state_dict(), tmp_path / "graph.pt")
+    state = torch.load(tmp_path / "graph.pt")
+    assert torch.equal(state["fixed"].to_dense().cpu(), DENSE)
 
 
 def test_in_place():
