@@ -442,6 +442,15 @@ def test_a_weight_norm_has_a_norm_for_each_row_or_column():
             weight_norm(Sketch(inputs=2), norms, dim)
 
 
+def test_a_weight_norm_of_nothing_is_refused():
+    """The kernel divides by the number of rows."""
+    sketch = Sketch(inputs=2)
+    seen = sketch.seen(0, contiguous(0, 4)), sketch.seen(1, contiguous(0, 1))
+    sketch.op("_weight_norm.default", *seen, 0, outs=[contiguous(0, 4)])
+    with pytest.raises(ProgramError, match="v is empty"):
+        sketch.define()
+
+
 @pytest.mark.parametrize(
     ("size", "stride", "fits"),
     [((4, 3), (3, 1), True), ((6,), (2,), True), ((12,), (2,), False), ((4, 4), (2, 1), True),

@@ -94,14 +94,19 @@ def _group_norm_backward(call: Call) -> None:
         call.dense(name)
 
 
-def _norms_shape(tensor: torch.Tensor, dim: int) -> list[int]:
-    return [size if k == dim else 1 for k, size in enumerate(tensor.shape)]
+def _normed(call: Call, weight: str, *norms: str) -> None:
+    """A norm for each place of the first or of the last dimension; the kernels divide by sizes."""
+    whole, dim = call[weight], call["dim"]
+    call.require(dim in (0, whole.dim() - 1), "dim must be the first or the last")
+    call.require(whole.numel() > 0, f"{weight} is empty")
+    shape = [size if k == dim else 1 for k, size in enumerate(whole.shape)]
+    for name in norms:
+        call.shaped(name, shape)
 
 
 @contract("_weight_norm_interface")
 def _weight_norm(call: Call) -> None:
-    call.require(call["dim"] in (0, call["v"].dim() - 1), "dim must be the first or the last")
-    call.shaped("g", _norms_shape(call["v"], call["dim"]))
+    _normed(call, "v", "g")
     call.typed("g", call["v"].dtype)
     call.contiguous("v", "g")
 
@@ -111,15 +116,12 @@ def _weight_norm_composed(call: Call) -> None:
     """The same kernel serves it where the dimension is the first or the last."""
     call.require(call["v"].dim() > 0, "v has no dimensions")
     if call["dim"] in (0, call["v"].dim() - 1):
-        call.shaped("g", _norms_shape(call["v"], call["dim"]))
+        _normed(call, "v", "g")
         call.typed("g", call["v"].dtype)
 
 
 @contract("_weight_norm_interface_backward")
 def _weight_norm_backward(call: Call) -> None:
-    weight, dim = call["saved_v"], call["dim"]
-    call.require(dim in (0, weight.dim() - 1), "dim must be the first or the last")
+    _normed(call, "saved_v", "saved_g", "saved_norms")
     call.same("grad_w", "saved_v")
-    for name in ("saved_g", "saved_norms"):
-        call.shaped(name, _norms_shape(weight, dim))
     call.contiguous("grad_w", "saved_v", "saved_g", "saved_norms")
