@@ -323,6 +323,15 @@ def table(found):
     return "\n".join(lines)
 
 
+def written(found):
+    """What was found as JSON, a line for each key and each op."""
+    plain = {key: value for key, value in found.items() if key != "by op"}
+    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in plain.items()]
+    rows = [f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in found["by op"].items()]
+    lines.append(' "by op": {\n' + ",\n".join(rows) + "\n }")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
 def main():
     """Fuzz and tell."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -368,7 +377,7 @@ def main():
         "by op": dict(sorted(by_op.items())),
     }
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        options.json.write_text(written(found))
     sys.stdout.write((table(found) if options.table else json.dumps(found)) + "\n")
 
 

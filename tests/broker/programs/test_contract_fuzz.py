@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from contract_fuzz import arguments, described, table
+from contract_fuzz import arguments, described, table, written
 from contract_reach import ON_CUDA, furthest, within
 from contract_seeds import FROM_DATABASES, base_of, on_cuda
 
@@ -141,3 +141,4 @@ def test_the_table_names_every_op_and_what_was_left_out():
         "not tried: d",
     ]
     assert lines[8].startswith("fault: [7, 'SIGSEGV'")
+    assert json.loads(written(found)) == found

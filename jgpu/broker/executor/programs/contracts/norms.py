@@ -1,6 +1,5 @@
 """Batch, layer, group and weight normalisation: saved statistics and per-channel vectors."""
 
-import torch
 
 from jgpu.broker.executor.programs.contracts.language import Call, contract
 
