@@ -58,6 +58,8 @@ class Session:
         self.poisoned: dict[int, BaseException] = {}
         self.log: list[Any] = []
         self._piece = 0
+        #: runs were sent, and not that their iteration ended
+        self._iteration_open = False
         self.limit = PIECES[0]
         self._next_buffer = 1
         self._next_request = 1
@@ -134,7 +136,7 @@ class Session:
         with self._lock:
             if not self.log:
                 if ends_iteration:
-                    self._piece, self.limit = 0, PIECES[0]
+                    self._end_iteration(send=send)
                 return 0
             raise_kept()
             link = self._open()
@@ -150,11 +152,24 @@ class Session:
                 self._pump(link)
             return work
 
+    def _end_iteration(self, *, send: bool) -> None:
+        """The last piece was full just now, and did not know that it was the last."""
+        self._piece, self.limit = 0, PIECES[0]
+        link = self._link
+        if not self._iteration_open or link is None or self._forked:
+            return
+        with quiet():
+            self._iteration_open = False
+            link.queue(m.IterationEnded())
+        if send:
+            self._pump(link)
+
     def _queue_run(self, link: Link, ends_iteration: bool, report: bool) -> int:
         entries = self.log[:]
         self._recorder.set_flags(flags.current())
         cut = self._recorder.cut(entries)
         del self.log[: len(entries)]
+        self._iteration_open = not ends_iteration
         self._piece = 0 if ends_iteration else min(self._piece + 1, len(PIECES) - 1)
         self.limit = PIECES[self._piece]
         compiled = cut.compiled
@@ -734,6 +749,7 @@ class Session:
         self._next_buffer = 1
         self._work = 0
         self._piece, self.limit = 0, PIECES[0]
+        self._iteration_open = False
         later, self._later = self._later, {}
         for answered in later.values():
             answered(None)

@@ -49,6 +49,7 @@ __all__ = [
     "Hello",
     "LaneReport",
     "Learnt",
+    "IterationEnded",
     "LeaveSeat",
     "Loop",
     "Memory",
@@ -439,6 +440,10 @@ class Resynced(_Message, frozen=True):
 
 class Quit(_Message, frozen=True):
     """The session ends in good order. No reply."""
+class IterationEnded(_Message, frozen=True):
+    """What was sent is a whole iteration, which its last run did not say. No reply."""
+
+
 
 
 # -- executor -> client ----------------------------------------------------------------------
@@ -707,3 +712,4 @@ ExecutorMessage: TypeAlias = (
 )
 ExecutorOrder: TypeAlias = SetUser | Adopt | Tell | Detach | AskReport | AskStop
 ExecutorNotice: TypeAlias = ExecutorReady | ExecutorFailed | SessionEnded | ReportIs
+    | IterationEnded

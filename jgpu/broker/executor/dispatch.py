@@ -69,6 +69,7 @@ class Dispatch:
             messages.Probe: self._probe,
             messages.Memory: self._memory,
             messages.CellStarted: self._cell_started,
+            messages.IterationEnded: self._iteration_ended,
             messages.CellEnded: self._cell_ended,
             messages.Loop: lambda s, m: self._turns.loop_told(s, m.left),
             messages.Cancel: self._cancel,
@@ -191,6 +192,10 @@ class Dispatch:
         session.cell = message.label
         self._gate.waited(session)
         self._turns.cell_started(session)
+
+    def _iteration_ended(self, session: Session, message: messages.IterationEnded) -> None:
+        self._gate.boundary(session)
+        self._turns.boundary(session)
 
     def _cell_ended(self, session: Session, message: messages.CellEnded) -> None:
         session.cell = ""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Gate", "RefusedRun"]
 
 #: runs after which an iteration that never ends is refused in its midst
-_MOST_RUNS: Final = 1024
+_MOST_RUNS: Final = 256
 
 
 class RefusedRun(RunWork):
