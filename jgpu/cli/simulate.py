@@ -21,6 +21,7 @@ _KINDS: Final = {
     "inference": "Salus' 42 inference jobs on one GPU: added latency against load",
     "hyperparameters": "300 trials of one model: makespan against one after the other",
     "class": "a class with one assignment: waits, fairness, memory",
+    "trace": "a trace of your own, policies side by side",
     "replay": "a recording of a live broker, again or under another policy",
     "scale": "what one decision of the scheduler costs, by number of sessions",
 }

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 from jgpu.cli._simulate.chart import Chart, Line, distribution
 from jgpu.cli._simulate.report import Report, Table, at_least, chance_of
 from jgpu.errors import ConfigError
+from jgpu.sched.simulate.arrivals import bursts, poisson, uniform
 from jgpu.sched.simulate.device import Hardware
 from jgpu.sched.simulate.engine import Grain, Run, contended_fairness, run_jobs
 from jgpu.sched.simulate.jobs import Cell, Job, Memory
+from jgpu.sched.simulate.loop import Pace
 from jgpu.sched.simulate.results import mean, percentile
 
 if TYPE_CHECKING:
@@ -26,8 +28,12 @@ __all__ = ["add_options", "simulate", "size"]
 
 _UNITS: Final = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SAMPLES: Final = 300
+#: students that begin together where they come in bursts
+_BURST: Final = 8
 #: iterations simulated at most; beyond that they are made longer, and the limits with them
 _MOST_ITERATIONS: Final = 40_000
+#: segments that an iteration is cut into
+_SEGMENTS: Final = 4
 
 
 def size(text: str) -> int:
@@ -58,13 +64,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ("--iterations", whole, 200, "iterations of a cell"),
         ("--cells", whole, 5, "cells that each student runs"),
         ("--think-s", above, 240.0, "mean time between two cells (exponential)"),
-        ("--arrive-s", above, 300.0, "time within which all of them begin"),
+        ("--arrive-s", above, 300.0, "time within which all of them begin, on average"),
+        ("--spread", above, 0.0, "of iterations per cell: deviation of their logarithm"),
         ("--lanes", whole, 1, "lanes at most"),
         ("--load", at_least(0.01), 1.0, "part of the device that one keeps busy; for lanes"),
         ("--link-bytes", size, size("10G"), "bytes a second between device and host"),
     ]
     for name, kind, default, text in arguments:
         parser.add_argument(name, type=kind, default=default, help=f"{text} (default: {default})")
+    parser.add_argument(
+        "--arrivals",
+        choices=("uniform", "poisson", "bursts"),
+        default="uniform",
+        help="how students begin: anywhere in that time, independently, or eight at a time "
+        "(default: uniform)",
+    )
     parser.add_argument(
         "--policies", default="fair,fifo", metavar="NAME,...", help="(default: fair,fifo)"
     )
@@ -75,6 +89,7 @@ def simulate(options: argparse.Namespace) -> Report:
     _check(options)
     jobs = _students(options)
     grain = _grain(options)
+    pace = Pace(segment_s=options.iteration_ms / 1000 / _SEGMENTS)
     hardware = Hardware(
         lanes=options.lanes,
         capacity=options.gpu_memory,
@@ -84,10 +99,17 @@ def simulate(options: argparse.Namespace) -> Report:
     length_s = max(job.arrival_s + sum(c.think_s for c in job.cells) for job in jobs)
     length_s += sum(job.service_s for job in jobs)
     runs = {
-        policy: run_jobs(jobs, policy, hardware=hardware, grain=grain, sample_s=length_s / _SAMPLES)
+        policy: run_jobs(
+            jobs,
+            policy,
+            hardware=hardware,
+            grain=grain,
+            pace=pace,
+            sample_s=length_s / _SAMPLES,
+        )
         for policy in options.policies.split(",")
     }
-    alone_s = _alone_s(jobs[0], hardware, grain)
+    alone_s = _alone_s(jobs[0], options.iterations, hardware, grain)
     demand = sum(job.service_s for job in jobs) / max(
         max(job.ended_s for job in run.jobs) for run in runs.values()
     )
@@ -112,6 +134,8 @@ def simulate(options: argparse.Namespace) -> Report:
         assumes=[
             "Jain's index is taken over what those students were served who had work at both ends "
             f"of a span of {length_s / _SAMPLES:.0f} s, averaged over the spans; 1 is all alike",
+            "a notebook's memory is known to be needed before its first iteration runs; an "
+            f"iteration is launched in {_SEGMENTS} parts",
             "held: the models, kept memory on the device, and room for the lanes",
             *(
                 [f"iterations made {grain.factor:.3g} times longer, the scheduler's limits alike"]
@@ -156,19 +180,30 @@ def _students(options: argparse.Namespace) -> list[Job]:
     plain = Cell(
         options.iterations, options.iteration_ms / 1000, host_s=options.host_ms / 1000, told=False
     )
+    count, over_s = options.students, max(1e-3, options.arrive_s)
+    if options.arrivals == "uniform":
+        arrivals = uniform(chance, count, over_s)
+    elif options.arrivals == "poisson":
+        arrivals = poisson(chance, count, count / over_s)
+    else:
+        arrivals = bursts(chance, count, _BURST, over_s * _BURST / count, 1.0)
+
+    def cell() -> Cell:
+        factor = chance.lognormvariate(-(options.spread**2) / 2, options.spread)
+        iterations = max(1, round(options.iterations * factor))
+        think_s = chance.expovariate(1.0) * options.think_s
+        return replace(plain, iterations=iterations, think_s=think_s)
+
     return [
         Job(
             f"student {n}",
             f"user{n}",
-            chance.uniform(0.0, options.arrive_s),
-            tuple(
-                replace(plain, think_s=chance.expovariate(1.0) * options.think_s)
-                for _ in range(options.cells)
-            ),
+            arrival,
+            tuple(cell() for _ in range(options.cells)),
             memory,
             load=options.load,
         )
-        for n in range(1, options.students + 1)
+        for n, arrival in enumerate(arrivals, start=1)
     ]
 
 
@@ -180,8 +215,9 @@ def _grain(options: argparse.Namespace) -> Grain | None:
     return Grain(iteration_s * iterations / _MOST_ITERATIONS, instead_of_s=iteration_s)
 
 
-def _alone_s(job: Job, hardware: Hardware, grain: Grain | None) -> float:
-    one = replace(job, arrival_s=0.0, cells=(replace(job.cells[0], think_s=0.0),))
+def _alone_s(job: Job, iterations: int, hardware: Hardware, grain: Grain | None) -> float:
+    cell = replace(job.cells[0], think_s=0.0, iterations=iterations)
+    one = replace(job, arrival_s=0.0, cells=(cell,))
     return run_jobs([one], hardware=hardware, grain=grain).cells[0].took_s
 
 

@@ -91,7 +91,9 @@ def at_least(least: float, kind: type[int] | type[float] = float) -> Any:
 
 
 def numbers(text: str) -> tuple[float, ...]:
-    """Return the numbers, all above 0, of a list with commas; for argparse."""
+    """Return the numbers, all above 0, of a list with commas, "" for none; for argparse."""
+    if not text:
+        return ()
     try:
         found = tuple(float(each) for each in text.split(","))
     except ValueError:

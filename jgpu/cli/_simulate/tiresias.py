@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from jgpu.cli._simulate.chart import Chart, distribution
-from jgpu.cli._simulate.report import Report, Table, at_least, published
+from jgpu.cli._simulate.report import Report, at_least, published
+from jgpu.cli._simulate.sidebyside import chart_of, table_of
 from jgpu.sched.policies.las import LeastAttainedService
 from jgpu.sched.simulate.engine import Grain, run_jobs
 from jgpu.sched.simulate.jobs import Cell, Job
-from jgpu.sched.simulate.results import percentile, summarise
 
 if TYPE_CHECKING:
     import argparse
@@ -38,25 +37,12 @@ def simulate(options: argparse.Namespace) -> Report:
     """Run it."""
     jobs = _jobs(folded=options.folded)
     runs = {policy: run_jobs(jobs, policy, grain=Grain(options.grain)) for policy in _POLICIES}
-    figures = {policy: summarise(run.jobs) for policy, run in runs.items()}
-    halves = {p: percentile([job.jct_s for job in run.jobs], 50) for p, run in runs.items()}
-    fifo = figures["fifo"]
-    rows: list[list[str | float | None]] = []
-    for policy, each in figures.items():
-        rows.append([policy, each.makespan_s, each.mean_queue_s, each.mean_jct_s])
-        rows[-1] += [halves[policy], each.p95_jct_s, fifo.mean_jct_s / each.mean_jct_s]
-        rows[-1] += [halves["fifo"] / halves[policy], fifo.p95_jct_s / each.p95_jct_s]
-    rows.append(["Tiresias-L, its cluster", *[None] * 5, *_PUBLISHED])
-    columns = ["policy", "makespan", "queue", "JCT", "median", "p95"]
-    columns += ["JCT x", "median x", "p95 x"]
-    lines = [
-        distribution(policy, [job.jct_s / 60 for job in run.jobs]) for policy, run in runs.items()
-    ]
+    published_row = ["Tiresias-L, its cluster", *[None] * 5, *_PUBLISHED]
     thresholds = ", ".join(f"{each:g}" for each in LeastAttainedService.thresholds_s)
     what = "all, folded onto one device" if options.folded else "those for one GPU"
     return Report(
         title=f"Tiresias' 60-job trace: {len(jobs)} jobs ({what}); seconds",
-        tables=[Table("x: times better than fifo", columns, rows)],
+        tables=[table_of(runs, "Policies side by side", [published_row])],
         assumes=[
             "every job is a user of its own; srtf knows durations, las and fair do not",
             f"las: {len(LeastAttainedService.thresholds_s) + 1} queues, thresholds {thresholds} s; "
@@ -68,7 +54,7 @@ def simulate(options: argparse.Namespace) -> Report:
             "memory, start-up, host time, placement on several GPUs; Tiresias' figures are from a "
             "cluster and a trace with a far heavier tail, this one's jobs last 2 to 30 minutes",
         ],
-        chart=Chart([("Completion times", "minutes", "part of the jobs", lines)]),
+        chart=chart_of(runs),
     )
 
 

@@ -55,6 +55,8 @@ class Sent:
     load: float
     #: called with the work when its last segment has ended
     done: Callable[[Sent], None]
+    #: what the session holds once it has ended, where that is to be measured then
+    leaves: Memory | None = None
     finished: int = 0
     #: when its first segment began; None before
     began_s: float | None = None
@@ -154,9 +156,10 @@ class Device:
         done: Callable[[Sent], None],
         predicted_s: Sequence[float] = (),
         live: Sequence[int] = (),
+        leaves: Memory | None = None,
     ) -> None:
         """Let a client send a work; its segments' predictions are right unless others are given."""
-        work = Sent(next(self._ids), session, seconds, load, done)
+        work = Sent(next(self._ids), session, seconds, load, done, leaves)
         if seconds:
             self._works[work.id] = work
         predicted_s, live = predicted_s or seconds, live or (0,) * len(seconds)
@@ -232,8 +235,12 @@ class Device:
         took_s = self.clock.now - lane.began_s
         work.finished += 1
         self._begin(lane)
+        over = work.finished == len(work.seconds)
+        if over and work.leaves is not None:
+            # Told before the end, as it is live, so that nobody else gets the room in between.
+            self.measure(work.session, work.leaves)
         self.tell(events.SegmentsFinished(number, epoch, work.id, 1, took_s))
-        if work.finished == len(work.seconds):
+        if over:
             del self._works[work.id]
             work.done(work)
 

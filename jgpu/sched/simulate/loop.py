@@ -1,7 +1,8 @@
 """A client that trains: one job's cells, one after the other, on a simulated device.
 
 It records an iteration (`host_s`), sends it, and waits when it is `ahead` iterations ahead, as a
-kernel does that reads its loss every so often. The rule: it never looks at the scheduler.
+kernel does that reads its loss every so often. What it will hold is known to be needed before its
+first iteration runs, and measured when that has ended. The rule: it never looks at the scheduler.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ class Loop:
         #: works of the oldest unfinished iteration that have ended
         self._parts = 0
         self._blocked = False
+        #: bytes that the first iteration is known to need; 0 once its memory was measured
+        memory = job.memory
+        self._claim = memory.resident + memory.kept + memory.transient
         #: whether the client has come and gone
         self.over = False
         #: counts what it does, so that a timer knows whether the session rested since
@@ -61,7 +65,6 @@ class Loop:
     def _arrive(self) -> None:
         job = self._job
         self._device.tell(events.SessionOpened(self._session, job.user, job.weight))
-        self._device.measure(self._session, job.memory)
         self._clock.after(job.startup_s, self._next_cell)
 
     def _next_cell(self) -> None:
@@ -111,8 +114,10 @@ class Loop:
                 ends=part == cell.programs,
                 load=self._job.load,
                 done=self._done,
+                live=(self._claim,) * len(self._seconds),
+                leaves=self._job.memory if self._claim and part == cell.programs else None,
             )
-        if self._sent - self._ended >= cell.ahead:
+        if self._claim or self._sent - self._ended >= cell.ahead:
             self._blocked = True
         else:
             self._go_on()
@@ -134,6 +139,7 @@ class Loop:
             return
         self._parts = 0
         self._ended += 1
+        self._claim = 0
         if self._ended == cell.iterations:
             self._end_cell(cell)
         elif self._blocked:

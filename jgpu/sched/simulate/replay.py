@@ -114,11 +114,16 @@ class _Listener:
         #: when each segment started that has not ended, by lane, oldest first
         self._started: dict[int, deque[float]] = {}
         self._ended_s: dict[int, float] = {}
+        #: everything, on a clock that begins with the first event
         self.told: list[Recorded] = []
+        self._zero_s = 0.0
 
     def listen(self, recorded: Recorded) -> None:
         """Take one event."""
-        now, event, line = recorded
+        at, event, line = recorded
+        if not self.told:
+            self._zero_s = at
+        now = at - self._zero_s
         if isinstance(event, events.WorkArrived) and event.segments:
             self.works[event.work] = _Work(event.session, segments=len(event.segments))
         if isinstance(event, events.SegmentsFinished):
@@ -131,7 +136,7 @@ class _Listener:
             if isinstance(action, actions.Start):
                 starts = self._started.setdefault(action.lane, deque())
                 starts.extend([now] * action.count)
-        self.told.append(recorded)
+        self.told.append(recorded._replace(now=now))
 
     def _finish(self, event: events.SegmentsFinished, now: float) -> None:
         starts, work = self._started.get(event.lane), self.works.get(event.work)
