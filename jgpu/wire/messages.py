@@ -47,9 +47,9 @@ __all__ = [
     "Free",
     "GetRng",
     "Hello",
+    "IterationEnded",
     "LaneReport",
     "Learnt",
-    "IterationEnded",
     "LeaveSeat",
     "Loop",
     "Memory",
@@ -411,6 +411,10 @@ class CellStarted(_Message, frozen=True):
     label: Text = ""
 
 
+class IterationEnded(_Message, frozen=True):
+    """What was sent is a whole iteration, which its last run did not say. No reply."""
+
+
 class CellEnded(_Message, frozen=True):
     """A notebook cell ended; what was sent is a whole iteration. No reply."""
 
@@ -440,10 +444,6 @@ class Resynced(_Message, frozen=True):
 
 class Quit(_Message, frozen=True):
     """The session ends in good order. No reply."""
-class IterationEnded(_Message, frozen=True):
-    """What was sent is a whole iteration, which its last run did not say. No reply."""
-
-
 
 
 # -- executor -> client ----------------------------------------------------------------------
@@ -687,6 +687,7 @@ ClientMessage: TypeAlias = (
     | SetRng
     | Memory
     | CellStarted
+    | IterationEnded
     | CellEnded
     | Loop
     | Cancel
@@ -712,4 +713,3 @@ ExecutorMessage: TypeAlias = (
 )
 ExecutorOrder: TypeAlias = SetUser | Adopt | Tell | Detach | AskReport | AskStop
 ExecutorNotice: TypeAlias = ExecutorReady | ExecutorFailed | SessionEnded | ReportIs
-    | IterationEnded
