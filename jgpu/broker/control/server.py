@@ -82,6 +82,7 @@ class Broker:
             ledger=settings.ledger_url,
             directory=Path(settings.executor.spool or "."),
             interval_s=settings.usage_interval_s,
+            private=settings.private,
         )
         self._quotas = QuotaRequests(self._desk, self.registry)
         self.sessions = Sessions(settings, self.registry, self._desk, self._unusable)

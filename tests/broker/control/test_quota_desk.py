@@ -43,7 +43,7 @@ def report(**used):
 class Office:
     """A desk with a registry, a clock of the test's own, and what was sent to the executor."""
 
-    def __init__(self, directory, specs=None, members=None):
+    def __init__(self, directory, specs=None, members=None, *, private=False):
         self.now, self.sent = NOW, []
         self.registry = Registry(100)
         settings = QuotaSettings(specs=specs or {}, members=members or {})
@@ -53,6 +53,7 @@ class Office:
             ledger=f"sqlite:///{directory}/usage.sqlite",
             directory=directory,
             interval_s=5.0,
+            private=private,
             clock=lambda: self.now,
             groups=Groups(settings.members, lambda user: frozenset()),
         )
@@ -87,9 +88,10 @@ class Office:
 def office(tmp_path):
     """Makes offices with a quota for all, and others by their scopes."""
 
-    def make(default=None, *, members=None, **scopes):
+    def make(default=None, *, members=None, private=False, **scopes):
         specs = {Scope.parse(name.replace("_", ":")): make_spec(s) for name, s in scopes.items()}
-        return Office(tmp_path, specs | {DEFAULT: make_spec(default or {})}, members)
+        specs |= {DEFAULT: make_spec(default or {})}
+        return Office(tmp_path, specs, members, private=private)
 
     return make
 
@@ -235,6 +237,13 @@ def test_classes_of_sessions(office):
         made.desk.priority("user2", "interactive")
     with pytest.raises(QuotaExceeded, match="no priority 'urgent'; it is one of interactive, no"):
         made.desk.priority("user2", "urgent")
+
+
+def test_in_ones_own_broker_any_class_may_be_asked_for_unless_it_is_said_otherwise(office):
+    made = office(private=True, user_user2={"priority": "normal"})
+    assert [made.desk.priority("user1", asked) for asked in ("", "interactive")] == [1, 0]
+    with pytest.raises(QuotaExceeded):
+        made.desk.priority("user2", "interactive")
 
 
 def test_the_nearer_a_budgets_end_the_sooner_the_next_look(office):

@@ -61,6 +61,7 @@ class Desk:
         ledger: str,
         directory: Path,
         interval_s: float,
+        private: bool = False,
         clock: Callable[[], float] = time.time,
         groups: Groups | None = None,
     ) -> None:
@@ -72,6 +73,7 @@ class Desk:
         self._registry = registry
         self._meter = Meter(run)
         self._interval_s = interval_s
+        self._private = private
         self._clock = clock
         self._wake = asyncio.Event()
         #: since when usage is known, as far as it was written
@@ -115,6 +117,8 @@ class Desk:
         """The class of a new session; raises `QuotaExceeded` for one that is too urgent."""
         best = self.quota(user).priority
         asked = asked.strip().lower() or best
+        if self._private and self.scopes.said(user, self.groups.of(user)).priority is None:
+            best = PRIORITIES[0]  # one's own broker: there is nobody to be before
         if asked not in PRIORITIES:
             raise QuotaExceeded(f"There is no priority {asked!r}; it is one of {_or(PRIORITIES)}.")
         if PRIORITIES.index(asked) < PRIORITIES.index(best):

@@ -108,13 +108,17 @@ class Scopes:
         specs = [*self.live.values(), *self._settings.specs.values(), BUILT_IN]
         return max(spec.period for spec in specs if spec.period is not None)
 
+    def said(self, user: str, groups: Iterable[str]) -> QuotaSpec:
+        """What anybody said of a user who is in these groups."""
+        default = self.spec(Scope("default"))
+        period_s = default.period or BUILT_IN.period
+        assert period_s is not None
+        grouped = most_generous([self.spec(Scope("group", name)) for name in groups], period_s)
+        return self.spec(Scope("user", user)).over(grouped).over(default)
+
     def quota(self, user: str, groups: Iterable[str]) -> Quota:
         """What counts for a user who is in these groups."""
-        default = self.spec(Scope("default")).over(BUILT_IN)
-        assert default.period is not None
-        said = [self.spec(Scope("group", name)) for name in groups]
-        grouped = most_generous(said, default.period)
-        return complete(self.spec(Scope("user", user)).over(grouped).over(default))
+        return complete(self.said(user, groups).over(BUILT_IN))
 
 
 def most_generous(specs: Iterable[QuotaSpec], period_s: float) -> QuotaSpec:
