@@ -83,19 +83,9 @@ def simulate(options: argparse.Namespace) -> Report:
             times = _measure(count, devices, options)
             rows.append(_row(count, devices, times))
             (one if devices == 1 else spread).append((float(count), mean(times) * 1e6))
-    spread_worst = max((cost for _, cost in spread or one), default=0.0)
-    few = [cost for count, cost in one + spread if count <= _FEW]
-    many, least = one[-1], one[0]
-    findings = [
-        f"on {options.devices} devices: {spread_worst:.1f} us a decision at most "
-        f"(goal: {_GOAL_US:g}), with all sessions there are",
-        f"up to {_FEW} sessions on one device: {max(few):.1f} us (goal: {_GOAL_FEW_US:g})"
-        if few
-        else "no row has few sessions",
-        f"growth on one device: {many[1] / least[1]:.1f} times the cost with "
-        f"{many[0] / least[0]:.0f} times the sessions",
-    ]
-    lines = [Line("one device", one)] + ([Line("many devices", spread)] if spread else [])
+    findings = [*_findings("one device", one), *_findings(f"{options.devices} devices", spread)]
+    curves = {"one device": one, f"{options.devices} devices": spread}
+    lines = [Line(name, points) for name, points in curves.items() if points]
     return Report(
         title=f"Cost of a decision under {options.policy}; microseconds of this machine's time",
         tables=[
@@ -115,6 +105,23 @@ def simulate(options: argparse.Namespace) -> Report:
         leaves_out=["decoding, launching, and the executor's own books"],
         chart=Chart([("Cost of a decision", "sessions", "microseconds, mean", lines)]),
     )
+
+
+def _findings(where: str, points: list[tuple[float, float]]) -> list[str]:
+    """Return what the means say beside the goals, and how they grow."""
+    found = []
+    few = [cost for count, cost in points if count <= _FEW]
+    if few:
+        found.append(
+            f"up to {_FEW} sessions on {where}: {max(few):.1f} us (goal: {_GOAL_FEW_US:g})"
+        )
+    if points:
+        (least, cheap), (most, dear) = points[0], points[-1]
+        found.append(
+            f"{most:g} sessions on {where}: {dear:.1f} us (goal: {_GOAL_US:g}), {dear / cheap:.1f} "
+            f"times the cost of {least:g}"
+        )
+    return found
 
 
 def _measure(count: int, devices: int, options: argparse.Namespace) -> list[float]:
