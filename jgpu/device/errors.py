@@ -46,8 +46,12 @@ def mixed_devices(op: str, value: torch.Tensor) -> RuntimeError:
 
 def use_of_lost(session: Any, buffer: Any) -> BaseException:
     """The error of using a tensor whose computation failed or whose device is gone."""
-    cause = session.poisoned.get(buffer.id) if buffer.graveyard is session.graveyard else None
+    cause: BaseException | None = None
+    if buffer.graveyard is session.graveyard:
+        cause = session.poisoned.get(buffer.id)
     if cause is not None:
+        if session.tell(cause):
+            return cause  # this is the first that is heard of it
         error = errors.PoisonedTensor(
             f"This tensor has no value, because its computation failed earlier: {cause}"
         )

@@ -643,6 +643,12 @@ class Session:
             if answered is not None:
                 answered(None)
 
+    def tell(self, failure: BaseException) -> bool:
+        """Whether this failure waited to be raised; from here on it does not."""
+        waiting = len(self._failures)
+        self._failures = [each for each in self._failures if each is not failure]
+        return len(self._failures) < waiting
+
     def _place(self, message: m.Failed) -> tuple[str, int] | None:
         for work, cut in self._works:
             if work == message.work and message.op < len(cut.lines) and cut.code is not None:
