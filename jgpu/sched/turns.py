@@ -147,11 +147,13 @@ class Turns:
 
     def _candidates(self, lane: Lane) -> list[Session]:
         """Return the waiting members who may have the turn next as far as memory goes."""
-        waiting = [
-            session
-            for session in lane.waiting.values()
-            if session.ready and self._may_go_on(lane, session)
-        ]
+        waiting = [session for session in lane.waiting.values() if session.ready]
+        if self._ledger.throttles:
+            waiting = [each for each in waiting if self._may_go_on(lane, each)]
+        else:
+            # The same, with what holds for all of them asked once: there may be hundreds.
+            begins = self._table.may_begin(lane)
+            waiting = [e for e in waiting if e.iteration_open or (begins and not e.yields)]
         holder = lane.holder
         if holder is not None and holder.iteration_open and holder.need:
             waiting = [each for each in waiting if self._table.can_suspend(holder, each)]

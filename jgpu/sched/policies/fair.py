@@ -39,15 +39,16 @@ class Fair(Policy):
         )
 
     def choose(self, candidates: Iterable[SessionView]) -> Choice:
-        """Return the least by rank; ranks of one user's sessions alone are compared in full."""
-        chosen, least = None, float("inf")
+        """Return the least by `rank`, written out: this runs over all who wait, each turn."""
+        chosen, least, least_own, arrival = None, float("inf"), float("inf"), 0
         for session in candidates:
             user = session.user
             used = user.virtual_s + user.in_flight_s / user.weight
             if used > least:
                 continue
-            if chosen is None or used < least or self.rank(session) < self.rank(chosen):
-                chosen, least = session, used
+            own = session.virtual_s + session.in_flight_s
+            if used < least or (own, session.arrival) < (least_own, arrival):
+                chosen, least, least_own, arrival = session, used, own, session.arrival
         assert chosen is not None
         return Choice(chosen.id, self.reason)
 
