@@ -33,4 +33,6 @@ class ExecutorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     spool: str = ""
     #: file for the times of the works, written at the end; empty: none are taken
     trace: str = ""
+    #: file for a recording of what the scheduler is told; "" for none
+    record: str = ""
     log_level: str = "WARNING"

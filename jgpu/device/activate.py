@@ -135,8 +135,6 @@ def _install(problem: errors.JgpuError | None) -> None:
 
     current.set_session(Session(_connector(problem)))
     current.session.generators = rng.Generators()
-    current.session.on_ready = largest.watch
-    current.session.explain_memory = largest.explain
     registration.install()
     interrupts.install()
     patches.install()
@@ -150,6 +148,7 @@ def _install(problem: errors.JgpuError | None) -> None:
     autocast.install()
     compiling.install()
     cells.install()
+    largest.install()
     atexit.register(current.session.close)
     os.register_at_fork(after_in_child=current.session.forked)
 

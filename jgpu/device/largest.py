@@ -23,10 +23,13 @@ from jgpu.device.errors import DeviceOutOfMemory
 from jgpu.device.tensor import Buffer, DeviceTensor, watch_large
 from jgpu.wire import messages as m
 
-__all__ = ["explain", "watch"]
+__all__ = ["explain", "install", "watch"]
 
-#: a storage is large from this part of the limit on
+#: a storage is large from this part of the limit on, and from these bytes on before that is known
 _PART: Final = 1024
+_BEFORE: Final = 1 << 20
+#: bytes from which on it has to be known
+_ASK: Final = 64 << 20
 #: what a message lists, and how deep it looks into containers
 _LISTED: Final = 5
 _DEPTH: Final = 4
@@ -37,13 +40,19 @@ _bound = 0
 _limit = 0
 
 
+def install() -> None:
+    """Count from the first storage on; what may be had is known when the broker has answered."""
+    watch_large(_BEFORE, _note)
+    current.session.on_ready = watch
+    current.session.explain_memory = explain
+
+
 def watch(ready: m.Ready) -> None:
-    """Count large storages from here on, by what the broker said that this user may have."""
+    """Refuse what is more than the broker said that this user may have."""
     global _limit, _bound
     capacity = ready.device.capacity
     _limit = min(ready.limit or capacity, capacity)
-    _living.clear()
-    _bound = 0
+    _bound = _count()
     watch_large(_limit // _PART, _note)
 
 
@@ -52,7 +61,9 @@ def _note(buffer: Buffer) -> None:
     global _bound
     _bound += buffer.nbytes
     _living.append(weakref.ref(buffer))
-    if _bound <= _limit:
+    if not _limit and _bound > _ASK:
+        current.session.device_facts()  # opens the connection, and so `watch` is called
+    if _bound <= _limit or not _limit:
         return
     _bound = _count()
     if _bound > _limit:

@@ -156,11 +156,13 @@ class Session:
         """The last piece was full just now, and did not know that it was the last."""
         self._piece, self.limit = 0, PIECES[0]
         link = self._link
-        if not self._iteration_open or link is None or self._forked:
+        if link is None or self._forked or not (self._iteration_open or self._tags):
             return
         with quiet():
-            self._iteration_open = False
-            link.queue(m.IterationEnded())
+            self._queue_tags(link)  # whoever rests from here on must not count its state as kept
+            if self._iteration_open:
+                self._iteration_open = False
+                link.queue(m.IterationEnded())
         if send:
             self._pump(link)
 

@@ -100,9 +100,11 @@ class Core:
         spilling = self._spilling
         if spilling.busy:
             spilling.advance()
+        if table.cramped:
+            table.look_at_cramped()
         if table.unplaced or table.starving is not None:
             table.place_waiting()
-        if table.unplaced or spilling.busy:
+        if table.unplaced or table.cramped or spilling.busy:
             spilling.relieve()
         self._turns.fill_all()
         for session in journal.waiting:

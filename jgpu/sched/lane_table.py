@@ -53,6 +53,8 @@ class LaneTable:
         self.held = 0
         #: left side of the safety condition
         self.committed = 0
+        #: sessions whose next work waits in mid-iteration for room in its lane, longest first
+        self.cramped: dict[int, Session] = {}
         #: the unplaced session for whom all others wait at their boundaries
         self.starving: Session | None = None
         #: whether something that may let an unplaced session in has happened since the last try
@@ -98,9 +100,9 @@ class LaneTable:
         lane = session.lane
         if self.starving is not None and self.starving is not session:
             return (self.starving.user.name,)
-        if not session.ready:
+        if session.residence in (Residence.SPILLING, Residence.RESTORING):
             return ()
-        if lane is not None:
+        if lane is not None and session.cramped_since is None:
             holder = lane.running if lane.holder is session else lane.holder
             return (holder.user.name,) if holder is not None else ()
         names = {
@@ -116,18 +118,24 @@ class LaneTable:
         """Return how many bytes less others would have to hold for a session to go on."""
         over = self.committed + session.spilled - self.capacity
         if session.lane is not None:
-            return over
+            return over + max(0, session.wants - session.lane.capacity)
         rooms = [lane.capacity for lane in self.lanes.values() if lane.state is LaneState.OPEN]
         if len(self.lanes) < self.maximum:
             rooms.append(0)
         return over + max(0, session.need - max(rooms, default=0))
+
+    def lower(self, session: Session) -> None:
+        """Let a session that waits ask for no more than its work is known to need."""
+        session.modest = True
+        self.refit(session)
 
     def measure(
         self, session: Session, resident: int, kept: int, transient: int, spilled: int
     ) -> None:
         """Take over what was measured; `spilled` while the session is AWAY."""
         self.hold(session, resident, kept)
-        session.transient = transient
+        if transient != session.transient:
+            session.transient, session.modest = transient, False
         if session.residence is Residence.AWAY:
             session.spilled = spilled
             if not spilled:
@@ -162,23 +170,59 @@ class LaneTable:
         self.refit(session)
 
     def refit(self, session: Session) -> None:
-        """Adapt to what a session needs now: grow its lane, or have it look for another."""
-        beside = max(0, self.capacity - session.resident - session.kept)
-        need = min(max(session.transient, session.claim), beside)
+        """Adapt to what a session needs now: grow its lane, or have it look for another.
+
+        In mid-iteration it cannot leave its lane: its next work waits there for room as long as
+        others can make any.
+        """
+        beside = max(0, self.capacity - session.held - session.spilled + session.returning)
+        estimate = 0 if session.modest else session.transient
+        need = min(max(estimate, session.claim), beside)
+        lane = session.lane
+        more = 0 if lane is None else need - lane.capacity
+        fits = more <= 0 or self.committed + more <= self.capacity
+        if session.pinned and not fits and self._may_wait(session):
+            if session.cramped_since is None:
+                session.cramped_since = self._journal.now
+                self.cramped[session.id] = session
+                self._journal.note(session.story, "waits in mid-iteration", f"for {more} bytes")
+            session.wants = need
+            return
+        self._uncramp(session)
         if need == session.need:
             return
-        lane = session.lane
         if lane is not None and session.suspended:
             lane.suspended += need - session.need
         session.need = need
         self._count()
-        if lane is not None and need > lane.capacity:
-            more = need - lane.capacity
-            if session.pinned or self.committed + more <= self.capacity:
+        if lane is not None and more > 0:
+            if session.pinned or fits:
                 self._resize(lane, need)
             else:
                 self.leave(session, "needs more than its lane can give")
         self.changed = True
+
+    def _may_wait(self, session: Session) -> bool:
+        """Whether a work can wait in mid-iteration for room that others may make, in a while."""
+        if session.suspended or not session.queue or session.queue[0].started:
+            return False
+        since, patience_s = session.cramped_since, 2 * self._limits.memory_turn_s
+        if since is not None and self._journal.now - since >= patience_s:
+            return False
+        return any(
+            each is not session and (each.kept > 0 or each.lane not in (None, session.lane))
+            for each in self.sessions.values()
+        )
+
+    def _uncramp(self, session: Session) -> None:
+        if session.cramped_since is not None:
+            session.cramped_since, session.wants = None, 0
+            del self.cramped[session.id]
+
+    def look_at_cramped(self) -> None:
+        """Give room in mid-iteration to those who waited for it, where there is some now."""
+        for session in list(self.cramped.values()):
+            self.refit(session)
 
     def suspend(self, session: Session) -> None:
         """Keep the memory of an iteration under way while others have the turn."""
@@ -356,6 +400,7 @@ class LaneTable:
     def forget(self, session: Session) -> None:
         """Let go of a session that is closed and has nothing left to run."""
         session.iteration_open = False
+        self._uncramp(session)
         if session.lane is not None:
             self.leave(session, "closed")
         self._ledger.leave(session)
@@ -401,6 +446,9 @@ class LaneTable:
         assert self.committed == committed_bytes(self.held, self.lanes.values())
         members = [each for lane in self.lanes.values() for each in lane.members.values()]
         assert len(members) == len({session.id for session in members})
+        assert self.cramped.keys() == {
+            number for number, session in self.sessions.items() if session.cramped_since is not None
+        }
         assert not self.overcommitted or all(session.pinned for session in members)
         assert self.starving is None or self.starving.id in self.unplaced
         for lane_id, lane in self.lanes.items():

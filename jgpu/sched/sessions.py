@@ -162,12 +162,19 @@ class Session:
     here_since: float = 0.0
     #: until when it is not to be spilled again, for that failed
     spared_until: float = 0.0
+    #: since when its next work waits in mid-iteration for its lane to grow; None unless it does
+    cramped_since: float | None = None
+    #: what it would need then; 0 otherwise
+    wants: int = 0
+    #: `transient` is not asked for: it could not be had even if everybody gave way
+    modest: bool = False
     #: what unfinished work is known to need at least; where there is none, what the last work of
     #: an open iteration needed, or 0
     claim: int = 0
     #: unfinished works that claim more than every later one, oldest first; the first is the claim
     claims: deque[Work] = field(default_factory=deque)
-    #: max(transient, claim), but no more than the device has beside P and K of the session
+    #: max(transient, claim), but no more than the device has beside P and K of the session, away or
+    #: not
     need: int = 0
 
     #: device time charged; never falls

@@ -96,6 +96,7 @@ class Spilling:
         session.spilled = spilled
         session.reside(Residence.AWAY)
         self._put_aside(session)
+        self._table.refit(session)
         self._table.changed = True
 
     def cell_started(self, session: Session) -> None:
@@ -149,9 +150,7 @@ class Spilling:
         now = self._journal.now
         if now < self._look_at:
             return
-        claimant = next(iter(self._short.values()), None)
-        if claimant is None:
-            claimant = next(iter(self._table.unplaced.values()), None)
+        claimant = self._claimant()
         if claimant is None or claimant.residence is Residence.SPILLING:
             return
         self._look_at = now + self._limits.look_s
@@ -161,16 +160,23 @@ class Spilling:
         )
         if lacking <= 0:
             return
-        victims = []
+        victims, found = [], 0
         for victim, part, nbytes in self._victims(claimant):
             victims.append((victim, part))
-            lacking -= nbytes
-            if lacking <= 0:
+            found += nbytes
+            if found >= lacking:
                 break
         else:
+            if self._waits_for_ever(claimant):
+                self._table.lower(claimant)
             return
         for victim, part in victims:
             self.ask(victim, part, f"session {claimant.id} waits for it")
+
+    def _claimant(self) -> Session | None:
+        """Who has waited longest; first of all those who wait in mid-iteration."""
+        waiting = (self._short, self._table.cramped, self._table.unplaced)
+        return next((each for group in waiting for each in group.values()), None)
 
     def _victims(self, claimant: Session) -> Iterator[tuple[Session, Part, int]]:
         """Yield who may give up what, and how many bytes more that is; the best first."""
@@ -190,12 +196,30 @@ class Spilling:
             yield session, Part.KEPT, session.kept - session.stale
         turn_s = self._limits.memory_turn_s
         since = claimant.unplaced_since
+        if since is None:
+            since = claimant.cramped_since
         if since is not None and now - since < turn_s:
             return
         busy = [each for each in others if each.arrival and now - each.here_since >= turn_s]
         for session in sorted(busy, key=lambda each: (each.has_work, each.here_since)):
             stale = 0 if session.has_work or session.pinned else session.stale
             yield session, Part.KEPT, session.kept - stale
+
+    def _waits_for_ever(self, claimant: Session) -> bool:
+        """Whether what is asked for by estimate could not be had beside others' models.
+
+        A work that is known to need less then goes ahead, after a while: the estimate is of other
+        works, that ran when there was more room.
+        """
+        since = claimant.unplaced_since
+        if since is None or claimant.need <= claimant.claim:
+            return False
+        if self._journal.now - since < self._limits.memory_turn_s:
+            return False
+        others = [each for each in self._table.sessions.values() if each is not claimant]
+        models = sum(each.resident for each in others)
+        own = claimant.held + claimant.spilled - claimant.returning
+        return models + own + claimant.need > self._table.capacity
 
     def validate(self) -> None:
         """Check every invariant of what is on its way."""

@@ -65,10 +65,20 @@ class Turns:
     def _fill(self, lane: Lane) -> None:
         while lane.has_room(self._limits.least_segment_s, self._limits):
             session = self._next(lane)
-            if session is None:
+            if session is None or self._grows(lane, session):
                 return
             if not self._start(lane, session):
                 return
+
+    def _grows(self, lane: Lane, session: Session) -> bool:
+        """Whether what another session has in flight may leave more behind than was ever seen.
+
+        How much is known when it is over; until then nobody's memory is promised behind it.
+        """
+        if not lane.in_flight:
+            return False
+        last = lane.in_flight[-1].session
+        return last is not session and last.claim > last.transient
 
     def _start(self, lane: Lane, session: Session) -> bool:
         """Start as many segments of the session's next work as there is room for."""
@@ -128,6 +138,8 @@ class Turns:
 
     def _may_go_on(self, lane: Lane, session: Session) -> bool:
         """Whether a session whose memory is here may start its next work."""
+        if session.cramped_since is not None:
+            return False
         if session.iteration_open:
             return True
         if session.yields or not self._table.may_begin(lane):
@@ -154,6 +166,8 @@ class Turns:
             # The same, with what holds for all of them asked once: there may be hundreds.
             begins = self._table.may_begin(lane)
             waiting = [e for e in waiting if e.iteration_open or (begins and not e.yields)]
+            if self._table.cramped:
+                waiting = [each for each in waiting if each.cramped_since is None]
         holder = lane.holder
         if holder is not None and holder.iteration_open and holder.need:
             waiting = [each for each in waiting if self._table.can_suspend(holder, each)]

@@ -36,8 +36,10 @@ __all__ = [
     "DefinitionUnknown",
     "Detach",
     "DeviceFacts",
+    "Done",
     "Download",
     "Downloaded",
+    "Evict",
     "ExecutorFailed",
     "ExecutorMessage",
     "ExecutorNotice",
@@ -83,6 +85,7 @@ __all__ = [
     "Tell",
     "TensorReport",
     "Upload",
+    "UsePolicy",
     "Value",
     "Waiting",
     "Welcome",
@@ -228,6 +231,26 @@ class SetQuota(_Message, frozen=True):
     new: bool = False
 
 
+class Evict(_Message, frozen=True):
+    """Have a session's memory go to the host at its next boundary, its model among it or not.
+
+    From its own user or an administrator; comes back by itself with the session's next work.
+    Reply: Done or Refused. Also an order to the executor, without a reply.
+    """
+
+    session: Natural
+    resident: bool = True
+
+
+class UsePolicy(_Message, frozen=True):
+    """Another scheduling policy decides from now on; administrators only. Reply: Done or Refused.
+
+    Also an order to the executor, without a reply.
+    """
+
+    policy: Name
+
+
 # -- control -> client -----------------------------------------------------------------------
 
 
@@ -265,6 +288,12 @@ class QuotasAre(_Message, frozen=True):
     """JSON text: `scopes`, `users` and, for administrators, `ledger`."""
 
     json: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_FRAME_BYTES)]
+
+
+class Done(_Message, frozen=True):
+    """What was asked for was done, or was ordered; the sentence says what."""
+
+    text: Text
 
 
 class Stopping(_Message, frozen=True):
@@ -670,9 +699,9 @@ class ReportIs(_Message, frozen=True):
 
 
 ControlMessage: TypeAlias = (
-    Hello | TakeSeat | LeaveSeat | AskStatus | AskQuotas | SetQuota | AskStop
+    Hello | TakeSeat | LeaveSeat | AskStatus | AskQuotas | SetQuota | Evict | UsePolicy | AskStop
 )
-ControlReply: TypeAlias = Welcome | Refused | SeatTaken | StatusIs | QuotasAre | Stopping
+ControlReply: TypeAlias = Welcome | Refused | SeatTaken | StatusIs | QuotasAre | Done | Stopping
 ClientMessage: TypeAlias = (
     Define
     | Run
@@ -711,5 +740,5 @@ ExecutorMessage: TypeAlias = (
     | Resync
     | Refused
 )
-ExecutorOrder: TypeAlias = SetUser | Adopt | Tell | Detach | AskReport | AskStop
+ExecutorOrder: TypeAlias = SetUser | Adopt | Tell | Detach | Evict | UsePolicy | AskReport | AskStop
 ExecutorNotice: TypeAlias = ExecutorReady | ExecutorFailed | SessionEnded | ReportIs

@@ -40,7 +40,8 @@ class Host:
         self.directory = directory
         self.address = Address(directory / "broker.sock", "environment")
         self.broker = None
-        self._options = ["--device", device, "--memory", "2G", "--threads", "1", *options]
+        memory = () if "--memory" in options else ("--memory", "2G")
+        self._options = ["--device", device, "--threads", "1", *memory, *options]
         self._open = contextlib.ExitStack()
         self._count = 0
         home = directory / "home"

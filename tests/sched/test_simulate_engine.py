@@ -109,7 +109,7 @@ def test_a_switch_costs_what_the_hardware_says():
 
 def test_work_that_does_not_fit_waits_and_everything_finishes():
     memory = Memory(resident=100, kept=300, transient=100)
-    jobs = [job(n, 20, memory=memory, think_s=n * 0.1) for n in range(1, 5)]
+    jobs = [job(n, 400, memory=memory, think_s=n * 0.1) for n in range(1, 5)]
     hardware = Hardware(capacity=1000, look_s=0.1, link_bytes_per_s=10_000)
     run = run_jobs(jobs, "fair", hardware=hardware, sample_s=0.05)
     assert len(run.jobs) == 4

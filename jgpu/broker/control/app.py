@@ -36,6 +36,8 @@ __all__ = ["JgpuBroker", "launch"]
 _SYSTEM_CONFIG: Final = Path("/etc/jgpu")
 _SYSTEM_SPOOL: Final = Path("/var/lib/jgpu")
 _PRIVATE_IDLE_S: Final = 600.0
+#: one such part of the host's memory may hold what is spilled
+_HOST_PART: Final = 8
 
 
 class JgpuBroker(Application):
@@ -87,8 +89,31 @@ class JgpuBroker(Application):
     ).tag(config=True)
     policy = Unicode(
         "fair",
-        help="""Whose turn it is. "fair" gives users with work equal shares of device time, however
-        many notebooks each of them has.""",
+        help="""Whose turn it is; `jgpu policy` changes it live. "fair" gives users with work equal
+        shares of device time, however many notebooks each of them has. "las" serves whoever was
+        served least, so that short jobs pass long ones; "srtf" whose loops will be over soonest;
+        "pack" is fair in as many lanes as were seen to be worth it; "priority" puts interactive
+        before normal before batch work; "fifo" lets the first come finish first.""",
+    ).tag(config=True)
+    host_pool = Bytes(
+        help="""How much of the host's memory may hold what idle notebooks keep on the device while
+        others need the room ("8G"); more goes to a file in `spool`. Default: an eighth of the
+        host's memory.""",
+    ).tag(config=True)
+    spill_after = Seconds(
+        0.0,
+        help="""Seconds without work ("10m") after which what a notebook keeps on the device beside
+        its model goes to the host, though nobody waits for it; 0: only when somebody does. It
+        comes back by itself.""",
+    ).tag(config=True)
+    evict_after = Seconds(
+        0.0,
+        help="""The same with its model. Nothing else but `jgpu evict` ever moves a model.""",
+    ).tag(config=True)
+    record = Unicode(
+        "",
+        help="""File for a recording of what the scheduler is told (times, sizes, users' names; no
+        data), to be played again by `jgpu simulate replay`. Begins anew with each start.""",
     ).tag(config=True)
 
     # -- who may use it ----------------------------------------------------------------------
@@ -222,6 +247,7 @@ class JgpuBroker(Application):
         "max-sessions": "JgpuBroker.max_sessions",
         "memory": "JgpuBroker.memory",
         "policy": "JgpuBroker.policy",
+        "record": "JgpuBroker.record",
         "socket": "JgpuBroker.socket_path",
         "spool": "JgpuBroker.spool",
         "threads": "JgpuBroker.threads",
@@ -246,6 +272,11 @@ class JgpuBroker(Application):
         # systemd's StateDirectory=, for a system account without a home.
         state = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
         return state or str(user_directory() / "spool")
+
+    @default("host_pool")
+    def _host_pool_default(self) -> int:
+        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+        return pages * size // _HOST_PART
 
     @default("idle_exit")
     def _idle_exit_default(self) -> float:
@@ -326,6 +357,10 @@ class JgpuBroker(Application):
                 lanes=self.lanes,
                 threads=self.threads,
                 policy=self.policy,
+                host_pool=int(self.host_pool),
+                spill_after_s=self.spill_after,
+                evict_after_s=self.evict_after,
+                record=str(Path(self.record).absolute()) if self.record else "",
                 spool=str(make_directory(Path(self.spool).absolute())),
                 trace=str(Path(self.trace).absolute()) if self.trace else "",
                 log_level=logging.getLevelName(self.log_level)

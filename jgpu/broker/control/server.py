@@ -34,12 +34,15 @@ from jgpu.broker.control.sessions import Sessions
 from jgpu.broker.control.settings import BrokerSettings
 from jgpu.broker.control.watch import ProcessWatch
 from jgpu.errors import BrokerRefused, FrameError, JgpuError
+from jgpu.sched import load_policy
 from jgpu.wire import limits
 from jgpu.wire.messages import (
     AskQuotas,
     AskStatus,
     AskStop,
     ControlMessage,
+    Done,
+    Evict,
     Hello,
     LeaveSeat,
     QuotasAre,
@@ -49,6 +52,7 @@ from jgpu.wire.messages import (
     StatusIs,
     Stopping,
     TakeSeat,
+    UsePolicy,
 )
 
 __all__ = ["Broker"]
@@ -208,6 +212,10 @@ class Broker:
             await reply(visit.connection, StatusIs(await self._report(visit.peer)))
         elif isinstance(message, AskQuotas | SetQuota):
             await reply(visit.connection, await self._quota(visit.peer, message))
+        elif isinstance(message, Evict):
+            await reply(visit.connection, self._evict(visit.peer, message))
+        elif isinstance(message, UsePolicy):
+            await reply(visit.connection, self._use_policy(visit.peer, message))
         elif isinstance(message, AskStop):
             if not self._identities.may_stop(visit.peer):
                 raise BrokerRefused("Only the user who runs the broker, or root, may stop it.")
@@ -260,6 +268,27 @@ class Broker:
 
     def _viewer(self, peer: Peer) -> Viewer:
         return Viewer(self._identities.name(peer.uid), self._identities.is_administrator(peer))
+
+    def _evict(self, peer: Peer, message: Evict) -> Done:
+        viewer = self._viewer(peer)
+        session = self.registry.sessions.get(message.session)
+        if session is None or not (viewer.administrator or session.user == viewer.user):
+            raise BrokerRefused(
+                f"There is no session {message.session} of yours; `jgpu status` lists them."
+            )
+        self.sessions.evict(message)
+        what = "Its memory, the model included," if message.resident else "What is not its model"
+        return Done(
+            f"{what} goes to the host at the session's next boundary, and comes back with its "
+            "next work."
+        )
+
+    def _use_policy(self, peer: Peer, message: UsePolicy) -> Done:
+        if not self._viewer(peer).administrator:
+            raise BrokerRefused("Only an administrator may change the policy.")
+        load_policy(message.policy)
+        self.sessions.use_policy(message.policy)
+        return Done(f"The policy is {message.policy} from now on, until the broker ends.")
 
     async def _quota(self, peer: Peer, message: AskQuotas | SetQuota) -> QuotasAre:
         await self._desk.count_all(self.sessions.latest_report)

@@ -32,12 +32,14 @@ from jgpu.wire.messages import (
     Adopt,
     AskReport,
     Detach,
+    Evict,
     ExecutorNotice,
     Hello,
     Refused,
     ReportIs,
     Runtime,
     SessionEnded,
+    UsePolicy,
     Welcome,
 )
 
@@ -86,6 +88,8 @@ class Sessions:
         self._unusable = unusable
         self.supervisor = Supervisor(settings, self)
         desk.send = self.supervisor.send
+        #: the policy that was chosen live, if any
+        self._policy: UsePolicy | None = None
         #: session number -> its descriptors; the same keys as `registry.sessions`
         self._lines: dict[int, _Line] = {}
         self._requests = itertools.count(1)
@@ -152,6 +156,15 @@ class Sessions:
         elif number not in self._registry.sessions:
             self._forget(number)
 
+    def evict(self, order: Evict) -> None:
+        """Have a session's memory go to the host."""
+        self.supervisor.send(order)
+
+    def use_policy(self, policy: str) -> None:
+        """Have another policy decide, in the executor of the day and in those that follow."""
+        self._policy = UsePolicy(policy)
+        self.supervisor.send(self._policy)
+
     def _adopt(self, session: Session) -> None:
         line = self._lines[session.number]
         user = self._desk.before_adoption(session)
@@ -201,6 +214,8 @@ class Sessions:
 
     def executor_ready(self) -> None:
         """Everybody who waited gets the new executor, in order of arrival."""
+        if self._policy is not None:
+            self.supervisor.send(self._policy)
         for session in self._registry.waiting():
             self._adopt(session)
 

@@ -88,7 +88,7 @@ class Dispatch:
         self._turns.offer(session)
 
     def _upload(self, session: Session, message: messages.Upload) -> None:
-        session.last_buffer = max(session.last_buffer, message.buffer)
+        session.note_made(message.buffer)
         self._accept(session, UploadWork(session, message))
 
     def _waits(self, session: Session, *, ends_iteration: bool) -> None:
@@ -118,7 +118,7 @@ class Dispatch:
             return
         work = self._gate.work_of(session, message)
         session.accept(work)
-        session.last_buffer = max(session.last_buffer, message.first + 8 * len(message.live))
+        session.note_made(message.first)
         if isinstance(work, RefusedRun):
             self._turns.offer(session)
             return

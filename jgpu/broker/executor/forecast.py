@@ -34,6 +34,10 @@ class Forecast:
         self._made_bytes = 0
         self._peak = 0
         self._peaks: deque[int] = deque(maxlen=_ITERATIONS)
+        #: peaks of iterations that were offered and have not been measured, oldest first
+        self._pending: deque[int] = deque()
+        #: bytes of all buffers when they were measured last
+        self._used = 0
         self._told: tuple[int, int, int, int, int] | None = None
 
     def live_bytes(self, work: Work) -> int:
@@ -71,6 +75,7 @@ class Forecast:
         """(resident, kept, transient, stale, spilled) if they are news, at a boundary."""
         if at_rest and self._peak:
             self._end_iteration()
+        self._settle_peaks(table.used, at_rest=at_rest)
         resident, kept, spilled = self.held(table)
         stale = min(self._rounded(table.stale), kept)
         now = (resident, kept, max(self._peaks, default=0), stale, spilled)
@@ -85,8 +90,16 @@ class Forecast:
     def _end_iteration(self) -> None:
         self._made.clear()
         self._made_bytes = 0
-        self._peaks.append(self._peak)
+        self._pending.append(self._peak)
         self._peak = 0
+
+    def _settle_peaks(self, used: int, *, at_rest: bool) -> None:
+        """An iteration has been measured, or all have: what stays of it was no transient memory."""
+        growth, self._used = max(0, used - self._used), used
+        while self._pending:
+            self._peaks.append(max(0, self._pending.popleft() - growth))
+            if not at_rest:
+                return
 
     def _note(self, number: int, nbytes: int) -> None:
         self._made_bytes += nbytes - self._made.get(number, 0)

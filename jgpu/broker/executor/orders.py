@@ -56,6 +56,11 @@ class Orders:
         elif isinstance(order, messages.Tell):
             if (told := self._pump.sessions.get(order.session)) is not None:
                 told.send(messages.Notice(order.text))
+        elif isinstance(order, messages.Evict):
+            if (evicted := self._pump.sessions.get(order.session)) is not None:
+                self._pump.turns.evict(evicted, resident=order.resident)
+        elif isinstance(order, messages.UsePolicy):
+            self._pump.turns.use_policy(order.policy)
         elif isinstance(order, messages.AskReport):
             self._connection.send(self._report(order.request))
         else:

@@ -13,7 +13,7 @@ import select
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Final, cast
+from typing import Final, TextIO, cast
 
 from jgpu.broker.executor.aside import Aside
 from jgpu.broker.executor.definitions import Definitions
@@ -28,7 +28,8 @@ from jgpu.broker.executor.trace import Trace
 from jgpu.broker.executor.turns import Turns
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.errors import ProtocolError
-from jgpu.sched import Core, LanesConfigured
+from jgpu.sched import Core
+from jgpu.sched.recording import Recorder
 from jgpu.wire.messages import Ready, Refused, Resync, SessionEnded
 
 __all__ = ["Pump"]
@@ -66,11 +67,12 @@ class Pump:
         self.spilling = Spilling(device, store, device.wake)
         rests = Rests(settings.spill_after_s, settings.evict_after_s)
         self._trace = Trace(Path(settings.trace)) if settings.trace else None
-        self.turns = Turns(device, core, clock, self.spilling, rests, self._trace)
+        self._record = _open_record(settings.record)
+        recorder = Recorder(self._record, settings.policy) if self._record else None
+        self.turns = Turns(device, core, clock, self.spilling, rests, self._trace, recorder)
         self.turns.on_released = self._released
         self.turns.on_violation = self.refuse
-        core_actions = core.handle(LanesConfigured(settings.lanes, device.facts.capacity), clock())
-        assert not core_actions, "lanes are opened for work"
+        self.turns.configure(settings.lanes, device.facts.capacity)
         self._dispatch = Dispatch(
             device, self.turns, self.definitions, Prober(kind), self._asides[1]
         )
@@ -99,6 +101,8 @@ class Pump:
             self.turn()
         if self._trace is not None:
             self._trace.write()
+        if self._record is not None:
+            self._record.flush()
 
     def close(self) -> None:
         """End the threads; sessions must have ended."""
@@ -136,6 +140,8 @@ class Pump:
         elif now >= self._next_look:
             busy = self.turns.look_around()
             self._next_look = now + _LOOK_S if busy else None
+            if self._record is not None:
+                self._record.flush()
             if not busy:
                 self.device.give_back()
             self.turns.flush()
@@ -305,6 +311,17 @@ class Pump:
         if mask != session.mask:
             session.mask = mask
             self._epoll.modify(session.connection.fileno(), mask)
+
+
+def _open_record(file: str) -> TextIO | None:
+    """The file that a recording goes to; one that cannot be written is told, and nothing else."""
+    if not file:
+        return None
+    try:
+        return Path(file).open("w", encoding="ascii", buffering=1 << 16)
+    except OSError as error:
+        _log.error("Nothing is recorded: %s cannot be written: %s.", file, error.strerror)
+        return None
 
 
 def _nothing(result: object) -> None:

@@ -94,10 +94,8 @@ class Session:
     copying: bool = False
     #: it is to be brought back when nothing of the session is in flight
     to_restore: bool = False
-    #: highest number of a buffer that was received work's to make
-    last_buffer: int = 0
-    #: number of the first buffer that the running cell can have made
-    cell_first: int = 0
+    #: number of the first buffer that the running cell makes; None before it makes any
+    cell_first: int | None = None
     #: number of the first buffer that a failed cell can have made, until they are marked
     failed_from: int | None = None
     #: what a rule asked of it since it has rested
@@ -255,6 +253,11 @@ class Session:
         """Remember what is to be done after the works before it."""
         self.after.append(message)
         self.after_bytes += 64 + 8 * len(message.buffers)
+
+    def note_made(self, buffer: int) -> None:
+        """A work came that makes buffers from this number on; numbers grow."""
+        if self.cell_first is None:
+            self.cell_first = buffer
 
     def next_ready(self) -> Work | None:
         """The next work that the scheduler may be told of, taken out of `received`."""

@@ -23,7 +23,9 @@ from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.spilling import Spilling
 from jgpu.broker.executor.trace import Stamped, Trace
 from jgpu.broker.executor.works import Work, WorkState, report_failure
+from jgpu.errors import ConfigError
 from jgpu.sched import Core, Part, Snapshot, actions, events
+from jgpu.sched.recording import Recorder
 from jgpu.wire import messages
 
 __all__ = ["Turns"]
@@ -48,6 +50,7 @@ class Turns:
         spilling: Spilling,
         rests: Rests = NEVER,
         trace: Trace | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self._device = device
         self._core = core
@@ -56,6 +59,7 @@ class Turns:
         spilling.on_spilled = self._spilled
         spilling.on_restored = self._restored
         self._rests = rests
+        self._recorder = recorder
         self._trace = trace
         self._keys = count(1)
         self._sessions: dict[int, Session] = {}
@@ -86,6 +90,10 @@ class Turns:
 
     # -- sessions ----------------------------------------------------------------------------
 
+    def configure(self, lanes: int, capacity: int) -> None:
+        """Before anything else: how many lanes there may be, and what they share."""
+        self._tell(events.LanesConfigured(lanes, capacity))
+
     def open(self, session: Session) -> None:
         """A session was adopted."""
         self._sessions[session.number] = session
@@ -110,7 +118,8 @@ class Turns:
 
     def cell_started(self, session: Session) -> None:
         """A cell's completion time counts from here."""
-        session.cell_first = session.last_buffer + 1
+        session.cell_first = None
+        self._idle_told.discard(session.number)
         self._tell(events.CellStarted(session.number))
 
     def cell_ended(self, session: Session, *, failed: bool) -> None:
@@ -178,6 +187,13 @@ class Turns:
         if session.waits_for and session.quiet and session.offered and not session.wait_told:
             session.wait_told = True
             session.send(messages.Waiting(session.waits_for))
+
+    def use_policy(self, name: str) -> None:
+        """Another policy decides from now on; one that does not exist is told in the log."""
+        try:
+            self._tell(events.PolicyChanged(name))
+        except ConfigError as error:
+            _log.error("The policy stays as it is: %s", error)
 
     # -- works -------------------------------------------------------------------------------
 
@@ -320,7 +336,10 @@ class Turns:
     # -- between core and device -------------------------------------------------------------
 
     def _tell(self, event: events.Event) -> None:
-        for action in self._core.handle(event, self._clock()):
+        now = self._clock()
+        if self._recorder is not None:
+            self._recorder.note(event, now)
+        for action in self._core.handle(event, now):
             self._handlers[type(action)](action)
 
     def _start(self, action: actions.Start) -> None:

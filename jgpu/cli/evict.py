@@ -1,0 +1,41 @@
+"""Have a session give up its device memory until it works again; nothing of it is lost.
+
+    jgpu evict SESSION              all of it, the model too
+    jgpu evict SESSION --ephemeral  what is not the model's
+
+`jgpu status` has the sessions' numbers. What was moved to the host comes back by itself, with the
+session's next work. A user may do this to his own sessions, an administrator to all.
+"""
+
+import argparse
+from collections.abc import Sequence
+
+from jgpu.errors import BrokerUnreachable
+from jgpu.wire import address
+from jgpu.wire.messages import Done, Evict
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`jgpu evict SESSION [--ephemeral]`."""
+    parser = argparse.ArgumentParser(
+        prog="jgpu evict",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("session", type=_number, metavar="SESSION")
+    parser.add_argument("--ephemeral", action="store_true", help="leave the model where it is")
+    options = parser.parse_args(arguments)
+    where = address.find()
+    reply = address.ask(where, Evict(options.session, not options.ephemeral))
+    if not isinstance(reply, Done):
+        raise BrokerUnreachable(f"The broker at {where} answered {type(reply).__name__}.")
+    print(reply.text)
+    return 0
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise argparse.ArgumentTypeError(f"{text!r} is no session's number; see `jgpu status`.")
+    return int(text)

@@ -1,0 +1,38 @@
+"""Show or change whose turn it is on the shared device.
+
+    jgpu policy          the policy that decides now
+    jgpu policy NAME     another one from now on, until the broker ends; administrators only
+
+The policy that a broker begins with is set in its configuration.
+"""
+
+import argparse
+from collections.abc import Sequence
+
+from jgpu.cli.status import ask_status
+from jgpu.errors import BrokerUnreachable
+from jgpu.wire import address
+from jgpu.wire.messages import Done, UsePolicy
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`jgpu policy [NAME]`."""
+    parser = argparse.ArgumentParser(
+        prog="jgpu policy",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", nargs="?", default="", metavar="NAME")
+    options = parser.parse_args(arguments)
+    where = address.find()
+    if not options.name:
+        for device in ask_status(where)["devices"]:
+            print(device["policy"])
+        return 0
+    reply = address.ask(where, UsePolicy(options.name))
+    if not isinstance(reply, Done):
+        raise BrokerUnreachable(f"The broker at {where} answered {type(reply).__name__}.")
+    print(reply.text)
+    return 0
