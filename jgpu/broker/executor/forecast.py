@@ -61,6 +61,10 @@ class Forecast:
         # What is larger than the whole device waits for nothing: it fails when it is started.
         return live if live <= work.session.account.capacity else 0
 
+    def boundary(self) -> None:
+        """The work that was offered last turned out to end an iteration: what stays is kept."""
+        self._end_iteration()
+
     def held(self, table: BufferTable) -> tuple[int, int, int]:
         """(resident, kept, spilled): bytes on the device, and on the host that must come back."""
         return (

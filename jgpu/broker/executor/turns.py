@@ -145,6 +145,7 @@ class Turns:
         last.ends_iteration = True
         if last.state is WorkState.LAUNCHED or last.state is WorkState.OFFERED:
             # The core was told otherwise: it hears of the boundary by a work of nothing.
+            self._forecasts[session.number].boundary()
             self._tell(
                 events.WorkArrived(session.number, next(self._keys), (), ends_iteration=True)
             )

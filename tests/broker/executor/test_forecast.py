@@ -1,0 +1,27 @@
+"""What works are told to need: bytes made since the last boundary, none of them counted twice."""
+
+from types import SimpleNamespace
+
+from jgpu.broker.executor.forecast import Forecast
+from jgpu.broker.executor.transfers import UploadWork
+from jgpu.wire import messages as m
+
+MIB = 1 << 20
+
+
+def upload(number, nbytes):
+    session = SimpleNamespace(account=SimpleNamespace(capacity=1 << 30))
+    return UploadWork(session, m.Upload(number, number, nbytes, 0, data=b""))
+
+
+def test_bytes_that_an_iteration_made_are_claimed_by_its_later_works():
+    forecast = Forecast(1 << 30)
+    assert forecast.live_bytes(upload(1, MIB)) == MIB
+    assert forecast.live_bytes(upload(2, MIB)) == 2 * MIB
+
+
+def test_what_an_iteration_left_is_claimed_no_more_when_its_end_is_told_late():
+    forecast = Forecast(1 << 30)
+    forecast.live_bytes(upload(1, MIB))
+    forecast.boundary()
+    assert forecast.live_bytes(upload(2, MIB)) == MIB
