@@ -11,6 +11,13 @@ __all__ = ["main"]
 _KINDS: Final = {
     "overhead": ("overhead", "one notebook alone: step times, round trips, bytes, ops per second"),
     "fidelity": ("fidelity.command", "PyTorch's own test databases, natively and shared"),
+    "fairness": ("live.fairness", "several users on one lane: who gets how much of it"),
+    "switch": ("live.switch", "what passes between two sessions on a lane, and natively"),
+    "interactive": ("live.interactive", "a short cell while many notebooks train"),
+    "throughput": ("live.throughput", "eight notebooks at once, shared and native"),
+    "memory": ("live.memory", "many sessions whose models fit and whose other tensors do not"),
+    "waiting": ("live.waiting", "sessions that want three times the memory there is"),
+    "first-iterations": ("live.first", "jobs that arrive together: fair against fifo"),
 }
 
 
