@@ -179,12 +179,10 @@ class Turns:
         if not candidates:
             return None
         session = self._table.sessions[self.policy.choose(candidates).session]
-        if holder.user.throttled and not session.user.throttled:
-            reason = "the other has used up his budget"
-        elif session.user.throttled and not holder.user.throttled:
-            return None
-        else:
+        if holder.user.throttled == session.user.throttled:
             reason = self.policy.preempts(holder, session, self._limits)
+        else:
+            reason = "the other has used up his budget" if holder.user.throttled else ""
         if not reason:
             return None
         self._lease(lane, session, reason)
