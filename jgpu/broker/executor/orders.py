@@ -15,7 +15,7 @@ from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.pump import Pump
 from jgpu.broker.executor.session import Session
 from jgpu.errors import FrameError, JgpuError, ProtocolError
-from jgpu.sched import SessionStatus, UserConfigured
+from jgpu.sched import SessionStatus
 from jgpu.wire import messages
 from jgpu.wire.arena import Arena
 
@@ -137,9 +137,7 @@ class Orders:
         account = self._account(order.user)
         account.limit, account.resident_limit = order.limit, order.resident_limit
         account.refusal = order.refusal
-        self._pump.turns._tell(
-            UserConfigured(user=order.user, weight=order.weight, throttled=order.throttled)
-        )
+        self._pump.turns.configure_user(order.user, order.weight, throttled=order.throttled)
 
     def _ended(self, notice: messages.SessionEnded) -> None:
         self._connection.send(notice)

@@ -137,20 +137,29 @@ class Turns:
         self._tell(events.LoopTold(session.number, left))
 
     def boundary(self, session: Session) -> None:
-        """The last work received, if it is not over, turns out to end an iteration."""
+        """The last work received turns out to end an iteration, be it over or not."""
         works = session.held or session.received or session.offered
-        if not works or works[-1].ends_iteration:
+        if not works:
+            if not session.at_boundary:
+                session.at_boundary = True
+                self._tell_boundary(session)
+                if session.quiet:
+                    self._measure(session)
             return
         last = works[-1]
+        if last.ends_iteration:
+            return
         last.ends_iteration = True
         if last.state is WorkState.LAUNCHED or last.state is WorkState.OFFERED:
-            # The core was told otherwise: it hears of the boundary by a work of nothing.
-            self._forecasts[session.number].boundary()
-            self._tell(
-                events.WorkArrived(session.number, next(self._keys), (), ends_iteration=True)
-            )
+            # The core was told otherwise.
+            self._tell_boundary(session)
             if last.state is WorkState.LAUNCHED:
                 session.at_boundary = True
+
+    def _tell_boundary(self, session: Session) -> None:
+        """The core hears of a boundary by a work of nothing."""
+        self._forecasts[session.number].boundary()
+        self._tell(events.WorkArrived(session.number, next(self._keys), (), ends_iteration=True))
 
     def look_around(self) -> bool:
         """Tell of sessions that rest for long, and those that wait for long; whether to go on."""
@@ -188,6 +197,10 @@ class Turns:
         if session.waits_for and session.quiet and session.offered and not session.wait_told:
             session.wait_told = True
             session.send(messages.Waiting(session.waits_for))
+
+    def configure_user(self, name: str, weight: float, *, throttled: bool) -> None:
+        """A user's share, and whether he has used up what he may use while others wait."""
+        self._tell(events.UserConfigured(name, weight, throttled))
 
     def use_policy(self, name: str) -> None:
         """Another policy decides from now on; one that does not exist is told in the log."""
