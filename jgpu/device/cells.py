@@ -60,6 +60,7 @@ def _started(info: Any) -> None:
     session.frame = None
     session.look_for_frame = True
     session.loops.forget()
+    session.waits.forget()
     shell = _shell()
     with suppress(errors.JgpuError):  # what was lost is told at the next use
         session.notify(m.CellStarted(str(shell.execution_count if shell else "")))

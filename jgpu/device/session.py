@@ -27,6 +27,7 @@ from jgpu.device.link import Link
 from jgpu.device.loops import Loops
 from jgpu.device.recorder import Cut, Recorder
 from jgpu.device.tensor import Buffer
+from jgpu.device.waits import Waits
 from jgpu.device.wanted import Wanted
 from jgpu.wire import limits
 from jgpu.wire import messages as m
@@ -83,6 +84,8 @@ class Session:
         self.on_ready: Callable[[m.Ready], None] = lambda ready: None
         #: how many iterations the notebook's loops will still do
         self.loops = Loops()
+        #: whether the cell should be told for whom it waits
+        self.waits = Waits()
         #: the notebook's largest tensors, in words
         self.explain_memory: Callable[[], str] = lambda: ""
         #: frame whose line is noted with each op, how to find it, and whether to look
@@ -577,9 +580,12 @@ class Session:
         try:
             while not done():
                 self._still(link, generation)
-                self._pump(link, 3600.0)
+                self._pump(link, self.waits.timeout_s())
+                if said := self.waits.sentence():
+                    self._on_notice(m.Notice(said))
                 if self._failures:
                     raise self._failures.pop(0)
+            self.waits.over()
             self._still(link, generation)
             if self._failures:
                 raise self._failures.pop(0)
@@ -682,7 +688,8 @@ class Session:
         self._tells_values = message.device.kind == "cpu"
 
     def _on_waiting(self, message: m.Waiting) -> None:
-        """For the status display; the wait itself goes on."""
+        """Said in the cell if it lasts; the wait itself goes on."""
+        self.waits.begun(message.waits_for)
 
     def _on_notice(self, message: m.Notice) -> None:
         """Show a sentence in the cell that runs, or wherever the program's errors go."""
