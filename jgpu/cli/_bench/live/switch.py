@@ -1,7 +1,8 @@
 """Measure switching: from the last end of one session's work to the first begin of the next's.
 
-Looked at in the executor, on one lane, with as few runnable processes as cores and with many more;
-beside it two native processes that take turns on one core, which stamp their own steps.
+Looked at in the executor, on one lane, with as few runnable processes as cores and with many more
+(native processes that train beside the notebooks); beside it two native processes that take turns
+on one core, which stamp their own steps.
 """
 
 import argparse
@@ -74,6 +75,7 @@ _NOTES: Final = (
     "Counted are switches to a session whose work was there already; the others wait for a client.",
     "calm: with two notebooks that read each loss, switches around which looks at the host found "
     "no more runnable processes than cores.",
+    "overloaded: beside the notebooks a native process trains for each core.",
     "Natively a process is taken off its core in mid-step: it is from the last end of a step of "
     "one to the first begin of a step of the other.",
     "Published: Salus below 1 s, PipeSwitch 5 to 35 ms, Gandiva 100 ms to 1 s (whole jobs).",
@@ -123,16 +125,24 @@ def _shared(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """What is found with two notebooks that wait for each loss, and with many that do not."""
     bench = Bench(device=options.device, threads=1, lanes=1, trace=True)
-    with bench, Group() as group:
+    model = {"model": "cnn", "batch": batch, "threads": 1}
+    with bench, Group() as group, Group() as others:
         for number in range(options.notebooks):
             name = f"user{number + 1}"
-            group.start(
-                name, bench.seat(name, name), model="cnn", batch=batch, device="cuda", threads=1
-            )
+            group.start(name, bench.seat(name, name), device="cuda", **model)
+        for _ in os.sched_getaffinity(0):
+            others.start(NATIVE, outer_environment(os.environ), device="cpu", **model)
         group.wait_until_ready()
+        others.wait_until_ready()
         repeats = range(options.repeat)
         calm = [_stretch(group.members[:2], options.seconds, every=1) for _ in repeats]
-        busy = [_stretch(group.members, options.seconds, every=10) for _ in repeats]
+        busy = []
+        for _ in repeats:
+            for other in others.members:
+                other.tell("train", seconds=options.seconds + 1.0)
+            busy.append(_stretch(group.members, options.seconds, every=10))
+            for other in others.members:
+                other.answer()
     for found in (*calm, *busy):
         pieces = pieces_of(bench.traced, found["begin"], found["end"])
         switches = switches_of(pieces)

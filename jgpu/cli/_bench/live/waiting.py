@@ -17,6 +17,8 @@ from jgpu.errors import WorkFailed
 __all__ = ["add_options", "main"]
 
 _TIMES: Final = 3
+#: bytes that an iteration needs besides, and what rounds up
+_ACTIVATIONS: Final = 8 << 20
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Measure, print, write."""
-    each = weights_bytes(options.width) + (options.kept_mb << 20)
+    each = weights_bytes(options.width) + (options.kept_mb << 20) + _ACTIVATIONS
     capacity = options.sessions * each // _TIMES
     answers, failed = _measure(options, capacity)
     figures = [
