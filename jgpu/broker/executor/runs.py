@@ -60,6 +60,10 @@ class RunWork(Work):
             return self.definition.predicted_s or 0.0
         return 0.0
 
+    def frees(self) -> set[int]:
+        """What the run names, too."""
+        return super().frees().union(self.message.free)
+
     def may_write(self, buffer: int) -> bool:
         """It makes its fresh buffers and writes some of its inputs; anything until it is known."""
         definition, message = self.definition, self.message

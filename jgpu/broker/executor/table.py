@@ -64,6 +64,10 @@ class BufferTable:
         """There is nothing in this buffer, and why; returns the one that was there."""
         return self.add(Buffer(number, None, 0, poison=failure))
 
+    def bytes_of(self, numbers: Iterable[int]) -> int:
+        """Bytes of the buffers of these numbers; of those that there are."""
+        return sum(self.buffers[number].nbytes for number in numbers if number in self.buffers)
+
     def drop(self, number: int) -> Buffer | None:
         """Take a buffer out; None if there is none."""
         buffer = self.buffers.pop(number, None)

@@ -422,7 +422,8 @@ class Turns:
         if not session.quiet or not session.offered:
             return
         work = session.offered[0]
-        if session.may_use(work.transient):
+        freed = session.table.bytes_of(work.frees())
+        if session.may_use(work.transient - freed):
             return
         session.offered.popleft()
         session.queued_bytes -= work.nbytes

@@ -138,6 +138,11 @@ class Work:
                 self.violation = str(error)
                 self.session.violated = True
 
+    def frees(self) -> set[int]:
+        """Numbers of the buffers that go before anything of it runs."""
+        notes = [note.buffers for note in self.before if isinstance(note, messages.Free)]
+        return set().union(*notes)
+
     def may_write(self, buffer: int) -> bool:
         """Whether it may write the buffer of that number."""
         return False

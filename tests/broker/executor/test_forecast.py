@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 from jgpu.broker.executor.forecast import Forecast
+from jgpu.broker.executor.runs import RunWork
 from jgpu.broker.executor.transfers import UploadWork
 from jgpu.wire import messages as m
 
@@ -25,3 +26,13 @@ def test_what_an_iteration_left_is_claimed_no_more_when_its_end_is_told_late():
     forecast.live_bytes(upload(1, MIB))
     forecast.boundary()
     assert forecast.live_bytes(upload(2, MIB)) == MIB
+
+
+def test_a_work_tells_what_goes_before_it_runs():
+    run = RunWork(None, m.Run(1, bytes(32), (), 9, b"", free=(3, 4)))
+    run.before = [m.Free((1, 3)), m.Tag((2,), m.RESIDENT)]
+    assert run.frees() == {1, 3, 4}
+    made = upload(2, MIB)
+    assert made.frees() == set()
+    made.before = [m.Free((5,))]
+    assert made.frees() == {5}
