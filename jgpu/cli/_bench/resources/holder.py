@@ -74,7 +74,7 @@ class Holder:
         """Give back what `fill` took."""
         self._filled = None
         if self._device == "cuda":
-            torch.cuda.synchronize()
+            torch.cuda.empty_cache()  # tell of it now
         return {}
 
     def _train(self, iterations: int) -> float:
@@ -100,6 +100,7 @@ def main(options: dict[str, Any]) -> None:
     """Serve until nobody asks any more."""
     torch.set_num_threads(options.pop("threads"))
     holder = Holder(**options)
+    torch.zeros(1, device=options["device"]).item()  # it is there from now on
     _say({"ready": True})
     for line in sys.stdin:
         command = json.loads(line)
