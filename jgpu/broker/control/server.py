@@ -299,7 +299,7 @@ class Broker:
         return QuotasAre(msgspec.json.encode(report))
 
     async def _report(self, peer: Peer) -> bytes:
-        report = await self.sessions.latest_report()
+        report = await self.sessions.shown_report()
         supervisor, settings = self.sessions.supervisor, self._settings
         device = DeviceView(
             kind=supervisor.device,

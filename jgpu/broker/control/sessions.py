@@ -94,7 +94,8 @@ class Sessions:
         self._lines: dict[int, _Line] = {}
         self._requests = itertools.count(1)
         self._report: ReportIs | None = None
-        self._report_time = float("-inf")
+        #: when a report was asked for last to be shown
+        self._shown_at = float("-inf")
         self._asked: asyncio.Future[None] | None = None
 
     def close(self) -> None:
@@ -224,7 +225,7 @@ class Sessions:
         for measured in self._report.sessions if self._report else ():
             if measured.session in self._registry.sessions:
                 self._registry.book(measured.session, measured.device_seconds)
-        self._report, self._report_time, self._asked = None, float("-inf"), None
+        self._report, self._shown_at, self._asked = None, float("-inf"), None
         self._desk.executor_gone()
         for session in self._registry.executor_gone():
             self._desk.session_gone(session.number)
@@ -246,7 +247,7 @@ class Sessions:
             self._desk.session_ended(notice.session, notice.device_seconds, self._device)
             self._drop(notice.session, notice.device_seconds)
         elif isinstance(notice, ReportIs):
-            self._report, self._report_time = notice, time.monotonic()
+            self._report = notice
             self._desk.measured(notice, self._device)
             if self._asked is not None and not self._asked.done():
                 self._asked.set_result(None)
@@ -259,10 +260,8 @@ class Sessions:
     # -- reports -----------------------------------------------------------------------------
 
     async def latest_report(self) -> ReportIs | None:
-        """The executor's report, 0.2 s old at most; the last one if it does not answer."""
+        """The executor's report of now; the last one if it does not answer."""
         if self.supervisor.state is not ExecutorState.READY:
-            return self._report
-        if time.monotonic() - self._report_time < _REPORT_AGE_S:
             return self._report
         if self._asked is None or self._asked.done():
             self._asked = asyncio.get_running_loop().create_future()
@@ -270,4 +269,11 @@ class Sessions:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_REPORT_TIMEOUT_S):
                 await asyncio.shield(self._asked)
+        return self._report
+
+    async def shown_report(self) -> ReportIs | None:
+        """The same for whoever looks, and may look as often as he likes: 0.2 s old at most."""
+        if time.monotonic() - self._shown_at >= _REPORT_AGE_S:
+            await self.latest_report()
+            self._shown_at = time.monotonic()
         return self._report
