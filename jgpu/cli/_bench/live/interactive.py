@@ -7,7 +7,7 @@ users: under `fair`, and under `priority` with the cell's session of the class i
 import argparse
 import os
 import statistics
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -59,6 +59,7 @@ def _fair_figures(found: dict[str, Any], options: argparse.Namespace) -> list[Fi
     bound_s = alone * users + quantum_s
     return [
         plain("fair: p95 / alone", [p95 / alone for p95 in p95s]),
+        plain("fair: the person's part of the device", [each["own"] for each in found["parts"]]),
         at_most(f"fair: p95 / (alone x {users} users + quantum)", [p / bound_s for p in p95s], 1.0),
     ]
 
@@ -79,7 +80,7 @@ def _measure(options: argparse.Namespace, batch: int, policy: str) -> dict[str, 
     """Seconds of cells, alone and beside the others, and what to hold them against."""
     with _classroom(options, batch, policy) as (bench, person, others):
         count = max(3, round(options.seconds / 1.5))
-        alone = [*_cells(person, count)]
+        alone = _cells(person, count)
         cells = []
         for _ in range(options.repeat):
             for other in others:
@@ -90,25 +91,44 @@ def _measure(options: argparse.Namespace, batch: int, policy: str) -> dict[str, 
         rows = bench.status()["sessions"]
     trained = [row for row in rows if row["user"] != _PERSON]
     numbers = {row["id"] for row in trained}
-    begin = max(each["begin"] for each in answers)
-    pieces = [p for p in pieces_of(bench.traced, begin) if p.session in numbers]
+    pieces = pieces_of(bench.traced, max(each["begin"] for each in answers))
+    theirs = [piece.seconds for piece in pieces if piece.session in numbers]
     iteration_s = statistics.median(row["device_seconds"] / row["iterations"] for row in trained)
     return {
-        "alone_s": statistics.median(alone),
-        "all_alone_s": alone,
-        "cells_s": cells,
+        "alone_s": statistics.median(end - begin for begin, end in alone),
+        "all_alone_s": [end - begin for begin, end in alone],
+        "cells_s": [[end - begin for begin, end in found] for found in cells],
         "iteration_s": iteration_s,
         "quantum_s": Limits().quantum_of(iteration_s),
-        "segment_s": percentile([piece.seconds for piece in pieces], 95),
+        "segment_s": percentile(theirs, 95),
+        "parts": [_parts(bench, found, numbers) for found in cells],
+        "parts_alone": _parts(bench, alone, numbers),
     }
 
 
-def _cells(person: Notebook, count: int, until_s: float = float("inf")) -> list[float]:
-    """Seconds of cells, of as many as fit while the others train."""
+def _parts(
+    bench: Bench, cells: Sequence[tuple[float, float]], others: Collection[int]
+) -> dict[str, float]:
+    """Parts of the cells' time in which the device was at the person's work and at others'."""
+    passed = own = theirs = 0.0
+    for begin, end in cells:
+        passed += end - begin
+        for piece in pieces_of(bench.traced, begin, end):
+            if piece.session in others:
+                theirs += piece.seconds
+            else:
+                own += piece.seconds
+    return {"own": own / passed, "others": theirs / passed}
+
+
+def _cells(
+    person: Notebook, count: int, until_s: float = float("inf")
+) -> list[tuple[float, float]]:
+    """Begin and end of cells, of as many as fit while the others train."""
     person.tell(
         "cells", count=count, iterations=_ITERATIONS, pause_s=_PAUSE_S, until_s=until_s - _PAUSE_S
     )
-    found: list[float] = person.answer()["seconds"]
+    found: list[tuple[float, float]] = person.answer()["cells"]
     return found
 
 

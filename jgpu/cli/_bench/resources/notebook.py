@@ -73,15 +73,15 @@ class Notebook:
     def cells(
         self, count: int, iterations: int, pause_s: float, until_s: float = float("inf")
     ) -> dict[str, Any]:
-        """Cells of so many iterations, each after a pause; no new one after `until_s` seconds."""
+        """Cells of so many iterations, each after a pause; none that would end after `until_s`."""
         begin, took = time.monotonic(), []
         for _ in range(count):
             time.sleep(pause_s)
             found = self.train(iterations=iterations)
-            took.append(found["end"] - found["begin"])
-            if found["end"] + took[-1] - begin > until_s:
+            took.append((found["begin"], found["end"]))
+            if 2 * found["end"] - found["begin"] - begin > until_s:
                 break
-        return {"seconds": took}
+        return {"cells": took}
 
     def _settle(self) -> None:
         if self._device == "cuda":
