@@ -5,7 +5,7 @@ import platform
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from jgpu.cli._demo.broker import DemoBroker
 from jgpu.cli.status import ask_status
@@ -13,6 +13,9 @@ from jgpu.kernelprovider.environment import furnish, outer_environment
 from jgpu.wire.address import PRIORITY, USER, Address
 
 __all__ = ["Bench", "host"]
+
+#: importing torch in dozens of processes at once takes minutes, and none of them is there before
+_UNUSED_S: Final = 600
 
 
 class Bench:
@@ -40,7 +43,9 @@ class Bench:
         config.write_text(
             "".join(f"c.JgpuBroker.{name} = {value!r}\n" for name, value in written.items())
         )
-        self._broker = DemoBroker(directory, [*options, "--config", str(config)])
+        self._broker = DemoBroker(
+            directory, [*options, "--config", str(config)], unused_s=_UNUSED_S
+        )
         #: environment of a process with a seat
         self.environ = dict(os.environ)
         #: what the trace says: (lane, session, ready, began, ended), in nanoseconds

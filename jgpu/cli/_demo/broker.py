@@ -1,7 +1,7 @@
 """A broker for one demonstration: a process on a socket of its own, gone with it.
 
 The user's own broker and the system's are left alone. Should the demonstration be killed, the
-broker ends by itself a minute later.
+broker ends by itself, a minute later unless another time is given.
 """
 
 import os
@@ -27,11 +27,12 @@ _POLL_S: Final = 0.1
 class DemoBroker:
     """A broker process below `directory`, started on entry and ended on exit."""
 
-    def __init__(self, directory: Path, options: Sequence[str] = ()) -> None:
+    def __init__(self, directory: Path, options: Sequence[str] = (), *, unused_s: int = 60) -> None:
+        """It ends by itself when it was unused for `unused_s` seconds."""
         self.address = Address(directory / "broker.sock", "environment")
         self._log = directory / "broker.log"
         self._options = ["--socket", os.fspath(self.address.path), "--spool", f"{directory}/spool"]
-        self._options += ["--idle", "60", *options]
+        self._options += ["--idle", str(unused_s), *options]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
