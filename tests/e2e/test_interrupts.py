@@ -112,13 +112,13 @@ def train():
     global hits
     while True:
         try:
-            seen.set()  # here alone: the next one must find us where it is caught
             while hits < shots:
                 step()
             return
         except KeyboardInterrupt:
             hits += 1
             torch.set_grad_enabled(True)
+            seen.set()
 
 threading.Thread(target=shoot, daemon=True).start()
 train()
