@@ -1,6 +1,5 @@
 """Batch, layer, group and weight normalisation: saved statistics and per-channel vectors."""
 
-
 from jgpu.broker.executor.programs.contracts.language import Call, contract
 
 __all__: list[str] = []
