@@ -22,6 +22,7 @@ from jgpu.device import current
 from jgpu.device.errors import DeviceOutOfMemory
 from jgpu.device.tensor import Buffer, DeviceTensor, watch_large
 from jgpu.wire import messages as m
+from jgpu.wire.sizes import size_text
 
 __all__ = ["explain", "install", "watch"]
 
@@ -89,9 +90,9 @@ def _count() -> int:
 
 def _refusal(nbytes: int) -> str:
     return (
-        f"CUDA out of memory. Tried to allocate {_size(nbytes)}. The shared device has a total "
-        f"capacity of {_size(_limit)} for you, of which this notebook's large tensors use "
-        f"{_size(_bound)}; no other user's memory is counted. {explain()}"
+        f"CUDA out of memory. Tried to allocate {size_text(nbytes)}. The shared device has a total "
+        f"capacity of {size_text(_limit)} for you, of which this notebook's large tensors use "
+        f"{size_text(_bound)}; no other user's memory is counted. {explain()}"
     )
 
 
@@ -114,12 +115,13 @@ def explain() -> str:
         if (found := reference()) is not None and id(found) not in seen
     )
     listed = [
-        f"{name} {_size(nbytes)}"
+        f"{name} {size_text(nbytes)}"
         for name, nbytes in sorted(sizes.items(), key=lambda item: -item[1])[:_LISTED]
     ]
     if unnamed:
         listed.append(
-            f"{_size(unnamed)} without a name (activations kept for backward, a traceback's frames)"
+            f"{size_text(unnamed)} without a name "
+            "(activations kept for backward, a traceback's frames)"
         )
     if not listed:
         return "No variable of the notebook holds a tensor on the device."
@@ -156,11 +158,3 @@ def _tensors(value: Any, depth: int) -> Iterator[DeviceTensor]:
         if isinstance(value, list | tuple):
             for each in value[:1000]:
                 yield from _tensors(each, depth + 1)
-
-
-def _size(nbytes: int) -> str:
-    """Bytes as torch prints them."""
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if nbytes >= size:
-            return f"{nbytes / size:.2f} {unit}"
-    return f"{nbytes} bytes"

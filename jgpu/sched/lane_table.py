@@ -206,7 +206,7 @@ class LaneTable:
         """Whether a work can wait in mid-iteration for room that others may make, in a while."""
         if session.suspended or not session.queue or session.queue[0].started:
             return False
-        since, patience_s = session.cramped_since, 2 * self._limits.memory_turn_s
+        since, patience_s = session.cramped_since, self._limits.room_patience_s
         if since is not None and self._journal.now - since >= patience_s:
             return False
         return any(

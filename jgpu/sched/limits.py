@@ -40,6 +40,8 @@ class Limits:
     #: how long a session may wait for memory before others, though they have work, give theirs up
     #: for it; and how long one has it at least before that can happen to it
     memory_turn_s: float = 2.0
+    #: how long a work may wait in mid-iteration for its lane to grow before it goes on all the same
+    room_patience_s: float = 4.0
     #: how long a number of lanes is tried before it is judged
     trial_s: float = 0.500
     #: by how much more must be done with a lane more for it to be kept, as a part of one

@@ -112,6 +112,7 @@ class Spilling:
         self._short.pop(session.id, None)
 
     def _put_aside(self, session: Session) -> None:
+        """Have an AWAY session wait for room, in its lane only where it cannot leave it."""
         if session.pinned:
             self._short[session.id] = session
         elif session.lane is not None:
@@ -129,14 +130,11 @@ class Spilling:
         for session in list(self._short.values()):
             if session.residence is not Residence.AWAY or not session.pinned:
                 del self._short[session.id]
-                self._put_aside_again(session)
+                if session.residence is Residence.AWAY:
+                    self._put_aside(session)
             elif table.committed + session.spilled <= table.capacity:
                 del self._short[session.id]
                 table.restore(session)
-
-    def _put_aside_again(self, session: Session) -> None:
-        if session.residence is Residence.AWAY:
-            self._put_aside(session)
 
     def _spill(self, session: Session) -> None:
         if session.lane is not None:

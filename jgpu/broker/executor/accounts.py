@@ -8,6 +8,8 @@ The rule that must not be broken: another user's memory is never an error.
 
 from typing import TYPE_CHECKING
 
+from jgpu.wire.sizes import size_text
+
 if TYPE_CHECKING:
     from jgpu.broker.executor.session import Session
 
@@ -61,19 +63,11 @@ class Account:
         if self._has_too_large_models:
             return (
                 f"CUDA out of memory. The models and optimizers of {self.user} hold "
-                f"{_size(self.resident)} on the shared device, where they may hold "
-                f"{_size(self.resident_limit)}. Delete what is not needed."
+                f"{size_text(self.resident)} on the shared device, where they may hold "
+                f"{size_text(self.resident_limit)}. Delete what is not needed."
             )
         return (
-            f"CUDA out of memory. Tried to allocate {_size(nbytes)}. The shared device has a "
-            f"total capacity of {_size(self.total)} for {self.user}, of which this notebook uses "
-            f"{_size(session.table.used)} and all of {self.user}'s {_size(self.used)}."
+            f"CUDA out of memory. Tried to allocate {size_text(nbytes)}. The shared device has a "
+            f"total capacity of {size_text(self.total)} for {self.user}, of which this notebook "
+            f"uses {size_text(session.table.used)} and all of {self.user}'s {size_text(self.used)}."
         )
-
-
-def _size(nbytes: int) -> str:
-    """Bytes as torch prints them."""
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if nbytes >= size:
-            return f"{nbytes / size:.2f} {unit}"
-    return f"{nbytes} bytes"

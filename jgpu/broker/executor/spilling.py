@@ -45,20 +45,10 @@ class Spilling:
         self._store = store
         self._thread = Aside("copies", wake)
         #: whether the last spill found no room on the host
-        self.full = False
+        self._full = False
         #: told when the copies of a session, which were asked for, are over
         self.on_spilled: Callable[[Session], None] = lambda session: None
         self.on_restored: Callable[[Session], None] = lambda session: None
-
-    @property
-    def pool_used(self) -> int:
-        """Bytes in host memory."""
-        return self._store.pool_used
-
-    @property
-    def file_used(self) -> int:
-        """Bytes in the spool file."""
-        return self._store.file_used
 
     def collect(self) -> None:
         """Deal with copies that are over."""
@@ -107,7 +97,7 @@ class Spilling:
         if isinstance(result, Exception):
             self._say_full(result)
         else:
-            self.full = False
+            self._full = False
             for buffer, saved in zip(buffers, result, strict=True):
                 session.table.go(buffer, saved, aside=buffer.stale and not buffer.resident)
             self._device.discard(buffers)
@@ -115,13 +105,13 @@ class Spilling:
         self.on_spilled(session)
 
     def _say_full(self, error: Exception) -> None:
-        if not self.full:
+        if not self._full:
             _log.error(
                 "Memory of idle sessions cannot be kept on the host: %s. It stays on the device, "
                 "and others wait for it; make room in the spool directory or raise the pool.",
                 error,
             )
-        self.full = True
+        self._full = True
 
     # -- back to the device ------------------------------------------------------------------
 

@@ -1,0 +1,83 @@
+"""Where spilled bytes are: equal when they come back, and no room lost, in whatever order."""
+
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jgpu.broker.executor import hoststore
+from jgpu.broker.executor.hoststore import HostStore
+
+
+def host(nbytes):
+    return torch.empty(nbytes, dtype=torch.uint8)
+
+
+def noise(nbytes, seed):
+    return torch.frombuffer(bytearray(random.Random(seed).randbytes(nbytes)), dtype=torch.uint8)
+
+
+def save(store, data):
+    return store.save(len(data), lambda at, piece: piece.copy_(data[at : at + len(piece)]))
+
+
+def load(saved):
+    back = torch.zeros(saved.nbytes, dtype=torch.uint8)
+    saved.load(lambda at, piece: back[at : at + len(piece)].copy_(piece))
+    return back
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(hoststore, "CHUNK", 64)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    pool=st.sampled_from([0, 100, 1000]),
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("save"), st.integers(1, 300)),
+            st.tuples(st.just("drop"), st.integers(0, 20)),
+            st.tuples(st.just("load"), st.integers(0, 20)),
+        ),
+        max_size=40,
+    ),
+)
+def test_what_is_saved_comes_back_equal_and_leaves_no_room_behind(pool, steps):
+    store = HostStore(pool, "", host)
+    kept = []
+    for number, (step, value) in enumerate(steps):
+        if step == "save":
+            data = noise(value, number)
+            kept.append((save(store, data), data))
+        elif kept:
+            saved, data = kept[value % len(kept)]
+            assert torch.equal(load(saved), data)
+            if step == "drop":
+                kept.pop(value % len(kept))
+                saved.drop()
+                saved.drop()
+        store.validate()
+        assert store.pool_used + store.file_used == sum(len(data) for _, data in kept)
+    for saved, data in kept:
+        assert torch.equal(load(saved), data)
+        saved.drop()
+    assert (store.pool_used, store.file_used) == (0, 0)
+    store.validate()
+    store.close()
+
+
+def test_a_copy_that_fails_keeps_nothing():
+    def torn(at, piece):
+        raise RuntimeError("the device is gone")
+
+    for pool in (1000, 0):
+        store = HostStore(pool, "", host)
+        with pytest.raises(RuntimeError, match="gone"):
+            store.save(100, torn)
+        assert (store.pool_used, store.file_used) == (0, 0)
+        store.validate()
+        store.close()
