@@ -2,30 +2,45 @@
 
 A copy takes its time on a thread of its own; until it is over nothing of its session runs, and
 everybody else's work goes on. What cannot be stored on the host stays on the device; what cannot be
-brought back for want of memory is asked for again.
+brought back for want of memory is asked for again; what cannot be read is lost, and says so.
 
-The rule that must not be broken: a buffer has its storage or is saved, and its bytes are the same
-before and after.
+The rule that must not be broken: a buffer has its storage, is saved, or says why not, and its bytes
+are the same before and after.
 """
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
 import torch
 
 from jgpu.broker.executor.aside import Aside
 from jgpu.broker.executor.devices.base import Device
 from jgpu.broker.executor.hoststore import HostStore, Saved
-from jgpu.broker.executor.programs import Buffer
+from jgpu.broker.executor.programs import Buffer, Failure
 from jgpu.broker.executor.runs import RunWork
 from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.transfers import DownloadWork, UploadWork
 from jgpu.broker.executor.works import Work
 from jgpu.sched import Part
 
-__all__ = ["Spilling", "names_of"]
+__all__ = ["UNREADABLE", "Spilling", "names_of"]
 
 _log = logging.getLogger(__name__)
+
+#: why a buffer holds nothing whose bytes on the host are gone
+UNREADABLE: Final = Failure(
+    0, 0, "", "DeviceLost",
+    "This tensor was kept in the spool file, which cannot be read; make the tensor again, and have "
+    "the disk of the broker's spool directory looked at.",
+)  # fmt: skip
+
+
+class Loaded(NamedTuple):
+    """What came of copying back."""
+
+    back: list[Buffer]
+    unreadable: list[Buffer]
 
 
 def names_of(work: Work) -> Iterable[int]:
@@ -136,22 +151,29 @@ class Spilling:
         session.copying = True
         away = [b for b in session.table.buffers.values() if b.saved is not None and not b.aside]
 
-        def over(result: int | Exception) -> None:
-            self._restored(session, away, result)
+        def over(result: Loaded | Exception) -> None:
+            self._restored(session, result)
 
         self._thread.put(session.number, lambda: self._load_all(away), over)
 
-    def _load_all(self, buffers: list[Buffer]) -> int:
-        """Load one after another; how many there was room for."""
-        for count, buffer in enumerate(buffers):
+    def _load_all(self, buffers: list[Buffer]) -> Loaded:
+        """Load one after another, as long as there is room."""
+        loaded = Loaded([], [])
+        for buffer in buffers:
             assert isinstance(buffer.saved, Saved)
             try:
                 self._load(buffer, buffer.saved)
-            except (RuntimeError, MemoryError, OSError) as error:
+            except OSError as error:
                 buffer.release()
-                _log.warning("what was spilled comes back later: %s", error)
-                return count
-        return len(buffers)
+                loaded.unreadable.append(buffer)
+                _log.error("The spool file cannot be read: %s. What stood there is lost.", error)
+            except (RuntimeError, MemoryError) as error:
+                buffer.release()
+                _log.warning("What was spilled comes back later: %s", error)
+                break
+            else:
+                loaded.back.append(buffer)
+        return loaded
 
     def _load(self, buffer: Buffer, saved: Saved) -> None:
         def write(offset: int, host: torch.Tensor) -> None:
@@ -160,14 +182,15 @@ class Spilling:
         self._device.make_room(buffer)
         saved.load(write)
 
-    def _restored(self, session: Session, buffers: list[Buffer], result: int | Exception) -> None:
+    def _restored(self, session: Session, result: Loaded | Exception) -> None:
         session.copying = False
         if isinstance(result, Exception):
             raise result  # a mistake of ours: the bytes may be lost
-        back = buffers[:result]
-        for buffer in back:
+        for buffer in result.back:
             session.table.come_back(buffer)
-        self._device.arrived(back)
+        for buffer in result.unreadable:
+            session.table.poison(buffer.id, UNREADABLE)
+        self._device.arrived(result.back)
         self.on_restored(session)
 
 

@@ -1,6 +1,9 @@
 """Where spilled bytes are: equal when they come back, and no room lost, in whatever order."""
 
+import os
 import random
+import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jgpu.broker.executor import hoststore
+from jgpu.broker.executor.devices.cpu import CpuDevice
 from jgpu.broker.executor.hoststore import HostStore
+from jgpu.broker.executor.programs import Buffer
+from jgpu.broker.executor.spilling import UNREADABLE, Spilling
+from jgpu.broker.executor.table import BufferTable
+from jgpu.broker.settings import ExecutorSettings
+from jgpu.sched import Part
 
 
 def host(nbytes):
@@ -81,3 +90,31 @@ def test_a_copy_that_fails_keeps_nothing():
         assert (store.pool_used, store.file_used) == (0, 0)
         store.validate()
         store.close()
+
+
+def test_what_cannot_be_read_any_more_is_lost_and_says_so_and_the_rest_comes_back():
+    woken = threading.Event()
+    device = CpuDevice(ExecutorSettings(device="cpu", threads=1))
+    store = HostStore(100, "", host)
+    spilling = Spilling(device, store, woken.set)
+    session = SimpleNamespace(number=1, launched=0, copying=False, offered=(), table=BufferTable())
+    for number, nbytes in ((1, 80), (2, 200)):
+        session.table.add(Buffer(number, noise(nbytes, number)))
+
+    def copied(begin):
+        begin()
+        assert woken.wait(30)
+        woken.clear()
+        spilling.collect()
+        session.table.validate()
+
+    copied(lambda: spilling.spill(session, Part.KEPT))
+    assert (store.pool_used, store.file_used) == (80, 200)
+    os.ftruncate(store._file, 0)
+    copied(lambda: spilling.restore(session))
+    buffers = session.table.buffers
+    assert torch.equal(buffers[1].bytes(), noise(80, 1))
+    assert buffers[2].poison is UNREADABLE
+    assert (session.table.spilled, store.pool_used, store.file_used) == (0, 0, 0)
+    spilling.close()
+    device.close()
