@@ -25,7 +25,7 @@ _STYLES: Final = {
     "failed": "red",
 }
 _NUMBERS: Final = frozenset(
-    {"CAPACITY", "TIME", "EPHEMERAL", "ID", "ITER", "LANE", "LANES", "RESIDENT"}
+    {"CAPACITY", "TIME", "EACH", "EPHEMERAL", "ID", "ITER", "LANE", "LANES", "RESIDENT"}
     | {"RESTARTS", "SPILLED", "USED"}
 )
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -107,11 +107,18 @@ def session_table(status: Mapping[str, Any]) -> Table:
             "SPILLED": _size(session["spilled_bytes"]),
             "TIME": Text(format_seconds(session["device_seconds"])),
             "ITER": _number(session["iterations"]),
+            "EACH": _each(session.get("iteration_seconds")),
         }
         for session in status["sessions"]
     ]
-    optional = frozenset({"NOTEBOOK", "CELL", "LANE", "SPILLED"})
+    optional = frozenset({"NOTEBOOK", "CELL", "LANE", "SPILLED", "EACH"})
     return _table("Sessions", rows, optional=optional)
+
+
+def _each(seconds: Mapping[str, float] | None) -> Text:
+    """What an iteration takes of the device, mostly; empty before the first, and of old brokers."""
+    median = seconds["median"] if seconds else 0.0
+    return Text(f"{median * 1000:.3g} ms" if median else "")
 
 
 def _what(session: Mapping[str, Any]) -> Text:

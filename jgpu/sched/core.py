@@ -132,7 +132,10 @@ class Core:
             raise IllegalEvent(f"Session {event.session} has no class {event.priority}.")
         user = self._ledger.user(event.user, event.weight)
         story: deque[Entry] = deque(maxlen=self._limits.story_entries)
-        session = Session(event.session, user, story, priority=event.priority)
+        times: deque[float] = deque(maxlen=self._limits.iterations_kept)
+        session = Session(
+            event.session, user, story, priority=event.priority, iteration_times=times
+        )
         self._table.sessions[event.session] = session
         self._journal.note(story, "opens", f"for {event.user}")
 

@@ -95,6 +95,13 @@ class LaneTable:
         more = session.need - lane.capacity
         return more <= 0 or self.committed + more <= self.capacity
 
+    def has_room_for(self, session: Session) -> bool:
+        """Whether what is AWAY of a session may be brought back now."""
+        return (
+            self.committed + session.spilled <= self.capacity
+            and self._journal.now >= session.away_until
+        )
+
     def waits_for(self, session: Session) -> tuple[str, ...]:
         """Return the users whom a waiting session waits for, sorted."""
         lane = session.lane
@@ -307,6 +314,9 @@ class LaneTable:
         self.changed = False
         refused = None
         for session in list(self.unplaced.values()):
+            if self._journal.now < session.away_until:
+                self.changed = True  # it is looked at again with the next event
+                continue
             wanted = session.need + session.spilled
             if refused is not None and wanted >= refused:
                 continue
@@ -320,7 +330,8 @@ class LaneTable:
             if self._journal.now - session.unplaced_since < self._limits.patience_s:
                 return None
             wanted = session.need + session.spilled
-            if self.held + wanted + self._stuck_bytes() <= self.capacity:
+            fits = self.held + wanted + self._stuck_bytes() <= self.capacity
+            if fits and self._journal.now >= session.away_until:
                 return session
         return None
 

@@ -6,7 +6,9 @@ is charged time by weight, with a floor: whoever comes anew starts at the minimu
 active, and so neither repays nor is repaid time when he was not there (Salus' published code lets
 a latecomer have the device until it has caught up). Whoever was away for no longer than
 `Limits.grace_s`, as a notebook is that reads its loss, keeps what he is owed, up to
-`Limits.credit_s`.
+`Limits.credit_s`. A user who was away for longer is let in first, ahead by one quantum: he was not
+served while he was away, and a short cell is soon over (as by Borrowed Virtual Time, Duda and
+Cheriton, SOSP 1999, but for a turn only).
 
 The rule: device time is charged here only, and from `now` alone, never from measurements.
 """
@@ -88,6 +90,8 @@ class Ledger:
             floor_s = min(others, default=self.floor_s)
             if self._is_recent(user.idle_since):
                 floor_s -= credit_s / user.weight
+            elif user.idle_since is not None:
+                floor_s -= self._head_start_s(user.idle_since, len(others)) / user.weight
             user.virtual_s = max(user.virtual_s, floor_s)
             self.active[user.name] = user
         siblings = [other.virtual_s for other in user.active.values()]
@@ -110,6 +114,11 @@ class Ledger:
         del self.active[user.name]
         if not self.active:
             self.floor_s = max(self.floor_s, user.virtual_s)
+
+    def _head_start_s(self, idle_since: float, others: int) -> float:
+        """Return what somebody who was away is ahead by: a turn, if he missed as much."""
+        missed_s = (self.now - idle_since) / (others + 1)
+        return min(self._limits.quantum_s, missed_s)
 
     def _is_recent(self, idle_since: float | None) -> bool:
         return idle_since is not None and self.now - idle_since <= self._limits.grace_s

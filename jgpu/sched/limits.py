@@ -48,6 +48,10 @@ class Limits:
     least_gain: float = 0.02
     #: weight of the newest measurement in the mean time of a session's iterations
     newest: float = 0.25
+    #: device times of its last iterations that are kept of each session, for their distribution
+    iterations_kept: int = 128
+    #: how long after memory could not be brought back, for want of it, that is tried again
+    retry_s: float = 0.050
     #: entries kept of each session's story
     story_entries: int = 64
 

@@ -162,6 +162,8 @@ class Session:
     here_since: float = 0.0
     #: until when it is not to be spilled again, for that failed
     spared_until: float = 0.0
+    #: until when what is AWAY is not to be brought back, for there was no room on the device
+    away_until: float = 0.0
     #: since when its next work waits in mid-iteration for its lane to grow; None unless it does
     cramped_since: float | None = None
     #: what it would need then; 0 otherwise
@@ -187,6 +189,8 @@ class Session:
     iterations: int = 0
     #: mean device time of the last ones; 0 before the first
     iteration_s: float = 0.0
+    #: device times of the last ones, oldest first
+    iteration_times: deque[float] = field(default_factory=deque)
     #: device time measured since the last one finished
     current_s: float = 0.0
 

@@ -12,6 +12,8 @@ from jgpu.sched.priorities import name_of
 from jgpu.sched.states import SessionState
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from jgpu.sched.lane_table import LaneTable
     from jgpu.sched.lanes import Lane
     from jgpu.sched.ledger import Ledger
@@ -60,6 +62,9 @@ class SessionStatus:
     iterations: int
     #: mean device time of an iteration
     iteration_s: float
+    #: median and 95th percentile of the device times of the last ones; 0 before the first
+    iteration_median_s: float
+    iteration_p95_s: float
     #: 1 for whoever comes next of those who wait in the same lane (or for a lane); 0 if not waiting
     queue_position: int
 
@@ -139,8 +144,15 @@ def _session_status(session: Session, table: LaneTable, position: int) -> Sessio
         device_seconds=session.device_seconds,
         iterations=session.iterations,
         iteration_s=session.iteration_s,
+        iteration_median_s=_percentile(session.iteration_times, 50),
+        iteration_p95_s=_percentile(session.iteration_times, 95),
         queue_position=position,
     )
+
+
+def _percentile(times: Collection[float], percent: int) -> float:
+    """Return the least of the times that so many percent of them do not exceed."""
+    return sorted(times)[-(-len(times) * percent // 100) - 1] if times else 0.0
 
 
 def _queue_positions(table: LaneTable, policy: Policy) -> dict[int, int]:

@@ -82,6 +82,7 @@ class Spilling:
             raise IllegalEvent(f"Session {session.id} was restored while {session.residence}.")
         self._table.restored(session, event.resident, event.kept, event.spilled)
         if event.spilled:
+            session.away_until = self._journal.now + self._limits.retry_s
             self._put_aside(session)
 
     def wanted(self, session: Session, spilled: int) -> None:
@@ -101,10 +102,9 @@ class Spilling:
 
     def cell_started(self, session: Session) -> None:
         """Bring back what is AWAY of a session ahead of its work, if there is room."""
-        if session.residence is Residence.AWAY and session.lane is None:
-            table = self._table
-            if table.committed + session.spilled <= table.capacity and not table.unplaced:
-                table.restore(session)
+        away, table = session.residence is Residence.AWAY, self._table
+        if away and session.lane is None and not table.unplaced and table.has_room_for(session):
+            table.restore(session)
 
     def forget(self, session: Session) -> None:
         """The session is closed."""
@@ -132,7 +132,7 @@ class Spilling:
                 del self._short[session.id]
                 if session.residence is Residence.AWAY:
                     self._put_aside(session)
-            elif table.committed + session.spilled <= table.capacity:
+            elif table.has_room_for(session):
                 del self._short[session.id]
                 table.restore(session)
 
@@ -144,20 +144,27 @@ class Spilling:
         self._journal.act(Spill(session.id, part, cause=self._journal.cause))
 
     def relieve(self) -> None:
-        """Have others give memory up for whoever has waited longest for it."""
+        """Have others give memory up for whoever has waited longest of those it can help.
+
+        Those who wait in mid-iteration come first.
+        """
         now = self._journal.now
         if now < self._look_at:
             return
-        claimant = self._claimant()
-        if claimant is None or claimant.residence is Residence.SPILLING:
-            return
         self._look_at = now + self._limits.look_s
-        sessions = self._table.sessions
-        lacking = self._table.lacking(claimant) - sum(
-            _bytes_of(sessions[number], part) for number, part in self.leaving.items()
-        )
-        if lacking <= 0:
-            return
+        sessions, table = self._table.sessions, self._table
+        on_its_way = sum(_bytes_of(sessions[id_], part) for id_, part in self.leaving.items())
+        refused: float = float("inf")
+        for claimant in (*self._short.values(), *table.cramped.values(), *table.unplaced.values()):
+            lacking = table.lacking(claimant)
+            if claimant.residence is Residence.SPILLING or not 0 < lacking < refused:
+                continue
+            if lacking <= on_its_way or self._find_for(claimant, lacking - on_its_way):
+                return
+            refused = lacking
+
+    def _find_for(self, claimant: Session, lacking: int) -> bool:
+        """Have others give so many bytes up for one who waits; whether they can."""
         victims, found = [], 0
         for victim, part, nbytes in self._victims(claimant):
             victims.append((victim, part))
@@ -167,14 +174,10 @@ class Spilling:
         else:
             if self._waits_for_ever(claimant):
                 self._table.lower(claimant)
-            return
+            return False
         for victim, part in victims:
             self.ask(victim, part, f"session {claimant.id} waits for it")
-
-    def _claimant(self) -> Session | None:
-        """Who has waited longest; first of all those who wait in mid-iteration."""
-        waiting = (self._short, self._table.cramped, self._table.unplaced)
-        return next((each for group in waiting for each in group.values()), None)
+        return True
 
     def _victims(self, claimant: Session) -> Iterator[tuple[Session, Part, int]]:
         """Yield who may give up what, and how many bytes more that is; the best first."""

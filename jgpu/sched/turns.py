@@ -299,6 +299,7 @@ class Turns:
         newest = self._limits.newest if session.iterations else 1.0
         session.iterations += 1
         session.iteration_s += newest * (session.current_s - session.iteration_s)
+        session.iteration_times.append(session.current_s)
         session.current_s = 0.0
 
     def _is_known(self, lane: Lane, event: SegmentsFinished) -> bool:

@@ -162,6 +162,9 @@ class SessionReport(msgspec.Struct, frozen=True, array_like=True):
     queue_position: Natural | None
     cell: Text = ""
     waits_for: tuple[Name, ...] = ()
+    #: device seconds of the last iterations: median and 95th percentile
+    iteration_median: float = 0.0
+    iteration_p95: float = 0.0
 
 
 # -- client -> control: one request, one reply -----------------------------------------------

@@ -40,6 +40,7 @@ STATUS = {
             "spilled_bytes": 0,
             "device_seconds": 75.0,
             "iterations": 12,
+            "iteration_seconds": {"median": 0.0125, "p95": 0.014},
         }
     ],
 }
@@ -59,6 +60,7 @@ def test_the_tables_say_what_the_report_says_and_take_no_markup_from_users():
     assert "waiting (place 2) for user2" in text
     assert "lesson.ipynb" in text
     assert "1:15" in text
+    assert "12.5 ms" in text
 
 
 def test_no_sessions_is_said():

@@ -76,6 +76,27 @@ def test_who_was_away_for_long_is_owed_nothing():
     assert used_s["user1"] > 1.4
 
 
+def test_a_short_cell_after_a_pause_is_ahead_by_a_turn():
+    """It is over before a fair share of each of its ten iterations would have ended it."""
+    cells, pause_s = Notebook(9, "user9", TEN, reads=10, pause_s=0.25), 0.25
+    others = [Notebook(session, f"user{session}", TEN) for session in range(1, 5)]
+    lab = Lab(device_with(validate=False), cells, *others)
+    lab.run(20.0)
+    cell_s = 20.0 / (cells.iterations / 10) - pause_s
+    assert cell_s < 0.43
+    used_s = lab.user_seconds()
+    assert used_s["user9"] < min(used_s[f"user{each}"] for each in range(1, 5))
+
+
+def test_who_pauses_for_a_moment_only_is_ahead_by_no_more_than_he_missed():
+    pausing = Notebook(99, "user99", TEN, pause_s=0.11)
+    others = [Notebook(session, f"user{session}", TEN) for session in range(1, 40)]
+    lab = Lab(device_with(validate=False), pausing, *others)
+    lab.run(20.0)
+    used_s = lab.user_seconds()
+    assert used_s["user99"] <= 1.02 * min(used_s[f"user{each}"] for each in range(1, 40))
+
+
 def test_who_asks_for_less_than_a_share_gets_it_at_once():
     lab = Lab(
         device_with(validate=False),

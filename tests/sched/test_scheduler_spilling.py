@@ -191,15 +191,54 @@ def test_a_spill_that_found_no_room_is_not_asked_for_again_at_once():
     assert copies(device) == [Spill(1, Part.KEPT)] * 2
 
 
-def test_a_restore_that_found_no_room_waits_for_it():
+def test_a_restore_that_found_no_room_is_tried_again_in_a_while():
     device = device_of(100, 60)
     device.tell(SpillAsked(1))
     device.copied(1)
     device.send(1, MS)
     device.copied(1, fails=True)
+    device.pass_time(0.04)
+    device.tell(TimePassed())
+    assert copies(device) == [Spill(1, Part.KEPT), Restore(1)]
+    device.pass_time(0.02)
+    device.tell(TimePassed())
     assert copies(device) == [Spill(1, Part.KEPT), Restore(1), Restore(1)]
     device.copied(1)
     assert [each.session for each in device.started] == [1]
+
+
+def test_nobody_holds_still_for_one_whose_restore_just_failed():
+    limits = Limits(patience_s=0.010)
+    device = Device(Core(limits=limits))
+    device.tell(LanesConfigured(1, 100))
+    for session in (1, 2):
+        device.tell(SessionOpened(session, f"user{session}"))
+    device.measure(1, kept=60)
+    device.tell(SpillAsked(1))
+    device.copied(1)
+    device.send(1, MS)
+    device.copied(1, fails=True)
+    device.pass_time(0.02)
+    device.send(2, MS, ends=True)
+    assert [each.session for each in device.started] == [2]
+    device.pass_time(0.04)
+    device.finish(0)
+    device.copied(1)
+    assert [each.session for each in device.started] == [2, 1]
+
+
+def test_who_can_be_helped_is_helped_though_another_waits_longer():
+    device = device_of(100, 30)
+    device.tell(SessionOpened(2, "user2"))
+    device.measure(2, resident=40)
+    for session, live in ((3, 70), (4, 70), (5, 40)):
+        device.tell(SessionOpened(session, f"user{session}"))
+        device.send(session, MS, ends=True, live=live)
+        device.pass_time(2 * MS)
+    device.tell(TimePassed())
+    assert copies(device) == [Spill(1, Part.KEPT)]
+    device.copied(1)
+    assert device.started[-1].session == 5
 
 
 def test_memory_that_is_wanted_in_mid_iteration_comes_back_where_the_session_is():

@@ -9,7 +9,7 @@ from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import pytest
-from scheduler_driver import device_with
+from scheduler_driver import Device, device_with
 
 import jgpu.sched
 from jgpu.errors import ConfigError
@@ -18,6 +18,7 @@ from jgpu.sched import (
     CellStarted,
     Core,
     IllegalTransition,
+    LanesConfigured,
     Limits,
     MemoryMeasured,
     PolicyChanged,
@@ -229,9 +230,24 @@ def status(session, state, **others):
         device_seconds=0.0,
         iterations=0,
         iteration_s=0.0,
+        iteration_median_s=0.0,
+        iteration_p95_s=0.0,
         queue_position=0,
     )
     return replace(plain, **others)
+
+
+def test_the_distribution_of_iteration_times_is_that_of_the_last_ones():
+    device = Device(Core(limits=Limits(iterations_kept=40)))
+    device.tell(LanesConfigured(1, 1000))
+    device.tell(SessionOpened(1, "user1"))
+    for number in range(60):
+        device.send(1, number * MS, ends=True)
+        device.finish(0)
+    (shown,) = device.core.snapshot().sessions
+    assert shown.iterations == 60
+    assert shown.iteration_median_s == pytest.approx(39 * MS)
+    assert shown.iteration_p95_s == pytest.approx(57 * MS)
 
 
 def test_a_snapshot_is_a_copy_of_everything_worth_showing():

@@ -112,6 +112,10 @@ def _session(
         "spilled_bytes": measured.spilled if measured else 0,
         "device_seconds": measured.device_seconds if measured else 0.0,
         "iterations": measured.iterations if measured else 0,
+        "iteration_seconds": {
+            "median": measured.iteration_median if measured else 0.0,
+            "p95": measured.iteration_p95 if measured else 0.0,
+        },
         "queue_position": measured.queue_position if measured else None,
         "waits_for": [viewer.name(user) for user in measured.waits_for] if measured else [],
         "label": session.label if visible else "",

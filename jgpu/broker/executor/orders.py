@@ -163,6 +163,8 @@ class Orders:
                 queue_position=status.queue_position or None,
                 cell=found.cell,
                 waits_for=status.waits_for,
+                iteration_median=status.iteration_median_s,
+                iteration_p95=status.iteration_p95_s,
             )
             for status in snapshot.sessions
             if (found := self._pump.sessions.get(status.id)) is not None

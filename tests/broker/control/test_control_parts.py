@@ -169,7 +169,7 @@ def test_settings_that_make_no_sense_are_refused(wrong, tmp_path):
 # -- the report ------------------------------------------------------------------------------
 
 FACTS = DeviceFacts("cpu", "Device (shared)", 4000, 2)
-ROW = SessionReport(1, "waiting", 0, 10, 20, 0, 1.5, 3, 2, "cell 4", ("user2",))
+ROW = SessionReport(1, "waiting", 0, 10, 20, 0, 1.5, 3, 2, "cell 4", ("user2",), 0.4, 0.6)
 REPORT = ReportIs(1, (LaneReport(0, 2000, (1, 2), 2),), (ROW,), 30, "fair", 5)
 
 
@@ -215,6 +215,7 @@ def test_an_administrator_sees_everything():
         "spilled_bytes": 0,
         "device_seconds": 1.5,
         "iterations": 3,
+        "iteration_seconds": {"median": 0.4, "p95": 0.6},
         "queue_position": 2,
         "waits_for": ["user2"],
         "label": "a.ipynb",
