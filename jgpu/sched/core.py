@@ -74,6 +74,7 @@ class Core:
             events.SessionSpilled: self._session_spilled,
             events.SessionRestored: self._session_restored,
             events.MemoryWanted: self._memory_wanted,
+            events.MemoryShort: self._memory_short,
             events.SpillAsked: self._spill_asked,
             events.LoopTold: self._loop_told,
             events.UserConfigured: self._user_configured,
@@ -352,6 +353,13 @@ class Core:
         session = self._live(event.session)
         if session is not None:
             self._spilling.wanted(session, event.spilled)
+
+    def _memory_short(self, event: events.MemoryShort) -> None:
+        if event.nbytes <= 0:
+            raise IllegalEvent(f"Session {event.session} is short of {event.nbytes} bytes.")
+        session = self._live(event.session)
+        if session is not None:
+            self._spilling.short(session, event.nbytes)
 
     def _spill_asked(self, event: events.SpillAsked) -> None:
         session = self._live(event.session)

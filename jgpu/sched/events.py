@@ -16,6 +16,7 @@ __all__ = [
     "LanesConfigured",
     "LoopTold",
     "MemoryMeasured",
+    "MemoryShort",
     "MemoryWanted",
     "PolicyChanged",
     "Segment",
@@ -168,6 +169,14 @@ class MemoryWanted(SessionEvent):
 
     #: bytes on the host that must come back now
     spilled: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryShort(SessionEvent):
+    """A work in its midst did not get memory that was counted on; others may give some up."""
+
+    #: bytes that it did not get, above 0
+    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)

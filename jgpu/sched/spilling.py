@@ -85,6 +85,17 @@ class Spilling:
             session.away_until = self._journal.now + self._limits.retry_s
             self._put_aside(session)
 
+    def short(self, session: Session, nbytes: int) -> None:
+        """Have those who rest give up what they keep, for less is free than was counted on."""
+        others = self._givers(session)
+        resting = [each for each in others if not each.has_work and not each.pinned]
+        between = [(each, Part.KEPT, each.kept - each.stale) for each in resting if each.arrival]
+        for victim, part, found in (*self._resting(others), *between):
+            if nbytes <= 0:
+                return
+            self.ask(victim, part, f"session {session.id} is short of memory")
+            nbytes -= found
+
     def wanted(self, session: Session, spilled: int) -> None:
         """Bring back what would not have come back by itself, before anything else runs."""
         if spilled <= 0:
@@ -182,19 +193,8 @@ class Spilling:
     def _victims(self, claimant: Session) -> Iterator[tuple[Session, Part, int]]:
         """Yield who may give up what, and how many bytes more that is; the best first."""
         now = self._journal.now
-        others = [
-            each
-            for each in self._table.sessions.values()
-            if each is not claimant and each.ready and each.id not in self.leaving
-        ]
-        others = [each for each in others if each.kept and now >= each.spared_until]
-        resting = [each for each in others if not each.has_work and not each.pinned]
-        for session in resting:
-            if session.stale:
-                yield session, Part.STALE, session.stale
-        idle = [each for each in resting if not each.arrival]
-        for session in sorted(idle, key=lambda each: each.idle_since or 0.0):
-            yield session, Part.KEPT, session.kept - session.stale
+        others = self._givers(claimant)
+        yield from self._resting(others)
         turn_s = self._limits.memory_turn_s
         since = claimant.unplaced_since
         if since is None:
@@ -205,6 +205,26 @@ class Spilling:
         for session in sorted(busy, key=lambda each: (each.has_work, each.here_since)):
             stale = 0 if session.has_work or session.pinned else session.stale
             yield session, Part.KEPT, session.kept - stale
+
+    def _givers(self, claimant: Session) -> list[Session]:
+        """Return the other sessions that keep something and are not giving it up already."""
+        now = self._journal.now
+        others = [
+            each
+            for each in self._table.sessions.values()
+            if each is not claimant and each.ready and each.id not in self.leaving
+        ]
+        return [each for each in others if each.kept and now >= each.spared_until]
+
+    def _resting(self, others: list[Session]) -> Iterator[tuple[Session, Part, int]]:
+        """Yield, of those who do nothing, first what is stale, then the rest of the idle ones."""
+        resting = [each for each in others if not each.has_work and not each.pinned]
+        for session in resting:
+            if session.stale:
+                yield session, Part.STALE, session.stale
+        idle = [each for each in resting if not each.arrival]
+        for session in sorted(idle, key=lambda each: each.idle_since or 0.0):
+            yield session, Part.KEPT, session.kept - session.stale
 
     def _waits_for_ever(self, claimant: Session) -> bool:
         """Whether what is asked for by estimate could not be had beside others' models.

@@ -19,6 +19,7 @@ from jgpu.sched import (
     LanesConfigured,
     Limits,
     LoopTold,
+    MemoryShort,
     MemoryWanted,
     PolicyChanged,
     SegmentsFinished,
@@ -177,6 +178,11 @@ class Machine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 7), resident=st.booleans())
     def a_spill_is_asked_for(self, number, resident):
         self.device.tell(SpillAsked(self._session(number), resident))
+
+    @precondition(lambda self: self.opened)
+    @rule(number=st.integers(0, 7), nbytes=BYTES)
+    def memory_is_short(self, number, nbytes):
+        self.device.tell(MemoryShort(self._session(number), 1 + nbytes))
 
     @precondition(lambda self: any(held.aside for held in self.device.memory.values()))
     @rule(number=st.integers(0, 7))

@@ -9,6 +9,7 @@ from jgpu.sched import (
     IllegalEvent,
     LanesConfigured,
     Limits,
+    MemoryShort,
     MemoryWanted,
     Part,
     Restore,
@@ -262,6 +263,25 @@ def test_memory_that_is_wanted_in_mid_iteration_comes_back_where_the_session_is(
     assert copies(device)[-1] == Restore(1)
     device.copied(1)
     assert device.started[-1].session == 1
+
+
+def test_who_is_short_in_the_midst_of_a_work_has_those_who_rest_give_up_what_they_keep():
+    device = device_of(1000, 30, 30, 30)
+    device.measure(1, stale=10)
+    run_one(device, 2)
+    run_one(device, 3)
+    device.tell(SessionIdle(2))
+    device.tell(SessionOpened(4, "user4"))
+    device.send(4, MS)
+    device.tell(MemoryShort(4, 10))
+    assert copies(device) == [Spill(1, Part.STALE)]
+    device.copied(1)
+    device.measure(1, stale=0)
+    device.tell(MemoryShort(4, 70))
+    assert copies(device)[1:] == [Spill(1, Part.KEPT), Spill(2, Part.KEPT), Spill(3, Part.KEPT)]
+    device.tell(MemoryShort(9, 1))
+    with pytest.raises(IllegalEvent, match="short of 0 bytes"):
+        device.tell(MemoryShort(4, 0))
 
 
 def test_what_was_freed_while_it_was_away_is_not_restored():

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING
 import torch
 
 from jgpu.broker.executor.devices.base import Port
-from jgpu.broker.executor.programs import Buffer, Definition, Failure, Outcome, RunContext
-from jgpu.broker.executor.works import Work, report_failure
+from jgpu.broker.executor.programs import (
+    Buffer,
+    Definition,
+    Failure,
+    Outcome,
+    RunContext,
+    Suspended,
+)
+from jgpu.broker.executor.works import ShortOfMemory, Work, report_failure
 from jgpu.errors import ProgramError
 from jgpu.wire import limits, messages
 
@@ -44,6 +51,8 @@ class RunWork(Work):
         live = int.from_bytes(message.live, "little").bit_count()
         ids = len(message.inputs) + len(message.free) + 2 * len(message.params)
         self.nbytes = 64 + 8 * ids + 64 * live
+        #: where it stopped for want of memory
+        self._stopped: tuple[Suspended, RunContext] | None = None
         self._failures: list[tuple[Failure, list[int]]] = []
         self._learnt: tuple[TensorReport, ...] = ()
         #: wanted slots that were told
@@ -96,19 +105,22 @@ class RunWork(Work):
 
     def _run(self, definition: Definition, buffers: list[Buffer], port: Port) -> None:
         message, session = self.message, self.session
-        context = RunContext(
-            session.torch_device, session.generators, work=self.number, report=message.report
-        )
-        if message.wanted and session.device.reads_directly:
-            context.wanted, context.tell = message.wanted, self._tell
-        session.table.note_peak(self.transient)
         port.use(buffers)
-        # On the way only where this lane alone ever had them; `do` drops them in any case.
-        dead = message.dead if port.owns(buffers) else b""
-        outcome = definition.run(buffers, message.params, message.live, dead, context)
+        if self._stopped is None:
+            session.table.note_peak(self.transient)
+            context = self._context()
+            # On the way only where this lane alone ever had them; `do` drops them in any case.
+            dead = message.dead if port.owns(buffers) else b""
+            outcome = definition.run(buffers, message.params, message.live, dead, context)
+        else:
+            stopped, context = self._stopped
+            outcome = definition.resume(stopped, context)
         while outcome.suspended is not None:
-            # The memory was promised and is not there: the host is short of it.
+            if not self.last_try:
+                self._stopped = outcome.suspended, context
+                raise ShortOfMemory(max(1, outcome.suspended.nbytes))
             outcome = definition.abandon(outcome.suspended, context)
+        self._stopped = None
         for k in definition.resized:
             session.table.remeasure(buffers[k])
         self._keep(outcome, port)
@@ -118,6 +130,16 @@ class RunWork(Work):
             self._learnt = definition.learnt
         else:
             self._learnt = outcome.learnt
+
+    def _context(self) -> RunContext:
+        session, message, device = self.session, self.message, self.session.device
+        context = RunContext(
+            session.torch_device, session.generators, work=self.number, report=message.report
+        )
+        if message.wanted and device.reads_directly:
+            context.wanted, context.tell = message.wanted, self._tell
+        context.allocate, context.watch_peak = device.allocate, device.watch_peak
+        return context
 
     def _keep(self, outcome: Outcome, port: Port) -> None:
         session, first = self.session, self.message.first

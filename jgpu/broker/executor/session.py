@@ -74,6 +74,8 @@ class Session:
     #: the lane that the last launched work was given to, and works that ride behind it
     lane: int = 0
     riders: int = 0
+    #: a launched work that waits for memory in its midst; nothing of the session runs before it
+    short: Work | None = None
     #: a work that is done but for those that ride behind it, and the seconds of all of them
     leader: Work | None = None
     leader_s: float = 0.0

@@ -11,7 +11,7 @@ import torch
 
 from jgpu.broker.executor.devices.base import Port
 from jgpu.broker.executor.programs import Buffer, Failure
-from jgpu.broker.executor.works import LEAST_S, Work, report_failure
+from jgpu.broker.executor.works import LEAST_S, ShortOfMemory, Work, report_failure
 from jgpu.errors import ProtocolError
 from jgpu.wire import limits, messages
 
@@ -68,13 +68,24 @@ class UploadWork(Work):
         try:
             if not session.may_use(message.size):
                 raise torch.OutOfMemoryError(session.out_of_memory(message.size))
-            made = Buffer.allocate(message.buffer, message.size, session.torch_device)
+            made = self._allocate()
         except (RuntimeError, MemoryError) as error:
             self._failure = Failure(self.number, 0, "upload", "OutOfMemoryError", str(error))
             made = Buffer(message.buffer, None, 0, poison=self._failure)
         session.put(made, port)
         port.made([made])
         return made
+
+    def _allocate(self) -> Buffer:
+        message, session = self.message, self.session
+        try:
+            if session.device.allocate is not None:
+                session.device.allocate(0, message.size)
+            return Buffer.allocate(message.buffer, message.size, session.torch_device)
+        except (RuntimeError, MemoryError):
+            if self.last_try:
+                raise
+            raise ShortOfMemory(message.size) from None
 
     def _copy(self, buffer: Buffer, port: Port) -> None:
         message = self.message

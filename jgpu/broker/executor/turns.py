@@ -20,6 +20,7 @@ from jgpu.broker.executor.programs import Definition, Failure
 from jgpu.broker.executor.rests import NEVER, Rests
 from jgpu.broker.executor.runs import RunWork
 from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.shortage import Shortage
 from jgpu.broker.executor.spilling import Spilling
 from jgpu.broker.executor.trace import Stamped, Trace
 from jgpu.broker.executor.works import Work, WorkState, report_failure
@@ -72,6 +73,7 @@ class Turns:
         self._tails: dict[int, Session] = {}
         #: resting sessions of which the core was told
         self._idle_told: set[int] = set()
+        self._shortage = Shortage(self._make_room, self._is_copying, self._launch_again)
         self._port = IdlePort(device)
         #: called when a session has ended and nothing of it runs any more
         self.on_released: Callable[[Session], None] = lambda session: None
@@ -114,6 +116,7 @@ class Turns:
         session.held.clear()
         session.queued_bytes = sum(work.nbytes for work in session.offered)
         self._tell(events.SessionClosed(session.number))
+        self._shortage.retry([session])
         self.settle(session)
 
     def cell_started(self, session: Session) -> None:
@@ -345,7 +348,18 @@ class Turns:
         if session.ending is None:
             held = self._forecasts[session.number].held(session.table)
             self._tell(event(session.number, *held))
+        self._shortage.retry(self._sessions.values())
         self.settle(session)
+
+    def _make_room(self, session: Session, nbytes: int) -> None:
+        """Have others give memory up for a work that did not get it in its midst."""
+        self._tell(events.MemoryShort(session.number, nbytes))
+
+    def _is_copying(self) -> bool:
+        return any(session.copying for session in self._sessions.values())
+
+    def _launch_again(self, lane: int, works: list[Work]) -> None:
+        self._starts.setdefault(lane, []).extend(works)
 
     # -- between core and device -------------------------------------------------------------
 
@@ -371,7 +385,11 @@ class Turns:
         self._tails[lane] = session
 
     def _finished(self, lane: int, work: Work) -> None:
+        if work.waits:
+            self._shortage.comes_back(work)
+            return
         session = work.session
+        work.measured_s += work.earlier_s
         session.complete(work)
         if work.violation is not None and session.ending is None:
             self.on_violation(session, work.violation)

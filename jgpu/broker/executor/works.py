@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from jgpu.broker.executor.early import EarlyDownload
     from jgpu.broker.executor.session import Session
 
-__all__ = ["LEAST_S", "RngWork", "SyncWork", "Work", "WorkState", "report_failure"]
+__all__ = [
+    "LEAST_S",
+    "RngWork",
+    "ShortOfMemory",
+    "SyncWork",
+    "Work",
+    "WorkState",
+    "report_failure",
+]
 
 #: what a work takes that computes nothing, in seconds
 LEAST_S: Final = 5e-6
@@ -43,6 +51,14 @@ class WorkState(StrEnum):
     DONE = "done"
     #: taken back before it was launched
     CANCELLED = "cancelled"
+
+
+class ShortOfMemory(Exception):
+    """A work in its midst did not get so many bytes (a lower bound); it can go on later."""
+
+    def __init__(self, nbytes: int) -> None:
+        super().__init__(nbytes)
+        self.nbytes = nbytes
 
 
 def report_failure(
@@ -92,6 +108,14 @@ class Work:
         self.violation: str | None = None
         #: the session was over before it was launched
         self.skipped = False
+        #: bytes that it did not get: it waits for them, and goes on when it is launched again
+        self.lacking = 0
+        #: it is behind one that waits, and was not begun
+        self.put_off = False
+        #: nobody could make room for it: what does not get its memory fails
+        self.last_try = False
+        #: seconds that it took before it had to wait
+        self.earlier_s = 0.0
         #: nothing of it is left to do
         self.over = False
         #: downloads that are answered when it is over (`early`)
@@ -111,15 +135,27 @@ class Work:
         if self.session.over:
             self.skipped = True
             return
+        if self.session.short is not None:
+            self.put_off = True
+            return
         self.session.settle(self.before, port)
         try:
             self.do(port)
+        except ShortOfMemory as short:
+            self.lacking, self.session.short = short.nbytes, self
         except ProtocolError as error:
             self.violation = str(error)
             self.session.violated = True
 
+    @property
+    def waits(self) -> bool:
+        """Whether it has to be launched again."""
+        return self.put_off or self.lacking > 0
+
     def finish(self) -> None:
-        """The device is through with it."""
+        """The device is through with it, unless it waits."""
+        if self.waits:
+            return
         if not self.skipped and self.violation is None:
             self.reply()
         self.answer_followers()

@@ -42,6 +42,7 @@ _FOLLOW: Final = (
     events.SessionSpilled,
     events.SessionRestored,
     events.MemoryWanted,
+    events.MemoryShort,
     events.WorkCancelled,
     events.TimePassed,
     events.PolicyChanged,

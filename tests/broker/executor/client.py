@@ -95,10 +95,12 @@ class Stream:
 class Executor:
     """An executor process; a context manager."""
 
-    def __init__(self, device="cpu", preexec=None, **settings):
+    def __init__(
+        self, device="cpu", preexec=None, program=("-m", "jgpu.broker.executor"), **settings
+    ):
         ours, theirs = socket.socketpair()
         text = msgspec.json.encode(ExecutorSettings(device=device, **settings)).decode()
-        command = [sys.executable, "-m", "jgpu.broker.executor", text, str(theirs.fileno())]
+        command = [sys.executable, *program, text, str(theirs.fileno())]
         self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], preexec_fn=preexec)
         theirs.close()
         self.control = Stream(ours, m.ExecutorNotice)

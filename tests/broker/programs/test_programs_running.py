@@ -12,7 +12,7 @@ from jgpu.broker.executor.programs import Buffer, Failure, RunContext
 from jgpu.broker.executor.programs.callables import quickest
 from jgpu.broker.executor.programs.flags import FlagGate
 from jgpu.errors import ProgramError
-from jgpu.wire.program import Device, Dtype, Flags, Geometry, Param
+from jgpu.wire.program import Device, Dtype, Flags, Geometry, Op, Out, Param
 
 SQUARE = contiguous(4, 4)
 LONG = contiguous(4, dtype="int64")
@@ -547,3 +547,41 @@ def test_a_value_that_may_be_seen_through_another_slot_is_told_last():
     told = {}
     run(definition, buffers(x), wanted=(0,), tell=lambda slot, tensor: told.update({slot: tensor}))
     assert torch.equal(told[0], x.sum() + 1)
+
+
+def test_what_a_run_needs_beyond_its_claims_is_counted_from_then_on():
+    """The data decides how large the result of `nonzero` is: the claim says nothing of it."""
+    sketch = Sketch(inputs=1)
+    square = sketch.seen(0, SQUARE)
+    sketch.ops.append(Op("aten::nonzero.default", (square,), {}, (Out(sketch.made),)))
+    sketch.made += 1
+    sketch.op("mul.Tensor", square, 2, outs=[SQUARE])
+    definition = sketch.define()
+    live = all_live(definition)
+    before = definition.transient_bytes(live)
+    run(definition, buffers(torch.zeros(4, 4)))
+    assert definition.transient_bytes(live) == before
+    run(definition, buffers(torch.ones(4, 4)))
+    found = 16 * 2 * 8  # both indices of each of 16 elements
+    assert definition.transient_bytes(live) == before + found
+    run(definition, buffers(torch.zeros(4, 4)))
+    assert definition.transient_bytes(live) == before + found
+
+
+def test_what_the_allocator_tells_of_a_first_run_counts_where_it_is_more():
+    definition = chain().define()
+    live = all_live(definition)
+    counted, left = definition.transient_bytes(live), []
+
+    def watch_peak():
+        def peak(kept):
+            left.append(kept)
+            return counted + 1000
+
+        return peak
+
+    for _ in range(3):
+        bufs = buffers(torch.rand(4, 4), torch.tensor([3, 0, 0, 1]))
+        run(definition, bufs, watch_peak=watch_peak)
+    assert left == [definition.output_bytes(live)]
+    assert definition.transient_bytes(live) == counted + 1000

@@ -8,7 +8,7 @@ lane one after another.
 The rule that must not be broken: nothing here blocks the thread that calls it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import torch
@@ -127,6 +127,13 @@ class Device(Protocol):
 
     def read_now(self, buffer: Buffer, offset: int, target: memoryview) -> None:
         """Copy bytes of a buffer that nothing in flight writes. Any thread."""
+
+    #: called before each op that makes storages with (op index, bytes); what raises
+    #: `torch.OutOfMemoryError` there is an allocation that fails. None, but in tests.
+    allocate: Callable[[int, int], None] | None
+
+    #: begins to watch the allocator, as `RunContext.watch_peak`; None where it keeps no statistics
+    watch_peak: Callable[[], Callable[[int], int]] | None
 
     def give_back(self) -> None:
         """All sessions rest: give memory that was freed and kept back to the machine."""

@@ -5,6 +5,7 @@ between streams on a host without a GPU. Names are torch's; nothing is decided h
 """
 
 import logging
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -79,6 +80,9 @@ class Calls(Protocol):
 
     def generator(self) -> torch.Generator:
         """A new generator."""
+
+    def watch_peak(self) -> Callable[[int], int]:
+        """Begin to watch the allocator, as `RunContext.watch_peak`."""
 
 
 class CudaCalls:
@@ -178,3 +182,16 @@ class CudaCalls:
     def generator(self) -> torch.Generator:
         """One of the device's kind."""
         return torch.Generator(self.torch_device)
+
+    def watch_peak(self) -> Callable[[int], int]:
+        """By the caching allocator's statistics; all launches are this thread's, one by one."""
+        device = self.torch_device
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+
+        def peak(kept: int) -> int:
+            # What stays beyond the run's own is a workspace that cuBLAS has from here on.
+            stays = torch.cuda.memory_allocated(device) - before - kept
+            return torch.cuda.max_memory_allocated(device) - before - max(0, stays)
+
+        return peak

@@ -10,7 +10,7 @@ The rule that must not be broken: the number of threads of a lane never changes,
 
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from ctypes import string_at
 from queue import SimpleQueue
 from threading import Thread
@@ -50,6 +50,8 @@ class CpuDevice:
         self.torch_device = torch.device("cpu")
         name = f"CPU, {threads} {'thread' if threads == 1 else 'threads'} (shared)"
         self.facts = DeviceFacts("cpu", name, capacity, threads)
+        self.allocate: Callable[[int, int], None] | None = None
+        self.watch_peak: Callable[[], Callable[[int], int]] | None = None
         self._wake = Wake()
         self.wake_fd = self._wake.fd
         self._done: deque[tuple[int, Job]] = deque()

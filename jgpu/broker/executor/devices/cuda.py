@@ -52,6 +52,8 @@ class CudaDevice:
         capacity = min(settings.capacity or usable, usable)
         self._calls.limit_bytes(capacity + settings.lanes * _WORKSPACE)
         self.facts = self._calls.facts(capacity)
+        self.allocate: Callable[[int, int], None] | None = None
+        self.watch_peak: Callable[[], Callable[[int], int]] | None = self._calls.watch_peak
         self._wake = Wake()
         self.wake_fd = self._wake.fd
         #: streams that no lane has; made once, for torch hands out 32 in all

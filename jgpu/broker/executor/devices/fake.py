@@ -11,7 +11,7 @@ storage that an op touches is noted with its stream's clock, and two rules are c
 Ops compute at once; events are reached when `advance` says so.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -196,6 +196,10 @@ class RecordingCalls:
     def generator(self) -> torch.Generator:
         """A generator of the CPU kind."""
         return torch.Generator()
+
+    def watch_peak(self) -> Callable[[int], int]:
+        """The host's allocator keeps no statistics: nothing beyond what is counted."""
+        return lambda kept: 0
 
     # -- the rules ---------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ when `submit` returns.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from time import monotonic_ns, perf_counter
 from typing import Final
 
@@ -28,6 +28,8 @@ class NullDevice:
     def __init__(self, settings: ExecutorSettings) -> None:
         self.torch_device = torch.device("meta")
         self.facts = DeviceFacts("null", "null (shared)", settings.capacity or _CAPACITY, 1)
+        self.allocate: Callable[[int, int], None] | None = None
+        self.watch_peak: Callable[[], Callable[[int], int]] | None = None
         self._wake = Wake()
         self.wake_fd = self._wake.fd
         self._done: deque[tuple[int, Job]] = deque()

@@ -93,6 +93,8 @@ class Definition:
         self._restrides: set[tuple[int, int]] = set()
         self._dynamic = any(step.dynamic for step in plan.steps)
         self._bytes: dict[tuple[bytes, bool], int] = {}
+        #: most bytes that a run was seen to need beyond what is counted of its claims
+        self.surplus_bytes = 0
         self._masks: dict[_Key, _Masks] = {}
         #: what parameters are, and whether some have a range to keep
         self._types = [_TYPES[kind] for kind in plan.params]
@@ -153,7 +155,15 @@ class Definition:
         if slow or poison:
             walker = Walker(self.plan, tensors, values, generators, masks.keep, self._restrides)
             walker.poison.update(poison)
-            return self._walk(walker, 0, context)
+            watch = context.watch_peak() if context.watch_peak is not None else None
+            outcome = self._walk(walker, 0, context)
+            if outcome.suspended is None and not outcome.failures:
+                peak = walker.peak_bytes
+                if watch is not None:
+                    peak = max(peak, watch(self.output_bytes(live)))
+                surplus = peak - self._counted(live, peak=True)
+                self.surplus_bytes = max(self.surplus_bytes, surplus)
+            return outcome
         return self._fast(tensors, values, generators, masks, context)
 
     def resume(self, suspended: Suspended, context: RunContext) -> Outcome:
@@ -178,9 +188,11 @@ class Definition:
     def transient_bytes(self, live: bytes, dead: bytes = b"") -> int:
         """Most bytes of fresh slots that exist at once during the run (live outputs included).
 
-        What dead inputs give back on the way is not counted in.
+        By the claims of the ops, and what runs were seen to need beyond: results whose size the
+        data decides, kernels that take more than they return, workspaces where the allocator tells
+        of them. What dead inputs give back on the way is not counted in.
         """
-        return self._counted(live, peak=True)
+        return self._counted(live, peak=True) + self.surplus_bytes
 
     def observe(self, seconds: float) -> None:
         """Note how long a run took."""

@@ -74,6 +74,11 @@ class Walker:
         self.learnt: list[TensorReport] = []
         #: steps whose outputs were compared with their claims
         self.verified: set[int] = set()
+        #: bytes of the fresh storages that exist by what ops really returned, by slot, their sum,
+        #: and the most that it was
+        self._held: dict[int, int] = {}
+        self._held_bytes = 0
+        self.peak_bytes = 0
 
     def walk(self, start: int, context: RunContext) -> None:
         """Do all steps from `start`; raises `OutOfMemory` at one that has to wait."""
@@ -179,8 +184,17 @@ class Walker:
             taken = self._take(step, place, made, context)
             if taken is not None:
                 self.env[f"s{slot}"] = taken
+                if not step.aliases[place]:
+                    self._count(slot, taken)
                 if step.zeroed:
                     taken.zero_()
+        self.peak_bytes = max(self.peak_bytes, self._held_bytes)
+
+    def _count(self, slot: int, made: torch.Tensor | None) -> None:
+        nbytes = 0 if made is None else made.untyped_storage().nbytes()
+        self._held_bytes += nbytes - self._held.pop(slot, 0)
+        if nbytes:
+            self._held[slot] = nbytes
 
     def _take(
         self, step: Step, place: int, made: torch.Tensor | None, context: RunContext
@@ -233,3 +247,4 @@ class Walker:
             if last[slot] == step.index and not self.keep[slot]:
                 for name in self.plan.variables.get(slot, (f"s{slot}",)):
                     self.env.pop(name, None)
+                self._count(slot, None)

@@ -34,6 +34,10 @@ class RunContext:
     #: torch.OutOfMemoryError, which suspends the run at that op. Where it is None, nothing is
     #: counted op by op and the run is several times faster: reserve `transient_bytes` beforehand.
     allocate: Callable[[int, int], None] | None = None
+    #: where the device's allocator keeps statistics: begins to watch it; the function returned is
+    #: called after the run with the bytes that the run leaves behind by count, and tells the most
+    #: that was in use above the beginning, without what else stays
+    watch_peak: Callable[[], Callable[[int], int]] | None = None
     #: fresh slots, counted from 0, whose values the client reads soon
     wanted: tuple[int, ...] = ()
     #: called with (slot, tensor) in the midst of a run, when no op of it will write that slot any
