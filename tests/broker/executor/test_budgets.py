@@ -170,3 +170,21 @@ def test_a_throttled_user_alone_runs_as_ever(cpu, session):
     cpu.report()
     a = session.floats(1.0, 2.0, 3.0, 4.0)
     assert session.read_floats(session.run(scale(), [a], (2.0,)), 4) == (2.0, 4.0, 6.0, 8.0)
+
+
+def test_a_throttled_user_s_work_runs_when_nobody_else_has_any(cpu, session, connect):
+    other = connect("another-user")
+    square = other.floats(*[0.001] * (512 * 512))
+    mine = session.floats(1.0, 2.0, 3.0, 4.0)
+    other.sync()
+    session.sync()
+    cpu.control.send(m.SetUser(session.user, throttled=True))
+    cpu.report()
+    for _ in range(12):
+        other.run(matmul(512, ops=8), [square], live=b"", ends_iteration=True)
+    others = other.next_request()
+    other.send(m.Sync(other.next_work(), others))
+    made = session.run(scale(), [mine], (2.0,), ends_iteration=True)
+    own = session.sync()
+    assert own.at_ns > other.reply(others).at_ns
+    assert session.read_floats(made, 4) == (2.0, 4.0, 6.0, 8.0)
