@@ -412,6 +412,7 @@ class Session:
         """Wait until all work sent so far is done."""
         with self._lock:
             self.cut(ends_iteration=True)
+            self.release()
             if self._link is not None:
                 self._request(lambda request: m.Sync(self._work, request))
 
@@ -419,7 +420,6 @@ class Session:
         """Bytes free, total, used and peak, when all that was recorded so far is done."""
         with self._lock:
             self.cut()
-            self.release()
             self.synchronize()
             reply: m.MemoryIs = self._request(lambda request: m.Memory(request, reset_peak))
             return reply

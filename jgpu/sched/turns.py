@@ -159,13 +159,17 @@ class Turns:
 
     def _candidates(self, lane: Lane) -> list[Session]:
         """Return the waiting members who may have the turn next as far as memory goes."""
-        waiting = [session for session in lane.waiting.values() if session.ready]
+        found = lane.waiting.values()
         if self._ledger.throttles:
-            waiting = [each for each in waiting if self._may_go_on(lane, each)]
+            waiting = [each for each in found if each.ready and self._may_go_on(lane, each)]
         else:
             # The same, with what holds for all of them asked once: there may be hundreds.
             begins = self._table.may_begin(lane)
-            waiting = [e for e in waiting if e.iteration_open or (begins and not e.yields)]
+            waiting = [
+                each
+                for each in found
+                if each.ready and (each.iteration_open or (begins and not each.yields))
+            ]
             if self._table.cramped:
                 waiting = [each for each in waiting if each.cramped_since is None]
         holder = lane.holder

@@ -26,13 +26,11 @@ def check(done, path, at_least):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("only", "every", "at_least"), [("op ", 60, 1500), ("module ", 25, 100), ("optim ", 7, 40)]
-)
-def test_a_slice_of_the_databases_is_no_worse_than_known(tmp_path, only, every, at_least):
+def test_a_slice_of_the_databases_is_no_worse_than_known(tmp_path):
     path = tmp_path / "found.json"
-    done = bench("--only", only, "--every", str(every), path=path)
-    check(done, path, at_least)
+    check(bench("--every", "41", path=path), path, 1200)
+    cases = json.loads(path.read_text())["cases"]
+    assert {case["case"].split()[0] for case in cases} == {"op", "module", "optim"}
 
 
 def only_on_demand(third):

@@ -50,14 +50,25 @@ def test_a_file_of_the_device_says_cuda_as_on_a_gpu(readings):
     assert b"privateuse" not in text.lower()
 
 
+@pytest.fixture(scope="module")
+def trained_natively(tmp_path_factory):
+    """What a file holds after three natively trained stretches, each from the file before."""
+    directory, path = tmp_path_factory.mktemp("natively"), "-"
+    for k in range(3):
+        native("train", "cpu", path, directory / f"{k}.pt")
+        path = directory / f"{k}.pt"
+    return path
+
+
 @pytest.mark.parametrize("devices", ["cpu cuda cpu", "cuda cpu cuda", "cuda cuda cpu"])
-def test_a_training_goes_on_from_a_file_wherever_it_was_saved(broker, tmp_path, devices):
-    path, expected = "-", "-"
+def test_a_training_goes_on_from_a_file_wherever_it_was_saved(
+    broker, trained_natively, tmp_path, devices
+):
+    path, expected = "-", trained_natively
     for k, device in enumerate(devices.split()):
         out = tmp_path / f"{k}.pt"
         command = "train", device, path, out
         native(*command) if device == "cpu" else broker.seat(_PROGRAM, *command).check()
-        native("train", "cpu", expected, tmp_path / f"expected{k}.pt")
-        path, expected = out, tmp_path / f"expected{k}.pt"
+        path = out
     got, want = (torch.load(p, map_location="cpu", weights_only=True) for p in (path, expected))
     assert list(map(told, flat(got))) == list(map(told, flat(want)))

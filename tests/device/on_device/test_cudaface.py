@@ -78,6 +78,15 @@ def test_a_process_has_not_used_the_device_before_it_does():
 # -- memory ----------------------------------------------------------------------------------
 
 
+def test_who_waits_for_the_device_has_told_it_what_was_forgotten():
+    gone = torch.ones(1000, device="cuda")
+    torch.cuda.synchronize()
+    del gone
+    assert current.session.graveyard
+    torch.cuda.synchronize()
+    assert not current.session.graveyard
+
+
 def test_memory_figures_follow_the_tensors():
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
