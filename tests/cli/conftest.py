@@ -7,22 +7,14 @@ sys.path.append(str(Path(__file__).parents[1] / "kernelprovider"))
 
 import pytest
 from fake_control import FakeControl
+from own_home import make_home
 from real_broker import real_broker
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """HOME, Jupyter's directories and the private broker's place are the test's own."""
-    for variable in ("JGPU_ADDRESS", "JGPU_TICKET", "JGPU_USER", "XDG_STATE_HOME"):
-        monkeypatch.delenv(variable, raising=False)
-    path = tmp_path / "home"
-    path.mkdir()
-    monkeypatch.setenv("HOME", str(path))
-    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
-    # The environment that the tests run in has our kernelspec.
-    monkeypatch.setattr("jupyter_core.paths.ENV_JUPYTER_PATH", [])
-    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path / "config"))
-    return path
+    """A home of the test's own."""
+    return make_home(tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -8,29 +8,15 @@ from pathlib import Path
 
 import pytest
 from fake_control import FakeControl
-
-from jgpu.kernelprovider.environment import HIDDEN
+from own_home import make_home
 
 FAKE_BROKER = Path(__file__).with_name("fake_control.py")
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """HOME, Jupyter's directories and the private broker's place are the test's own."""
-    for variable in [*HIDDEN, *(name for name in os.environ if name.startswith("JGPU_"))]:
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    monkeypatch.delenv("PYTHONSTARTUP", raising=False)
-    path = tmp_path / "home"
-    path.mkdir()
-    monkeypatch.setenv("HOME", str(path))
-    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
-    # The environment that the tests run in has our kernelspec.
-    monkeypatch.setattr("jupyter_core.paths.ENV_JUPYTER_PATH", [])
-    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path / "config"))
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    return path
+    """A home of the test's own."""
+    return make_home(tmp_path, monkeypatch)
 
 
 @pytest.fixture

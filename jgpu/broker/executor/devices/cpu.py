@@ -10,7 +10,7 @@ The rule that must not be broken: the number of threads of a lane never changes,
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from ctypes import string_at
 from queue import SimpleQueue
 from threading import Thread
@@ -22,6 +22,7 @@ import torch
 
 from jgpu.broker.executor.devices import hostmemory
 from jgpu.broker.executor.devices.base import Job
+from jgpu.broker.executor.devices.host import HostDevice
 from jgpu.broker.executor.devices.wake import Wake
 from jgpu.broker.executor.programs.buffers import Buffer
 from jgpu.broker.settings import ExecutorSettings
@@ -39,10 +40,11 @@ _BRIEF_S: Final = 0.0001
 _FEW_BYTES: Final = 4096
 
 
-class CpuDevice:
+class CpuDevice(HostDevice):
     """Lanes as threads over the host's memory, under an accounted capacity."""
 
     def __init__(self, settings: ExecutorSettings) -> None:
+        super().__init__()
         hostmemory.keep()
         cores = len(os.sched_getaffinity(0))
         threads = settings.threads or max(1, cores // max(1, settings.lanes))
@@ -50,10 +52,6 @@ class CpuDevice:
         self.torch_device = torch.device("cpu")
         name = f"CPU, {threads} {'thread' if threads == 1 else 'threads'} (shared)"
         self.facts = DeviceFacts("cpu", name, capacity, threads)
-        self.allocate: Callable[[int, int], None] | None = None
-        self.watch_peak: Callable[[], Callable[[int], int]] | None = None
-        self._wake = Wake()
-        self.wake_fd = self._wake.fd
         self._done: deque[tuple[int, Job]] = deque()
         self._lanes: dict[int, _Lane] = {}
         #: jobs submitted and not told by `completions`
@@ -89,25 +87,9 @@ class CpuDevice:
         self._outstanding -= len(over)
         return over
 
-    def wake(self) -> None:
-        """Wake the pump."""
-        self._wake.signal()
-
-    def poll_interval_s(self) -> float | None:
-        """Never: the lanes' threads wake the pump."""
-        return None
-
-    def discard(self, buffers: Iterable[Buffer]) -> None:
-        """Nothing is in flight, so the memory can go at once."""
-        for buffer in buffers:
-            buffer.release()
-
     def host_bytes(self, nbytes: int) -> torch.Tensor:
         """Host memory like any other."""
         return torch.empty(nbytes, dtype=torch.uint8)
-
-    def leaving(self, buffers: Iterable[Buffer]) -> None:
-        """Nothing to wait for."""
 
     def copy_out(self, buffer: Buffer, offset: int, host: torch.Tensor) -> None:
         """Copy with torch, which leaves the interpreter's lock to others meanwhile."""
@@ -120,19 +102,6 @@ class CpuDevice:
     def copy_in(self, buffer: Buffer, offset: int, host: torch.Tensor) -> None:
         """The same way back."""
         buffer.bytes()[offset : offset + host.numel()].copy_(host)
-
-    def arrived(self, buffers: Iterable[Buffer]) -> None:
-        """Nothing to note."""
-
-    def pin(self, memory: memoryview) -> None:
-        """Host memory needs nothing."""
-
-    def unpin(self, memory: memoryview) -> None:
-        """Host memory needs nothing."""
-
-    def generator(self, seed: int) -> torch.Generator:
-        """A generator of the CPU kind."""
-        return torch.Generator().manual_seed(seed)
 
     reads_directly = True
 

@@ -5,14 +5,14 @@ when `submit` returns.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from time import monotonic_ns, perf_counter
 from typing import Final
 
 import torch
 
 from jgpu.broker.executor.devices.base import Job
-from jgpu.broker.executor.devices.wake import Wake
+from jgpu.broker.executor.devices.host import HostDevice
 from jgpu.broker.executor.programs.buffers import Buffer
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.wire.messages import DeviceFacts
@@ -22,16 +22,13 @@ __all__ = ["NullDevice"]
 _CAPACITY: Final = 16 << 30
 
 
-class NullDevice:
+class NullDevice(HostDevice):
     """Lanes that compute nothing, at once, on the thread that submits."""
 
     def __init__(self, settings: ExecutorSettings) -> None:
+        super().__init__()
         self.torch_device = torch.device("meta")
         self.facts = DeviceFacts("null", "null (shared)", settings.capacity or _CAPACITY, 1)
-        self.allocate: Callable[[int, int], None] | None = None
-        self.watch_peak: Callable[[], Callable[[int], int]] | None = None
-        self._wake = Wake()
-        self.wake_fd = self._wake.fd
         self._done: deque[tuple[int, Job]] = deque()
 
     def open_lane(self, lane: int) -> None:
@@ -59,25 +56,9 @@ class NullDevice:
         self._wake.clear()
         return [self._done.popleft() for _ in range(len(self._done))]
 
-    def wake(self) -> None:
-        """Wake the pump."""
-        self._wake.signal()
-
-    def poll_interval_s(self) -> float | None:
-        """Never."""
-        return None
-
-    def discard(self, buffers: Iterable[Buffer]) -> None:
-        """Forget them."""
-        for buffer in buffers:
-            buffer.release()
-
     def host_bytes(self, nbytes: int) -> torch.Tensor:
         """Shapes only, here too."""
         return torch.empty(nbytes, dtype=torch.uint8, device="meta")
-
-    def leaving(self, buffers: Iterable[Buffer]) -> None:
-        """Nothing to wait for."""
 
     def copy_out(self, buffer: Buffer, offset: int, host: torch.Tensor) -> None:
         """There is nothing to copy."""
@@ -88,19 +69,6 @@ class NullDevice:
 
     def copy_in(self, buffer: Buffer, offset: int, host: torch.Tensor) -> None:
         """There is nothing to copy."""
-
-    def arrived(self, buffers: Iterable[Buffer]) -> None:
-        """Nothing to note."""
-
-    def pin(self, memory: memoryview) -> None:
-        """Host memory needs nothing."""
-
-    def unpin(self, memory: memoryview) -> None:
-        """Host memory needs nothing."""
-
-    def generator(self, seed: int) -> torch.Generator:
-        """Meta ops draw nothing; the state of a CPU generator stands in."""
-        return torch.Generator().manual_seed(seed)
 
     reads_directly = False
 

@@ -1,0 +1,52 @@
+"""What the devices that have no memory but the host's share: nothing in them has to be waited for.
+
+The rule that must not be broken: what is over when a lane's call returns needs no note here.
+"""
+
+from collections.abc import Callable, Iterable
+
+import torch
+
+from jgpu.broker.executor.devices.wake import Wake
+from jgpu.broker.executor.programs.buffers import Buffer
+
+__all__ = ["HostDevice"]
+
+
+class HostDevice:
+    """The side of `base.Device` that concerns memory and waking."""
+
+    def __init__(self) -> None:
+        self.allocate: Callable[[int, int], None] | None = None
+        self.watch_peak: Callable[[], Callable[[int], int]] | None = None
+        self._wake = Wake()
+        self.wake_fd = self._wake.fd
+
+    def wake(self) -> None:
+        """Wake the pump."""
+        self._wake.signal()
+
+    def poll_interval_s(self) -> float | None:
+        """Never: whoever finishes a job wakes the pump."""
+        return None
+
+    def discard(self, buffers: Iterable[Buffer]) -> None:
+        """Nothing is in flight, so the memory can go at once."""
+        for buffer in buffers:
+            buffer.release()
+
+    def leaving(self, buffers: Iterable[Buffer]) -> None:
+        """Nothing to wait for."""
+
+    def arrived(self, buffers: Iterable[Buffer]) -> None:
+        """Nothing to note."""
+
+    def pin(self, memory: memoryview) -> None:
+        """Host memory needs nothing."""
+
+    def unpin(self, memory: memoryview) -> None:
+        """Host memory needs nothing."""
+
+    def generator(self, seed: int) -> torch.Generator:
+        """A generator of the CPU kind (where nothing is drawn, its state stands in)."""
+        return torch.Generator().manual_seed(seed)
