@@ -6,7 +6,7 @@ from jgpu.kernelprovider.environment import HIDDEN
 
 
 def make_home(tmp_path, monkeypatch):
-    """From here on HOME, Jupyter's directories and the private broker's place are the test's own."""
+    """Have HOME, Jupyter's directories and the private broker's place be the test's own."""
     for variable in [*HIDDEN, *(name for name in os.environ if name.startswith("JGPU_"))]:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
