@@ -107,11 +107,14 @@ class Broker:
                 self._start(tasks, self.sessions.supervisor.run())
                 self._start(tasks, self._desk.ledger.run())
                 self._start(tasks, self._desk.run(self.sessions.latest_report))
-                self._start(tasks, self._accept(tasks))
+                accepting = self._start(tasks, self._accept(tasks))
                 if self._settings.idle_exit_s:
                     self._start(tasks, self._end_when_unused())
                 _LOG.info("Listening at %s.", self._settings.socket)
                 await self._stopping.wait()
+                # Closed while asyncio waits on it, its number would be deaf for who gets it next.
+                accepting.cancel()
+                await asyncio.wait([accepting])
                 self._listener.close()
                 await self._desk.count_all(self.sessions.latest_report)
                 for task in self._tasks:
@@ -124,10 +127,13 @@ class Broker:
             await self._desk.ledger.close()
         return self._status
 
-    def _start(self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+    def _start(
+        self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]
+    ) -> asyncio.Task[None]:
         task = tasks.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _unusable(self, sentence: str) -> None:
         """The device never worked. A private broker stays, to tell its user the sentence."""

@@ -66,6 +66,7 @@ class Executor:
         self.control = Stream(socket.socket(fileno=descriptor), ExecutorOrder)
         self.facts = DeviceFacts(settings["device"], "scripted device", settings["capacity"] or 1)
         self.sessions = {}
+        self.dies_at_report = False
         #: device-seconds of sessions that said how many they use
         self.used = {}
         self.selector = selectors.DefaultSelector()
@@ -108,6 +109,8 @@ class Executor:
                 case Detach():
                     self.end(message.session, message.text)
                 case AskReport():
+                    if self.dies_at_report:
+                        sys.exit(7)
                     self.control.send(self.report(message.request))
                 case AskStop():
                     if os.environ.get("SCRIPT") != "stubborn":
@@ -123,11 +126,14 @@ class Executor:
         stream.socket.setblocking(True)
         self.sessions[order.session] = stream
         self.selector.register(stream.socket, selectors.EVENT_READ, order.session)
-        if order.epoch:
-            stream.socket.sendall(stream.writer.resync(order.token, order.epoch))
-            stream.send(Resync(order.epoch, lost=True, text="The executor ended."))
-        else:
-            stream.send(Ready(self.facts, 0))
+        try:
+            if order.epoch:
+                stream.socket.sendall(stream.writer.resync(order.token, order.epoch))
+                stream.send(Resync(order.epoch, lost=True, text="The executor ended."))
+            else:
+                stream.send(Ready(self.facts, 0))
+        except OSError:
+            self.end(order.session, "end of stream")
 
     def client_says(self, number):
         stream = self.sessions[number]
@@ -144,6 +150,8 @@ class Executor:
                     stream.send(Synced(message.request))
                 case CellStarted(label="crash"):
                     os.kill(os.getpid(), signal.SIGKILL)
+                case CellStarted(label="die at the next report"):
+                    self.dies_at_report = True
                 case CellStarted(label=label) if label.startswith("uses "):
                     used = self.used.get(number, 0.0)
                     self.used[number] = used + float(label.removeprefix("uses "))

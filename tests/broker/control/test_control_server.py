@@ -252,6 +252,19 @@ def test_no_more_sessions_than_allowed(start_broker):
     open_session(broker)
 
 
+def test_an_executor_that_dies_while_the_broker_ends_is_noticed(start_broker):
+    broker = start_broker(config=["c.JgpuBroker.usage_interval = 1000.0"]).ready()
+    client, _ = open_session(broker)
+    client.receive()
+    client.send(CellStarted("die at the next report"))
+    client.send(Sync(1, 5))
+    assert isinstance(client.receive(), Synced)
+    broker.process.terminate()
+    assert broker.process.wait(30) == 0
+    assert "ended with status 7" in broker.log.read_text()
+    assert "cannot be killed" not in broker.log.read_text()
+
+
 def test_one_user_has_no_more_sessions_than_one_user_may(start_broker):
     broker = start_broker(config=["c.JgpuBroker.max_user_sessions = 1"]).ready()
     open_session(broker, user="user1")
