@@ -193,6 +193,7 @@ def test_three_users_train_at_once_on_one_device(tmp_path):
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 def test_a_lesson_that_fails_is_an_exit_status_and_a_sentence(tmp_path):
     lessons = write_lessons(tmp_path / "lessons", result="weight @ torch.ones(3, device='cuda')")
     answer = demo("--device", "cpu", "--notebooks", str(lessons))

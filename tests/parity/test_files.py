@@ -60,7 +60,14 @@ def trained_natively(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("devices", ["cpu cuda cpu", "cuda cpu cuda", "cuda cuda cpu"])
+@pytest.mark.parametrize(
+    "devices",
+    [
+        "cpu cuda cpu",
+        pytest.param("cuda cpu cuda", marks=pytest.mark.slow),
+        pytest.param("cuda cuda cpu", marks=pytest.mark.slow),
+    ],
+)
 def test_a_training_goes_on_from_a_file_wherever_it_was_saved(
     broker, trained_natively, tmp_path, devices
 ):

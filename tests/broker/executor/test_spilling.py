@@ -77,6 +77,7 @@ def test_what_an_idle_session_keeps_goes_to_the_host_for_others_and_comes_back_e
     assert not busy.failures
 
 
+@pytest.mark.parametrize("small", ["file"], indirect=True)
 def test_three_times_the_capacity_is_served_one_after_the_other(small, connect):
     clients = [connect(f"user{number}") for number in range(6)]
     length = MIB

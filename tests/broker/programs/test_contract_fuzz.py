@@ -69,6 +69,7 @@ def test_many_tries_over_the_databases_calls():
 
 
 @needs_gcc
+@pytest.mark.slow
 def test_a_touch_outside_is_seen():
     """The same fuzzer over contracts that were taken away finds what they keep out."""
     found = told(started("--tries", 1500, "--only", "embedding", "--without-contracts"))
