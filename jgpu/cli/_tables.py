@@ -3,15 +3,30 @@
 Names and labels come from users, so they are always text and never markup.
 """
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rich import box
-from rich.console import Group, JustifyMethod, RenderableType
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    Group,
+    JustifyMethod,
+    RenderableType,
+    RenderResult,
+)
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["device_table", "format_bytes", "format_seconds", "report", "session_table"]
+__all__ = [
+    "console",
+    "device_table",
+    "format_bytes",
+    "format_seconds",
+    "report",
+    "session_table",
+]
 
 _STYLES: Final = {
     "ready": "green",
@@ -28,8 +43,15 @@ _NUMBERS: Final = frozenset(
     {"CAPACITY", "TIME", "EACH", "EPHEMERAL", "ID", "ITER", "LANE", "LANES", "RESIDENT"}
     | {"RESTARTS", "SPILLED", "USED"}
 )
+#: of these the end is shown where there is no room
+_ENDS_COUNT: Final = frozenset({"CELL", "NOTEBOOK"})
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _LONGEST_LABEL: Final = 40
+#: cells that a column of words may be cut to, and what lies between two columns
+_LEAST_TEXT: Final = 12
+_BETWEEN: Final = 3
+#: the width of what no terminal shows
+_WIDE: Final = 240
 
 
 def format_bytes(count: int) -> str:
@@ -49,17 +71,59 @@ def format_seconds(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _table(title: str, rows: list[dict[str, Text]], *, optional: frozenset[str]) -> Table:
-    """A table of the rows' columns, without optional ones that are empty in all rows."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    columns = [c for c in rows[0] if c not in optional or any(row[c] for row in rows)]
-    for column in columns:
-        justify: JustifyMethod = "right" if column in _NUMBERS else "left"
-        room = len(column) if column in _NUMBERS else min(len(column), 8)
-        table.add_column(column, justify=justify, no_wrap=True, min_width=room)
-    for row in rows:
-        table.add_row(*(row[column] for column in columns))
-    return table
+class _Fitting:
+    """A table of the rows' columns that leaves out what a narrow terminal has no room for."""
+
+    def __init__(
+        self,
+        title: str,
+        rows: list[dict[str, Text]],
+        *,
+        optional: frozenset[str],
+        spare: Sequence[str] = (),
+    ) -> None:
+        """Leave out `optional` columns that are empty in all rows, and `spare` ones, in order."""
+        self._title = title
+        self._rows = rows
+        self._spare = spare
+        columns = [c for c in rows[0] if c not in optional or any(row[c] for row in rows)]
+        #: cells that each column would take
+        self._full = {c: max(len(c), *(row[c].cell_len for row in rows)) for c in columns}
+
+    def _rooms(self, width: int) -> dict[str, int]:
+        """Cells for each column that is shown: numbers whole, words cut where need be."""
+        rooms = {
+            column: full if column in _NUMBERS else min(full, max(len(column), _LEAST_TEXT))
+            for column, full in self._full.items()
+        }
+        for column in self._spare:
+            if sum(rooms.values()) + _BETWEEN * len(rooms) <= width:
+                break
+            rooms.pop(column, None)
+        left = max(0, width - sum(rooms.values()) - _BETWEEN * len(rooms))
+        for column in sorted(rooms, key=lambda column: self._full[column]):
+            more = min(left, self._full[column] - rooms[column])
+            rooms[column] += more
+            left -= more
+        return rooms
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rooms = self._rooms(options.max_width)
+        left_out = [column for column in self._full if column not in rooms]
+        table = Table(title=self._title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        for column, room in rooms.items():
+            justify: JustifyMethod = "right" if column in _NUMBERS else "left"
+            table.add_column(column, justify=justify, no_wrap=True, width=room)
+        for row in self._rows:
+            table.add_row(
+                *(
+                    Text(_tail(row[column].plain, room)) if column in _ENDS_COUNT else row[column]
+                    for column, room in rooms.items()
+                )
+            )
+        yield table
+        if left_out:
+            yield Text(f"No room here for {', '.join(left_out)}.", style="dim")
 
 
 def _state(word: str) -> Text:
@@ -75,7 +139,7 @@ def _size(count: int) -> Text:
     return Text(format_bytes(count) if count else "")
 
 
-def device_table(status: Mapping[str, Any]) -> Table:
+def device_table(status: Mapping[str, Any]) -> RenderableType:
     """A row for each device."""
     rows = [
         {
@@ -89,17 +153,17 @@ def device_table(status: Mapping[str, Any]) -> Table:
         }
         for device in status["devices"]
     ]
-    return _table("Devices", rows, optional=frozenset({"RESTARTS"}))
+    return _Fitting("Devices", rows, optional=frozenset({"RESTARTS"}), spare=("LANES", "POLICY"))
 
 
-def session_table(status: Mapping[str, Any]) -> Table:
+def session_table(status: Mapping[str, Any]) -> RenderableType:
     """A row for each session, as far as the asker may see it; there must be one."""
     rows = [
         {
             "ID": Text(str(session["id"])),
             "USER": Text(session["user"]),
-            "NOTEBOOK": Text(_tail(session["label"])),
-            "CELL": Text(_tail(session["cell"])),
+            "NOTEBOOK": Text(_tail(session["label"], _LONGEST_LABEL)),
+            "CELL": Text(_tail(session["cell"], _LONGEST_LABEL)),
             "STATE": _what(session),
             "LANE": Text("" if session["lane"] is None else str(session["lane"])),
             "RESIDENT": _size(session["resident_bytes"]),
@@ -112,7 +176,8 @@ def session_table(status: Mapping[str, Any]) -> Table:
         for session in status["sessions"]
     ]
     optional = frozenset({"NOTEBOOK", "CELL", "LANE", "SPILLED", "EACH"})
-    return _table("Sessions", rows, optional=optional)
+    spare = ("LANE", "EACH", "ITER", "CELL", "SPILLED", "NOTEBOOK", "ID")
+    return _Fitting("Sessions", rows, optional=optional, spare=spare)
 
 
 def _each(seconds: Mapping[str, float] | None) -> Text:
@@ -130,10 +195,15 @@ def _what(session: Mapping[str, Any]) -> Text:
     return text
 
 
-def _tail(label: str) -> str:
+def _tail(label: str, longest: int) -> str:
     """The end of a long path is what tells it from others."""
     line = label.replace("\n", " ")
-    return line if len(line) <= _LONGEST_LABEL else "…" + line[1 - _LONGEST_LABEL :]
+    return line if len(line) <= longest else "…" + line[1 - longest :]
+
+
+def console() -> Console:
+    """Standard output; as wide as need be where it goes to a file or another program."""
+    return Console() if sys.stdout.isatty() else Console(width=_WIDE)
 
 
 def report(status: Mapping[str, Any]) -> RenderableType:

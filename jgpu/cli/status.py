@@ -26,11 +26,9 @@ def main(arguments: Sequence[str]) -> int:
         json.dump(status, sys.stdout, indent=2)
         print()
         return 0
-    from rich.console import Console
-
     from jgpu.cli import _tables
 
-    Console().print(_tables.report(status))
+    _tables.console().print(_tables.report(status))
     return 0
 
 

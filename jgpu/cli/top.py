@@ -31,11 +31,9 @@ def main(arguments: Sequence[str]) -> int:
         help="time between two looks; the broker measures once a second at most (default: 1)",
     )
     options = parser.parse_args(arguments)
-    from rich.console import Console
-
     from jgpu.cli import _tables
 
-    where, console = address.find(), Console()
+    where, console = address.find(), _tables.console()
     if options.once or not sys.stdout.isatty():
         console.print(_tables.report(ask_status(where)))
         return 0

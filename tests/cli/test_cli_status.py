@@ -46,8 +46,8 @@ STATUS = {
 }
 
 
-def drawn(status):
-    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+def drawn(status, width=200):
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     with console.file:
         console.print(_tables.report(status))
         return console.export_text()
@@ -61,6 +61,18 @@ def test_the_tables_say_what_the_report_says_and_take_no_markup_from_users():
     assert "lesson.ipynb" in text
     assert "1:15" in text
     assert "12.5 ms" in text
+
+
+def test_a_narrow_terminal_shows_whole_columns_and_names_the_others():
+    text = drawn(STATUS, width=80)
+    lines = text.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    (head,) = [line for line in lines if "USER" in line]
+    assert {"ID", "USER", "STATE", "RESIDENT", "EPHEMERAL", "TIME"} <= set(head.split())
+    assert "No room here for CELL, LANE, ITER, EACH." in text
+    assert "…esson.ipynb" in text
+    assert "3 MiB" in text
+    assert "1:15" in text
 
 
 def test_no_sessions_is_said():
