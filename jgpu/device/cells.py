@@ -5,6 +5,7 @@ long cell. Nothing is displayed.
 """
 
 import asyncio
+import inspect
 import os
 import sys
 from contextlib import suppress
@@ -83,13 +84,15 @@ def _let_go(error: BaseException | None) -> None:
     """Clear our own frames of a cell's traceback, which IPython keeps: they hold op's arguments.
 
     What the notebook's own frames hold stays, for `%debug`. Natively ops have no Python frames.
+    Generators stay, too: to clear one is to close it, and the guard's answers for the whole thread.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         trace = error.__traceback__
         while trace is not None:
-            if trace.tb_frame.f_code.co_filename.startswith(_OURS):
+            code = trace.tb_frame.f_code
+            if code.co_filename.startswith(_OURS) and not code.co_flags & inspect.CO_GENERATOR:
                 with suppress(RuntimeError):  # it runs
                     trace.tb_frame.clear()
                     trace.tb_frame.f_locals.clear()  # a copy, which whoever looked has left

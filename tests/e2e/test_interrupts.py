@@ -76,6 +76,25 @@ def test_a_training_loop_is_interrupted_at_once_and_goes_on_afterwards(host):
     assert notebook.ok("print(all(step() >= 0 for _ in range(5)))") == "True"
 
 
+def test_a_cell_that_was_interrupted_inside_backward_leaves_a_kernel_that_trains(host):
+    """The error went through the device guard, whose frame is in the traceback that is cleared."""
+    notebook = host.notebook()
+    notebook.ok(
+        "import torch\nfrom torch.utils._python_dispatch import TorchDispatchMode\n"
+        "w = torch.ones(2, device='cuda', requires_grad=True)\n"
+        "class Strike(TorchDispatchMode):\n"
+        "    def __torch_dispatch__(self, func, types, args=(), kwargs=None):\n"
+        "        if func is torch.ops.aten.sum.dim_IntList: raise KeyboardInterrupt\n"
+        "        return func(*args, **(kwargs or {}))\n"
+        "def step():\n"
+        "    w.grad = None\n"
+        "    (torch.ones(4, 2, device='cuda') * w).sum().backward()"
+    )
+    for _ in range(3):
+        assert notebook.run("with Strike(): step()").error == "KeyboardInterrupt"
+        assert notebook.ok("step(); print(w.grad.tolist())") == "[4.0, 4.0]"
+
+
 def test_an_interrupt_of_an_idle_kernel_does_nothing(host):
     notebook = host.notebook()
     notebook.ok(MAKE)
