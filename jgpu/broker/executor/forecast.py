@@ -47,6 +47,7 @@ class Forecast:
             self._forget(message.free)
             work.transient = definition.transient_bytes(message.live, message.dead)
             live = self._made_bytes + work.transient
+            self._peak = max(self._peak, live + definition.surplus_bytes)
             sizes = definition.slot_bytes()
             for k in bits(message.live, len(sizes)):
                 self._note(message.first + k, sizes[k])

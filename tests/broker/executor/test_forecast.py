@@ -2,10 +2,15 @@
 
 from types import SimpleNamespace
 
+from client import scale
+
 from jgpu.broker.executor.forecast import Forecast
+from jgpu.broker.executor.programs import define
 from jgpu.broker.executor.runs import RunWork
+from jgpu.broker.executor.table import BufferTable
 from jgpu.broker.executor.transfers import UploadWork
 from jgpu.wire import messages as m
+from jgpu.wire.program import encode_program
 
 MIB = 1 << 20
 
@@ -36,3 +41,13 @@ def test_a_work_tells_what_goes_before_it_runs():
     assert made.frees() == set()
     made.before = [m.Free((5,))]
     assert made.frees() == {5}
+
+
+def test_what_runs_needed_beyond_their_claims_is_an_estimate_and_no_claim():
+    forecast, definition = Forecast(1 << 30), define(encode_program(scale(MIB)), "cpu")
+    definition.surplus_bytes = 5 * MIB
+    session = SimpleNamespace(account=SimpleNamespace(capacity=1 << 30))
+    run = RunWork(session, m.Run(1, bytes(32), (1,), 2, b"\x01", ends_iteration=True))
+    run.definition = definition
+    assert forecast.live_bytes(run) == run.transient == 4 * MIB
+    assert forecast.measured(BufferTable(), at_rest=True) == (0, 0, 9 * MIB, 0, 0)

@@ -93,7 +93,9 @@ class Definition:
         self._restrides: set[tuple[int, int]] = set()
         self._dynamic = any(step.dynamic for step in plan.steps)
         self._bytes: dict[tuple[bytes, bool], int] = {}
-        #: most bytes that a run was seen to need beyond what is counted of its claims
+        #: most bytes that a run was seen to need beyond what is counted of its claims: results
+        #: whose size the data decides, kernels that take more than they return, workspaces where
+        #: the allocator tells of them. An estimate: the next run may need less.
         self.surplus_bytes = 0
         self._masks: dict[_Key, _Masks] = {}
         #: what parameters are, and whether some have a range to keep
@@ -188,11 +190,10 @@ class Definition:
     def transient_bytes(self, live: bytes, dead: bytes = b"") -> int:
         """Most bytes of fresh slots that exist at once during the run (live outputs included).
 
-        By the claims of the ops, and what runs were seen to need beyond: results whose size the
-        data decides, kernels that take more than they return, workspaces where the allocator tells
-        of them. What dead inputs give back on the way is not counted in.
+        By the claims of the ops; runs may need more (`surplus_bytes`). What dead inputs give back
+        on the way is not counted in.
         """
-        return self._counted(live, peak=True) + self.surplus_bytes
+        return self._counted(live, peak=True)
 
     def observe(self, seconds: float) -> None:
         """Note how long a run took."""
