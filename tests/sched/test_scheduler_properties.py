@@ -56,6 +56,9 @@ class Machine(RuleBasedStateMachine):
             self.device.tell(CellEnded(session))
             self.device.measure(session, resident=0, kept=0, transient=0, stale=0)
         self.device.tell(LanesConfigured(2, 1000))
+        # What just failed to come back is tried again in a while, and somebody looks at that.
+        self.device.pass_time(2 * Limits().retry_s)
+        self.device.tell(TimePassed())
         for _ in range(10_000):
             for session in list(self.device.copying):
                 self.device.copied(session)
