@@ -1,6 +1,7 @@
 """Show devices, lanes, sessions and memory, as a table or as JSON.
 
-Only an administrator sees other users' names and notebooks.
+TIME is a session's device time, ITER counts its iterations, EACH is what one of them takes (the
+median of the last ones). Only an administrator sees other users' names and notebooks.
 """
 
 import argparse

@@ -39,13 +39,13 @@ class Spilling:
         #: what each session that is YIELDING or SPILLING gives up
         self.leaving: dict[int, Part] = {}
         #: sessions in mid-iteration, AWAY, that no room was found for yet, oldest first
-        self._short: dict[int, Session] = {}
+        self._stranded: dict[int, Session] = {}
         self._look_at = 0.0
 
     @property
     def busy(self) -> bool:
         """Whether anything is to go or to come that waits for a boundary or for room."""
-        return bool(self.leaving or self._short)
+        return bool(self.leaving or self._stranded)
 
     # --- what is told
 
@@ -88,9 +88,12 @@ class Spilling:
     def short(self, session: Session, nbytes: int) -> None:
         """Have those who rest give up what they keep, for less is free than was counted on."""
         others = self._givers(session)
-        resting = [each for each in others if not each.has_work and not each.pinned]
-        between = [(each, Part.KEPT, each.kept - each.stale) for each in resting if each.arrival]
-        for victim, part, found in (*self._resting(others), *between):
+        between_works = [
+            (each, Part.KEPT, each.kept - each.stale)
+            for each in others
+            if each.arrival and not each.has_work and not each.pinned
+        ]
+        for victim, part, found in (*self._resting(others), *between_works):
             if nbytes <= 0:
                 return
             self.ask(victim, part, f"session {session.id} is short of memory")
@@ -120,12 +123,12 @@ class Spilling:
     def forget(self, session: Session) -> None:
         """The session is closed."""
         self.leaving.pop(session.id, None)
-        self._short.pop(session.id, None)
+        self._stranded.pop(session.id, None)
 
     def _put_aside(self, session: Session) -> None:
         """Have an AWAY session wait for room, in its lane only where it cannot leave it."""
         if session.pinned:
-            self._short[session.id] = session
+            self._stranded[session.id] = session
         elif session.lane is not None:
             self._table.leave(session, "what it needs is on the host")
 
@@ -138,13 +141,13 @@ class Spilling:
             session = table.sessions[number]
             if session.yields and not session.pinned:
                 self._spill(session)
-        for session in list(self._short.values()):
+        for session in list(self._stranded.values()):
             if session.residence is not Residence.AWAY or not session.pinned:
-                del self._short[session.id]
+                del self._stranded[session.id]
                 if session.residence is Residence.AWAY:
                     self._put_aside(session)
             elif table.has_room_for(session):
-                del self._short[session.id]
+                del self._stranded[session.id]
                 table.restore(session)
 
     def _spill(self, session: Session) -> None:
@@ -166,7 +169,11 @@ class Spilling:
         sessions, table = self._table.sessions, self._table
         on_its_way = sum(_bytes_of(sessions[id_], part) for id_, part in self.leaving.items())
         refused: float = float("inf")
-        for claimant in (*self._short.values(), *table.cramped.values(), *table.unplaced.values()):
+        for claimant in (
+            *self._stranded.values(),
+            *table.cramped.values(),
+            *table.unplaced.values(),
+        ):
             lacking = table.lacking(claimant)
             if claimant.residence is Residence.SPILLING or not 0 < lacking < refused:
                 continue
@@ -249,7 +256,7 @@ class Spilling:
         assert self.leaving.keys() == {
             number for number, each in sessions.items() if each.residence in leaving
         }
-        for number, session in self._short.items():
+        for number, session in self._stranded.items():
             assert sessions[number] is session
 
 

@@ -94,7 +94,7 @@ class RunWork(Work):
             return
         buffers = [session.buffer(number) for number in message.inputs]
         dead = [message.inputs[k] for k in bits(message.dead, len(buffers))]
-        if not session.may_use(self.transient):
+        if self._stopped is None and not session.may_use(self.transient):
             self._fail("OutOfMemoryError", session.out_of_memory(self.transient))
         else:
             try:

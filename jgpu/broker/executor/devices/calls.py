@@ -184,13 +184,14 @@ class CudaCalls:
         return torch.Generator(self.torch_device)
 
     def watch_peak(self) -> Callable[[int], int]:
-        """By the caching allocator's statistics; all launches are this thread's, one by one."""
+        """By the caching allocator's statistics, which speak of the whole process."""
         device = self.torch_device
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
 
         def peak(kept: int) -> int:
-            # What stays beyond the run's own is a workspace that cuBLAS has from here on.
+            # All launches are this thread's, one by one. What stays beyond the run's own is a
+            # workspace that cuBLAS has from here on, or what the copying thread brought back.
             stays = torch.cuda.memory_allocated(device) - before - kept
             return torch.cuda.max_memory_allocated(device) - before - max(0, stays)
 
