@@ -5,12 +5,17 @@ parse the same arguments 0.3–0.5 µs faster. Which overload a binding reaches 
 so a binding is used only where a trial on meta tensors was seen to reach exactly the op in
 question, with exactly the arguments in question.
 
-The rule that must not be broken: a binding that was not seen to be the op is not called.
+Torch's bindings have defaults of their own: those of some losses reduce otherwise than their schema
+says. So what is left of a call after trimming is part of what was tried, and of the cache's key.
+
+The rule that must not be broken: a binding that was not seen to be the op, called as it will be
+called, is not called.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import reduce
+from math import prod
 from operator import or_
 from threading import Lock
 from typing import Any, Final
@@ -89,7 +94,8 @@ _known: OrderedDict[tuple[Any, ...], Callable[..., Any] | None] = OrderedDict()
 
 def quickest(step: Step, views: Sequence[tuple[ViewSpec, int]]) -> Callable[..., Any]:
     """A callable that is the step's op for the step's arguments, as the compiler writes them."""
-    key = (step.info.name, tuple(_key_of(node) for node in step.bound))
+    args, named = trimmed(step, [_key_of(node, views) for node in step.bound])
+    key = (step.info.name, tuple(args), tuple(named))
     with _LOCK:
         found = _known.get(key, key)
     if found is key:
@@ -101,15 +107,28 @@ def quickest(step: Step, views: Sequence[tuple[ViewSpec, int]]) -> Callable[...,
     return found if callable(found) else step.info.call
 
 
-def _key_of(node: Node) -> Any:
-    """What a parser may look at: types, and how many; not the values of numbers."""
+def _key_of(node: Node, views: Sequence[tuple[ViewSpec, int]]) -> Any:
+    """All of an argument that a parser may look at.
+
+    Of a constant that is its value; of a tensor its dtype, and whether it could pass for a number;
+    of a run parameter its type, for torch's parsers choose by types and sizes, never by values that
+    differ from run to run.
+    """
     if isinstance(node, Many):
-        return tuple(_key_of(leaf) for leaf in node.nodes)
+        return Many, tuple(_key_of(leaf, views) for leaf in node.nodes)
     if isinstance(node, Const):
-        value = node.value
-        inner = tuple(type(item) for item in value) if isinstance(value, list) else None
-        return type(value), inner, value if isinstance(value, str | bool) else None
-    return (type(node), node.kind) if isinstance(node, Value) else type(node)
+        return _constant_key(node.value)
+    if isinstance(node, Ref):
+        spec = views[node.view][0]
+        return Ref, spec.dtype, len(spec.shape), prod(spec.shape) == 1
+    return (type(node), node.kind, node.dtype) if isinstance(node, Value) else type(node)
+
+
+def _constant_key(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value), tuple(_constant_key(item) for item in value)
+    # NaN is not equal to itself, and -0.0 is equal to 0.0.
+    return type(value), repr(value) if isinstance(value, float | complex) else value
 
 
 def _find(step: Step, views: Sequence[tuple[ViewSpec, int]]) -> Callable[..., Any] | None:
@@ -185,7 +204,7 @@ def trimmed(step: Step, values: Sequence[Any]) -> tuple[list[Any], list[tuple[st
 
 
 def _same(value: Any, default: Any) -> bool:
-    return type(value) is type(default) and not isinstance(value, list) and value == default
+    return _constant_key(value) == _constant_key(default) and not isinstance(value, list)
 
 
 def _equal(arrived: Any, expected: Any) -> bool:
@@ -196,4 +215,4 @@ def _equal(arrived: Any, expected: Any) -> bool:
     if isinstance(expected, list):
         same = isinstance(arrived, list | tuple) and len(arrived) == len(expected)
         return same and all(_equal(a, e) for a, e in zip(arrived, expected, strict=True))
-    return type(arrived) is type(expected) and bool(arrived == expected)
+    return bool(_constant_key(arrived) == _constant_key(expected))
