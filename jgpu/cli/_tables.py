@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 __all__ = [
+    "FittingTable",
     "console",
     "device_table",
     "format_bytes",
@@ -71,7 +72,7 @@ def format_seconds(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-class _Fitting:
+class FittingTable:
     """A table of the rows' columns that leaves out what a narrow terminal has no room for."""
 
     def __init__(
@@ -79,13 +80,18 @@ class _Fitting:
         title: str,
         rows: list[dict[str, Text]],
         *,
-        optional: frozenset[str],
+        optional: frozenset[str] = frozenset(),
         spare: Sequence[str] = (),
+        numbers: frozenset[str] = _NUMBERS,
     ) -> None:
-        """Leave out `optional` columns that are empty in all rows, and `spare` ones, in order."""
+        """Leave out `optional` columns that are empty in all rows, and `spare` ones, in order.
+
+        Columns in `numbers` are flush right and never cut.
+        """
         self._title = title
         self._rows = rows
         self._spare = spare
+        self._numbers = numbers
         columns = [c for c in rows[0] if c not in optional or any(row[c] for row in rows)]
         #: cells that each column would take
         self._full = {c: max(len(c), *(row[c].cell_len for row in rows)) for c in columns}
@@ -93,7 +99,7 @@ class _Fitting:
     def _rooms(self, width: int) -> dict[str, int]:
         """Cells for each column that is shown: numbers whole, words cut where need be."""
         rooms = {
-            column: full if column in _NUMBERS else min(full, max(len(column), _LEAST_TEXT))
+            column: full if column in self._numbers else min(full, max(len(column), _LEAST_TEXT))
             for column, full in self._full.items()
         }
         for column in self._spare:
@@ -112,7 +118,7 @@ class _Fitting:
         left_out = [column for column in self._full if column not in rooms]
         table = Table(title=self._title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         for column, room in rooms.items():
-            justify: JustifyMethod = "right" if column in _NUMBERS else "left"
+            justify: JustifyMethod = "right" if column in self._numbers else "left"
             table.add_column(column, justify=justify, no_wrap=True, width=room)
         for row in self._rows:
             table.add_row(
@@ -153,7 +159,9 @@ def device_table(status: Mapping[str, Any]) -> RenderableType:
         }
         for device in status["devices"]
     ]
-    return _Fitting("Devices", rows, optional=frozenset({"RESTARTS"}), spare=("LANES", "POLICY"))
+    return FittingTable(
+        "Devices", rows, optional=frozenset({"RESTARTS"}), spare=("LANES", "POLICY")
+    )
 
 
 def session_table(status: Mapping[str, Any]) -> RenderableType:
@@ -177,7 +185,7 @@ def session_table(status: Mapping[str, Any]) -> RenderableType:
     ]
     optional = frozenset({"NOTEBOOK", "CELL", "LANE", "SPILLED", "EACH"})
     spare = ("LANE", "EACH", "ITER", "CELL", "SPILLED", "NOTEBOOK", "ID")
-    return _Fitting("Sessions", rows, optional=optional, spare=spare)
+    return FittingTable("Sessions", rows, optional=optional, spare=spare)
 
 
 def _each(seconds: Mapping[str, float] | None) -> Text:

@@ -15,11 +15,14 @@ from rich.text import Text
 
 from jgpu.cli._demo.evidence import Evidence
 from jgpu.cli._demo.lesson import Lesson
-from jgpu.cli._tables import format_bytes, format_seconds
+from jgpu.cli._tables import FittingTable, format_bytes, format_seconds
 
 __all__ = ["Display", "summary"]
 
 _STYLES: Final = {"running": "green", "done": "green", "waiting": "yellow", "failed": "bold red"}
+_NUMBERS: Final = frozenset(
+    {"CELL", "DEVICE TIME", "EPHEMERAL", "ITERATIONS", "LANE", "RESIDENT"}
+)  # fmt: skip
 _WIDTH: Final = 120
 _PRINT_EVERY_S: Final = 5.0
 
@@ -58,34 +61,26 @@ class Display:
 
 
 def _table(lessons: Sequence[Lesson], status: Mapping[str, Any], seconds: float) -> RenderableType:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("USER", "NOTEBOOK"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("CELL", justify="right", no_wrap=True)
-    table.add_column("LANE", justify="right", no_wrap=True)
-    table.add_column("STATE", no_wrap=True, min_width=9)
-    for name in ("ITERATIONS", "RESIDENT", "EPHEMERAL", "DEVICE TIME"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for lesson in lessons:
-        table.add_row(*_row(lesson))
-    parts: list[RenderableType] = [Text(_headline(status, seconds)), table]
-    return Group(*parts)
+    rows = [_row(lesson) for lesson in lessons]
+    spare = ("LANE", "EPHEMERAL", "RESIDENT", "ITERATIONS")
+    table = FittingTable("", rows, spare=spare, numbers=_NUMBERS)
+    return Group(Text(_headline(status, seconds)), table)
 
 
-def _row(lesson: Lesson) -> list[Text]:
+def _row(lesson: Lesson) -> dict[str, Text]:
     session = lesson.session
     lane = session.get("lane") if lesson.state == "running" else None
-    return [
-        Text(lesson.user),
-        Text(lesson.name),
-        Text(f"{lesson.cell}/{lesson.cells}"),
-        Text("" if lane is None else str(lane)),
-        _state(lesson),
-        Text(str(session.get("iterations", 0))),
-        Text(format_bytes(session.get("resident_bytes", 0))),
-        Text(format_bytes(session.get("ephemeral_bytes", 0))),
-        Text(format_seconds(session.get("device_seconds", 0.0))),
-    ]
+    return {
+        "USER": Text(lesson.user),
+        "NOTEBOOK": Text(lesson.name),
+        "CELL": Text(f"{lesson.cell}/{lesson.cells}"),
+        "LANE": Text("" if lane is None else str(lane)),
+        "STATE": _state(lesson),
+        "ITERATIONS": Text(str(session.get("iterations", 0))),
+        "RESIDENT": Text(format_bytes(session.get("resident_bytes", 0))),
+        "EPHEMERAL": Text(format_bytes(session.get("ephemeral_bytes", 0))),
+        "DEVICE TIME": Text(format_seconds(session.get("device_seconds", 0.0))),
+    }
 
 
 def _state(lesson: Lesson) -> Text:
