@@ -1,7 +1,8 @@
 # Every target works from a fresh clone: it makes the environment that it needs first.
 #
 #   make demo        notebooks of several users train at once on one shared device
-#   make test        the everyday tests          make test-slow   the long ones
+#   make test        the everyday tests          make test-slow   the slow ones
+#   make test-long   the longest, by hand
 #   make lab         JupyterLab, ready to use    make lint        style and types
 #   make env         the environment alone       make coverage    the floor for the pure parts
 #
@@ -16,7 +17,7 @@ BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: env test test-slow coverage lint demo lab clean
+.PHONY: env test test-slow test-long coverage lint demo lab clean
 
 env: $(STAMP)
 
@@ -28,13 +29,18 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 test: $(STAMP)
-	$(PYTEST) -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow and not long" $(ARGS)
 
 test-slow: $(STAMP)
-	$(PYTEST) -m slow $(ARGS)
+	$(PYTEST) -m "slow and not long" $(ARGS)
+
+# What takes hours: whole databases, full-length fuzzers, soaks. By hand, before a change to its
+# subject is called done; what it measures goes to bench/results.
+test-long: $(STAMP)
+	$(PYTEST) -m long $(ARGS)
 
 coverage: $(STAMP)
-	$(PYTEST) tests/sched tests/wire -m "not slow" --cov=jgpu.sched --cov=jgpu.wire --cov-branch --cov-fail-under=100 --cov-report=term-missing:skip-covered $(ARGS)
+	$(PYTEST) tests/sched tests/wire -m "not slow and not long" --cov=jgpu.sched --cov=jgpu.wire --cov-branch --cov-fail-under=100 --cov-report=term-missing:skip-covered $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
