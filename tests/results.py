@@ -1,0 +1,74 @@
+"""Figures of long tests, kept in `bench/results`, one file per measurement.
+
+A test marked `long` writes what it measured when it is through, whether it found faults or not:
+
+    from results import write_result
+
+    write_result("hostile-values", {"ops": 1204, "cases": 81_530, "deaths": 0, "hangs": 0})
+
+makes `bench/results/2026-11-22-cpu-hostile-values.json`, with date, commit, host and torch beside
+the figures. A second run on the same day replaces the first. Programs that are run by hand do the
+same after `sys.path.append(<the folder tests>)`.
+
+Does not cover `jgpu bench`, which writes files of its own with `--json`.
+"""
+
+import json
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+__all__ = ["write_result"]
+
+_ROOT = Path(__file__).parents[1]
+_FOLDER = _ROOT / "bench" / "results"
+
+
+def write_result(name, figures, *, device="cpu", folder=_FOLDER):
+    """Write `figures` (what JSON can hold) to the file of today; its path.
+
+    `name` says what was measured, in words with hyphens; a ValueError for a figure that would
+    replace what every file says of itself.
+    """
+    today = datetime.now(UTC).date().isoformat()
+    about = {
+        "measured": name,
+        "date": today,
+        "device": device,
+        "commit": _git("rev-parse", "HEAD") or "unknown",
+        "changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "host": {
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+            "python": platform.python_version(),
+            "load": round(os.getloadavg()[0], 2),
+        },
+        "torch": _torch(),
+    }
+    if taken := about.keys() & figures.keys():
+        raise ValueError(f"{sorted(taken)}: every file has these already; name the figures else")
+    path = Path(folder) / f"{today}-{device}-{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(about | figures, indent=1) + "\n")
+    return path
+
+
+def _git(*words):
+    """What git says of this tree; "" where there is no git or no repository."""
+    try:
+        done = subprocess.run(
+            ["git", *words], cwd=_ROOT, capture_output=True, text=True, check=False, timeout=30
+        )
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _torch():
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return ""
