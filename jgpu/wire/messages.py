@@ -627,6 +627,8 @@ class Adopt(_Message, frozen=True):
     epoch: Natural = 0
     #: 0 interactive, 1 normal, 2 batch
     priority: Annotated[int, msgspec.Meta(ge=0, le=2)] = 1
+    #: whose limits the session counts for; empty: the user's
+    identity: Name = ""
 
 
 class SetUser(_Message, frozen=True):

@@ -151,8 +151,29 @@ class JgpuBroker(Application):
     max_user_sessions = Int(
         0,
         min=0,
-        help="""The same for one user whose quota says nothing of sessions; 0: no limit but
-        max_sessions.""",
+        help="""The same for one user whose quota says nothing of sessions; 0: half of max_sessions,
+        but at least 4. The last eighth of all is kept for users who have none, so that nobody can
+        keep others out. (A user is a uid here, whatever names its processes give.)""",
+    ).tag(config=True)
+    max_user_seats = Int(
+        0,
+        min=0,
+        help="""Most kernels that one user's Jupyter servers may have announced at once, running
+        or not; 0: four for each of the sessions that one user may have. All users together may have
+        four times max_sessions, the last eighth of which is kept for users who have none. Where one
+        Jupyter server starts everybody's kernels, all of them count as the server's.""",
+    ).tag(config=True)
+    max_user_connections = Int(
+        64,
+        min=1,
+        help="""Most connections of one user that were not answered yet; eight times as many of all
+        users together. Each costs a file descriptor, for handshake_timeout seconds at most.""",
+    ).tag(config=True)
+    max_user_arenas = Bytes(
+        0,
+        help="""How much of the host's memory one user's sessions may share with the broker, for the
+        transfer of tensors ("4G"). Counted as announced: 64M a session, of which the host has to
+        give what is touched. 0: enough for all sessions that one user may have.""",
     ).tag(config=True)
 
     # -- what each of them may have ----------------------------------------------------------
@@ -373,6 +394,9 @@ class JgpuBroker(Application):
             administrators=frozenset(self.administrators),
             max_sessions=self.max_sessions,
             max_user_sessions=self.max_user_sessions,
+            max_user_seats=self.max_user_seats,
+            max_user_connections=self.max_user_connections,
+            max_user_arenas=int(self.max_user_arenas),
             quotas=quota_settings(
                 self.default_quota,
                 self.group_quotas,

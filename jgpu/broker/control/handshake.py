@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from jgpu.broker.control.identity import Peer
+from jgpu.broker.control.identity import Identity, Peer
 from jgpu.errors import FrameError, ProtocolError
 from jgpu.wire.framing import HEADER, FrameReader, FrameWriter
 from jgpu.wire.messages import ControlMessage
@@ -53,6 +53,8 @@ class Visit:
 
     connection: socket.socket
     peer: Peer
+    #: whose limits it counts for until it says more
+    identity: Identity
     descriptors: tuple[int, ...] = ()
     #: a session owns connection and descriptors now
     handed_over: bool = False

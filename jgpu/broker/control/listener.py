@@ -30,8 +30,10 @@ class Listener:
     Raises `ConfigError` if a broker answers there already, or the place is unsafe or unfit.
     """
 
-    def __init__(self, path: Path, group: str = "") -> None:
+    def __init__(self, path: Path, group: str = "", serves: str = "") -> None:
+        """`serves`: the identity that all who connect here count as; empty: each uid its own."""
         self.path = path
+        self.serves = serves
         if len(os.fsencode(path)) > MAX_SOCKET_PATH:
             raise ConfigError(
                 f"The socket's path {path} is longer than the {MAX_SOCKET_PATH} bytes that Linux "

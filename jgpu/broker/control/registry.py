@@ -9,14 +9,21 @@ it is no key to the door.
 The rule that must not be broken: a ticket means something only to the uid that took it.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
-from jgpu.broker.control.identity import Peer
+from jgpu.broker.control.identity import Identity, Peer
+from jgpu.broker.control.shares import Shares
 from jgpu.errors import BrokerRefused, QuotaExceeded
 
 __all__ = ["Registry", "Seat", "Session", "SessionState", "UserUsage"]
+
+
+#: users whose settled use is remembered
+_USERS: Final = 4096
 
 
 class SessionState(Enum):
@@ -49,6 +56,8 @@ class Seat:
     holder: Peer
     kernel_id: str
     label: str
+    #: whose limits it counts for
+    identity: Identity
     #: the holder's process is gone; the seat goes with its last session
     abandoned: bool = False
 
@@ -64,6 +73,10 @@ class Session:
     kernel_id: str
     label: str
     since: float
+    #: whose limits it counts for
+    identity: Identity
+    #: bytes of the memory that it shares with the broker
+    arena: int = 0
     state: SessionState = SessionState.WAITING
     #: how many executors have had it; `Adopt.epoch` of the next one
     adoptions: int = 0
@@ -94,31 +107,28 @@ class UserUsage:
 class Registry:
     """All seats and sessions of one broker."""
 
-    max_sessions: int
-    #: 0: no limit but `max_sessions`
-    max_user_sessions: int = 0
+    shares: Shares
     #: (uid of the holder, ticket) -> seat
     seats: dict[tuple[int, str], Seat] = field(default_factory=dict)
     #: number -> session, none of them ENDED
     sessions: dict[int, Session] = field(default_factory=dict)
-    #: user -> what is settled
-    usage: dict[str, UserUsage] = field(default_factory=dict)
+    #: user -> what is settled, of those whose sessions ended last
+    usage: OrderedDict[str, UserUsage] = field(default_factory=OrderedDict)
     #: number of the last session; never used again
     last_number: int = 0
 
     # -- seats -------------------------------------------------------------------------------
 
-    def take_seat(self, ticket: str, user: str, holder: Peer, kernel_id: str, label: str) -> Seat:
-        """A new seat under a fresh ticket; a seat costs nothing, so only their number is limited.
+    def take_seat(
+        self, ticket: str, user: str, holder: Peer, kernel_id: str, label: str, identity: Identity
+    ) -> Seat:
+        """A new seat under a fresh ticket; a seat costs little, so only their number is limited.
 
         Raises `QuotaExceeded`.
         """
-        if len(self.seats) >= 4 * self.max_sessions:
-            raise QuotaExceeded(
-                f"All {len(self.seats)} seats of the shared device are taken. Shut down kernels "
-                "that are not needed, or ask the administrator to raise max_sessions."
-            )
-        seat = Seat(ticket, user, holder, kernel_id, label)
+        own = sum(seat.identity == identity for seat in self.seats.values())
+        self.shares.check_seat(user, own, len(self.seats))
+        seat = Seat(ticket, user, holder, kernel_id, label, identity)
         self.seats[holder.uid, ticket] = seat
         return seat
 
@@ -146,25 +156,42 @@ class Registry:
 
     # -- sessions ----------------------------------------------------------------------------
 
-    def check_room(self, user: str, most: int = 0) -> None:
-        """Raises `BrokerRefused` or `QuotaExceeded` if `user` cannot have one more session.
+    def check_room(self, user: str, identity: Identity, most: int = 0, arena: int = 0) -> None:
+        """Raise `BrokerRefused` or `QuotaExceeded` if `user` cannot have one more session.
 
-        `most` sessions are what the user's quota allows, 0: `max_user_sessions`.
+        `most` sessions are what the user's quota allows, 0: what one identity may have. `arena`
+        bytes of shared memory are what it brings along.
         """
+        share = self.shares.sessions
         live = [session for session in self.sessions.values() if session.live]
-        if len(live) >= self.max_sessions:
+        mine = [session for session in live if session.identity == identity]
+        if not share.is_left(len(mine), len(live)):
+            kept = (
+                ""
+                if len(live) >= share.total
+                else (f" but {share.kept}, which are kept for those who have none")
+            )
             raise BrokerRefused(
                 f"The shared device serves {len(live)} sessions already, the most it is set up "
-                "for. Try again when some have ended, or ask the administrator to raise "
+                f"for{kept}. Try again when some have ended, or ask the administrator to raise "
                 "max_sessions."
             )
-        own = sum(session.user == user for session in live)
-        most = most or self.max_user_sessions
-        if most and own >= most:
+        own = sum(session.user == user for session in live) if most else len(mine)
+        limit = most or share.each
+        if own >= limit:
+            setting = "" if most else " (max_user_sessions)"
             raise QuotaExceeded(
-                f"{user} has {own} sessions on the shared device; {user} may have {most}. "
-                "Shut down notebooks that are not needed."
+                f"{user} has {own} sessions on the shared device; {user} may have {limit}"
+                f"{setting}. Shut down notebooks that are not needed."
             )
+        # Those that are ending hold descriptors and memory until they have ended.
+        every = [s for s in self.sessions.values() if s.identity == identity]
+        if len(every) - len(mine) >= 2 * limit:  # whoever restarts all kernels has `limit`
+            raise QuotaExceeded(
+                f"{len(every) - len(mine)} sessions of {user} are ending, twice as many as {user} "
+                "may have. Try again when their last computations are over."
+            )
+        self.shares.check_arena(user, sum(s.arena for s in every), arena)
 
     def admit(
         self,
@@ -175,6 +202,8 @@ class Registry:
         kernel_id: str,
         label: str,
         now: float,
+        identity: Identity,
+        arena: int = 0,
         priority: int = 1,
         most: int = 0,
     ) -> Session:
@@ -185,11 +214,12 @@ class Registry:
         seat = self.seats.get((peer.uid, ticket))
         if seat is not None:
             kernel_id, label = kernel_id or seat.kernel_id, label or seat.label
-        self.check_room(user, most)
+        self.check_room(user, identity, most, arena)
         self.last_number += 1
         session = Session(
-            self.last_number, user, peer, ticket, kernel_id, label, now, priority=priority
-        )
+            self.last_number, user, peer, ticket, kernel_id, label, now, identity, arena,
+            priority=priority,
+        )  # fmt: skip
         self.sessions[session.number] = session
         return session
 
@@ -202,7 +232,14 @@ class Registry:
     def book(self, number: int, device_seconds: float) -> None:
         """Time that an executor which is gone had measured for a session that goes on."""
         user = self.sessions[number].user
-        self.usage.setdefault(user, UserUsage()).device_seconds += max(0.0, device_seconds)
+        self._usage_of(user).device_seconds += max(0.0, device_seconds)
+
+    def _usage_of(self, user: str) -> UserUsage:
+        usage = self.usage.setdefault(user, UserUsage())
+        self.usage.move_to_end(user)
+        if len(self.usage) > _USERS:
+            self.usage.popitem(last=False)
+        return usage
 
     def end(self, number: int) -> bool:
         """Begin the end of a session; False if no executor has to be told."""
@@ -221,7 +258,7 @@ class Registry:
         if session is None:
             return None
         session.become(SessionState.ENDED)
-        usage = self.usage.setdefault(session.user, UserUsage())
+        usage = self._usage_of(session.user)
         usage.sessions += 1
         usage.device_seconds += max(0.0, device_seconds)
         self._drop_abandoned(session.peer.uid, session.ticket)
@@ -257,4 +294,11 @@ class Registry:
             assert session.number == number <= self.last_number
             assert session.state is not SessionState.ENDED
             assert session.adoptions > 0 or session.state is SessionState.WAITING
-        assert sum(s.live for s in self.sessions.values()) <= self.max_sessions
+        assert sum(s.live for s in self.sessions.values()) <= self.shares.sessions.total
+        assert len(self.seats) <= self.shares.seats.total
+        for identity in {seat.identity for seat in self.seats.values()}:
+            own = [seat for seat in self.seats.values() if seat.identity == identity]
+            assert len(own) <= self.shares.seats.each
+        for identity in {session.identity for session in self.sessions.values()}:
+            held = [s.arena for s in self.sessions.values() if s.identity == identity]
+            assert sum(held) <= self.shares.arena_bytes

@@ -23,7 +23,14 @@ import msgspec
 
 from jgpu import __version__
 from jgpu.broker.control.handshake import Visit, read_request, reply
-from jgpu.broker.control.identity import Identities, Peer, clean_text, peer_of
+from jgpu.broker.control.identity import (
+    Identities,
+    Identity,
+    Peer,
+    clean_text,
+    identity_of,
+    peer_of,
+)
 from jgpu.broker.control.listener import Listener
 from jgpu.broker.control.quotas.desk import Desk
 from jgpu.broker.control.quotas.requests import QuotaRequests
@@ -32,10 +39,12 @@ from jgpu.broker.control.report import DeviceView, Viewer, build_report
 from jgpu.broker.control.runtimes import check_protocol
 from jgpu.broker.control.sessions import Sessions
 from jgpu.broker.control.settings import BrokerSettings
+from jgpu.broker.control.shares import Shares
 from jgpu.broker.control.watch import ProcessWatch
 from jgpu.errors import BrokerRefused, FrameError, JgpuError
 from jgpu.sched import load_policy
 from jgpu.wire import limits
+from jgpu.wire.framing import FrameWriter
 from jgpu.wire.messages import (
     AskQuotas,
     AskStatus,
@@ -58,8 +67,6 @@ from jgpu.wire.messages import (
 __all__ = ["Broker"]
 
 _LOG = logging.getLogger("jgpu.broker")
-#: Connections of one uid that have not said what they want; more are closed at once.
-_MAX_SILENT: Final = 64
 _ACCEPT_PAUSE_S: Final = 0.1
 _REFUSAL_TIMEOUT_S: Final = 1.0
 #: A notebook's path is cut to this many characters.
@@ -73,12 +80,21 @@ class Broker:
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
         self._identities = Identities(administrators=settings.administrators)
-        self.registry = Registry(settings.max_sessions, settings.max_user_sessions)
+        self.registry = Registry(
+            Shares.of(
+                settings.max_sessions,
+                settings.max_user_sessions,
+                settings.max_user_seats,
+                settings.max_user_connections,
+                settings.max_user_arenas,
+            )
+        )
         self._listener = Listener(settings.socket, settings.group)
         self._started = time.time()
         self._last_used = time.monotonic()
         self._stopping = asyncio.Event()
-        self._silent: Counter[int] = Counter()
+        #: connections whose request is not answered yet
+        self._unanswered: Counter[Identity] = Counter()
         self._holders: dict[tuple[int, str], ProcessWatch] = {}
         self._desk = Desk(
             settings.quotas,
@@ -148,7 +164,7 @@ class Broker:
             await asyncio.sleep(idle_s / _IDLE_LOOKS)
             if not self.registry.unused:
                 self._last_used = time.monotonic()
-            elif not self._silent and time.monotonic() - self._last_used >= idle_s:
+            elif not self._unanswered and time.monotonic() - self._last_used >= idle_s:
                 _LOG.info("Unused for %g s; ending.", idle_s)
                 self.stop()
 
@@ -170,23 +186,36 @@ class Broker:
     async def _serve(self, connection: socket.socket) -> None:
         """One connection, to its end or to the executor's hands; never raises."""
         try:
-            visit = Visit(connection, peer_of(connection))
+            peer = peer_of(connection)
+            visit = Visit(connection, peer, identity_of(peer, self._listener))
         except OSError:
             connection.close()
             return
-        uid = visit.peer.uid
-        self._silent[uid] += 1
+        identity, crowd = visit.identity, self._unanswered
+        refusal = self.registry.shares.connection_refusal(
+            str(identity), crowd[identity], crowd.total()
+        )
+        if refusal:
+            self._turn_away(visit, refusal)
+            return
+        crowd[identity] += 1
         try:
-            if self._silent[uid] <= _MAX_SILENT:
-                await self._converse(visit)
+            await self._converse(visit)
         except OSError as error:
-            _LOG.info("pid %d (uid %d) is gone: %s.", visit.peer.pid, uid, error)
+            _LOG.info("pid %d (%s) is gone: %s.", peer.pid, identity, error)
         except Exception:
             _LOG.exception("A connection was dropped for a mistake of the broker's own.")
         finally:
             visit.close()
-            self._silent[uid] -= 1
-            self._silent += Counter()  # forgets zeros
+            crowd[identity] -= 1
+            self._unanswered += Counter()  # forgets zeros
+
+    def _turn_away(self, visit: Visit, text: str) -> None:
+        """A sentence, if the connection takes it now, and the end; nothing is read of it."""
+        frame = FrameWriter().encode(Refused(BrokerRefused.reason, text), 0)
+        with contextlib.suppress(OSError):
+            visit.connection.send(frame, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        visit.close()
 
     async def _converse(self, visit: Visit) -> None:
         peer = visit.peer
@@ -235,9 +264,15 @@ class Broker:
         claimed = hello.user or (seat.user if seat else "")
         self._last_used = time.monotonic()
         user = self._identities.user_of(visit.peer, claimed)
+        identity = self._identity(visit.peer, claimed)
         await self._desk.look_up(user)
-        number = self.sessions.admit(visit, user, hello)
+        number = self.sessions.admit(visit, user, hello, identity)
         await self.sessions.welcome(number)
+
+    def _identity(self, peer: Peer, claimed: str) -> Identity:
+        """Whose limits a request counts for."""
+        spoken_for = self._identities.spoken_for(peer, claimed)
+        return identity_of(peer, self._listener, spoken_for)
 
     def _take_seat(self, visit: Visit, message: TakeSeat) -> SeatTaken:
         check_protocol(message.protocol)
@@ -251,6 +286,7 @@ class Broker:
             peer,
             clean_text(message.kernel_id, limits.MAX_NAME),
             clean_text(message.label, _LABEL_LENGTH),
+            self._identity(peer, message.user),
         )
         key = (peer.uid, ticket)
         self._holders[key] = ProcessWatch.of_peer(

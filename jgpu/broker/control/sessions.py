@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from jgpu.broker.control.handshake import Visit, check_arena, close_all, reply
-from jgpu.broker.control.identity import clean_text
+from jgpu.broker.control.identity import Identity, clean_text
 from jgpu.broker.control.quotas.desk import Desk
 from jgpu.broker.control.registry import Registry, Session
 from jgpu.broker.control.runtimes import check_protocol, check_runtime
@@ -105,7 +105,7 @@ class Sessions:
 
     # -- a session's life --------------------------------------------------------------------
 
-    def admit(self, visit: Visit, user: str, hello: Hello) -> int:
+    def admit(self, visit: Visit, user: str, hello: Hello, identity: Identity) -> int:
         """The new session's number; it owns connection and descriptors of `visit` from here on.
 
         Raises a `JgpuError` before it owns anything.
@@ -123,6 +123,8 @@ class Sessions:
             kernel_id=clean_text(hello.kernel_id, limits.MAX_NAME),
             label=clean_text(hello.label, _LABEL_LENGTH),
             now=time.monotonic(),
+            identity=identity,
+            arena=hello.arena,
             priority=priority,
             most=self._desk.quota(user).sessions,
         )
@@ -179,6 +181,7 @@ class Sessions:
             limit=user.limit,
             epoch=session.adoptions,
             priority=session.priority,
+            identity=str(session.identity),
         )
         try:
             check_runtime(line.runtime, self.supervisor.runtime)

@@ -40,8 +40,13 @@ class BrokerSettings:
     #: login names that see all users and may stop the broker, besides root and the broker's uid
     administrators: frozenset[str] = frozenset()
     max_sessions: int = 256
-    #: 0: no limit for one user but `max_sessions`, where his quota names none
+    #: what one identity may have at once, so that others find some left; 0: see `shares`
     max_user_sessions: int = 0
+    max_user_seats: int = 0
+    #: connections that wait for their answer
+    max_user_connections: int = 64
+    #: bytes of memory that sessions share with the broker
+    max_user_arenas: int = 0
     quotas: QuotaSettings = field(default_factory=QuotaSettings)
     #: SQLAlchemy's URL of the usage ledger; empty: a SQLite file in the executor's spool directory
     ledger: str = ""
@@ -70,6 +75,10 @@ class BrokerSettings:
             )
         if self.max_sessions < 1:
             raise ConfigError(f"max_sessions is {self.max_sessions}; it must be at least 1.")
+        if self.max_user_connections < 1:
+            raise ConfigError(
+                f"max_user_connections is {self.max_user_connections}; it must be at least 1."
+            )
         if min(self.handshake_timeout_s, self.start_timeout_s) <= 0:
             raise ConfigError("handshake_timeout_s and start_timeout_s must be above 0 seconds.")
         if self.usage_interval_s <= 0:

@@ -113,6 +113,7 @@ class Orders:
         return Session(
             number=order.session,
             user=order.user,
+            identity=order.identity or f"user {order.user}",
             label=order.label,
             weight=order.weight,
             priority=order.priority,

@@ -62,6 +62,8 @@ class Session:
     priority: int = 1
     #: the session was another executor's: buffers that are named and not here are lost, no mistake
     lost: bool = False
+    #: whose limits it counts for
+    identity: str = ""
 
     #: messages read and not yet dealt with
     inbox: Iterator[messages.ClientMessage] | None = None

@@ -1,13 +1,14 @@
 """The pure parts of the control process, from identity to the status report."""
 
 import os
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, strategies
 
 from jgpu.broker.control.environment import executor_environment
 from jgpu.broker.control.gpus import GpuClaim, gpu_seems_present, gpu_uuid
-from jgpu.broker.control.identity import Identities, Peer, clean_text
+from jgpu.broker.control.identity import Identities, Identity, Peer, clean_text, identity_of
 from jgpu.broker.control.registry import Session, SessionState, UserUsage
 from jgpu.broker.control.report import DeviceView, Viewer, build_report
 from jgpu.broker.control.restarts import Restarts
@@ -48,6 +49,28 @@ def test_a_uid_is_looked_up_once():
     assert [known.name(1001), known.name(1001)] == ["user1", "user1"]
     assert asked == [1001]
     assert known.known(1001)
+
+
+def test_names_are_remembered_of_those_who_connected_last():
+    known = Identities(own_uid=5, name_of=str)
+    for uid in range(70000):
+        known.name(uid)
+    assert [known.known(uid) for uid in (0, 60000, 69999)] == [False, False, True]
+
+
+@dataclass
+class Place:
+    serves: str = ""
+
+
+def test_limits_count_by_uid_unless_the_listener_or_the_broker_itself_says_more():
+    known, peer, own = identities(), Peer(1, 1001), Peer(1, 5)
+    assert identity_of(peer, Place()) == Identity("uid", "1001")
+    assert identity_of(peer, Place("server1")) == Identity("socket", "server1")
+    assert identity_of(peer, Place(), known.spoken_for(peer, "user2")) == Identity("uid", "1001")
+    assert identity_of(own, Place(), known.spoken_for(own, "user2")) == Identity("user", "user2")
+    assert identity_of(own, Place(), known.spoken_for(own, " ")) == Identity("uid", "5")
+    assert str(Identity("uid", "1001")) == "uid 1001"
 
 
 @given(strategies.text(), strategies.integers(0, 50))
@@ -159,7 +182,13 @@ def test_what_is_no_size_is_refused(text):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"device": "tpu"}, {"max_sessions": 0}, {"start_timeout_s": 0}, {"executor_command": ()}],
+    [
+        {"device": "tpu"},
+        {"max_sessions": 0},
+        {"max_user_connections": 0},
+        {"start_timeout_s": 0},
+        {"executor_command": ()},
+    ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong, tmp_path):
     with pytest.raises(ConfigError):
@@ -174,8 +203,9 @@ REPORT = ReportIs(1, (LaneReport(0, 2000, (1, 2), 2),), (ROW,), 30, "fair", 5)
 
 
 def session(number, user, uid, state=SessionState.ADOPTED, adoptions=1):
+    peer, whose = Peer(100 + number, uid), Identity("uid", str(uid))
     return Session(
-        number, user, Peer(100 + number, uid), "t", "k", "a.ipynb", 5.0, state, adoptions
+        number, user, peer, "t", "k", "a.ipynb", 5.0, whose, state=state, adoptions=adoptions
     )
 
 
