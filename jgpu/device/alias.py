@@ -7,6 +7,8 @@ methods cannot be replaced in place.
 
 from typing import Any
 
+from jgpu.device.tracebacks import unseen
+
 __all__ = ["Alias"]
 
 
@@ -32,6 +34,7 @@ class Alias(type):
     ) -> None:
         super().__init__(name, bases, body)
 
+    @unseen
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         return cls.make(*args, **kwargs)
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 
 from jgpu.device.tensor import BACKEND, DeviceTensor
+from jgpu.device.tracebacks import unseen
 
 __all__ = [
     "APPEND_DTYPE",
@@ -122,10 +123,10 @@ def install() -> None:
         _cache.clear()
 
     target: Any = torch
-    target.set_autocast_enabled = set_autocast_enabled
-    target.set_autocast_dtype = set_autocast_dtype
+    target.set_autocast_enabled = unseen(set_autocast_enabled)
+    target.set_autocast_dtype = unseen(set_autocast_dtype)
     target.set_autocast_gpu_dtype = functools.partial(set_autocast_dtype, "cuda")
-    target.clear_autocast_cache = clear_autocast_cache
+    target.clear_autocast_cache = unseen(clear_autocast_cache)
     set_dtype(BACKEND, torch.get_autocast_dtype("cuda"))
 
 
@@ -140,7 +141,7 @@ def register() -> None:
         namespace, _, name = full.partition("::")
         make = _maker(name) if namespace == "aten" else None
         if make is not None:
-            _library.impl(name, make(_overload(name)), "AutocastPrivateUse1")
+            _library.impl(name, unseen(make(_overload(name))), "AutocastPrivateUse1")
 
 
 def _overload(name: str, overload: str | None = None) -> Any:

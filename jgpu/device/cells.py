@@ -5,8 +5,6 @@ long cell. Nothing is displayed.
 """
 
 import asyncio
-import inspect
-import os
 import sys
 from contextlib import suppress
 from types import FrameType
@@ -25,8 +23,6 @@ __all__ = ["install", "lost_names"]
 
 #: seconds after a cell in which the next one may begin before anything is done on the side
 _PAUSE_S = 0.3
-#: where our own code is
-_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _running = 0
 
 
@@ -76,28 +72,7 @@ def _ended(result: Any) -> None:
     session = current.session
     session.frame = None
     session.look_for_frame = True
-    _let_go(getattr(result, "error_in_exec", None))
     session.finish_cell(result)
-
-
-def _let_go(error: BaseException | None) -> None:
-    """Clear our own frames of a cell's traceback, which IPython keeps: they hold op's arguments.
-
-    What the notebook's own frames hold stays, for `%debug`. Natively ops have no Python frames.
-    Generators stay, too: to clear one is to close it, and the guard's answers for the whole thread.
-    """
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        trace = error.__traceback__
-        while trace is not None:
-            code = trace.tb_frame.f_code
-            if code.co_filename.startswith(_OURS) and not code.co_flags & inspect.CO_GENERATOR:
-                with suppress(RuntimeError):  # it runs
-                    trace.tb_frame.clear()
-                    trace.tb_frame.f_locals.clear()  # a copy, which whoever looked has left
-            trace = trace.tb_next
-        error = error.__cause__ or error.__context__
 
 
 def _warm_between_cells() -> None:

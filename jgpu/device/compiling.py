@@ -18,6 +18,7 @@ import torch
 from jgpu.device.errors import refused
 from jgpu.device.spelled import SpelledOut
 from jgpu.device.tensor import DeviceTensor
+from jgpu.device.tracebacks import unseen
 
 __all__ = ["install", "is_on_device"]
 
@@ -51,7 +52,7 @@ def _of_the_host(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             raise refused(f"torch.export.{name}", "export the model on the CPU: model.cpu()")
         return original(*args, **kwargs)
 
-    return call
+    return unseen(call)
 
 
 def _either_way(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,7 +68,7 @@ def _either_way(original: Callable[..., Any]) -> Callable[..., Any]:
             return made
         return _chosen(model, made)
 
-    return compile
+    return unseen(compile)
 
 
 def _chosen(plain: Callable[..., Any], compiled: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,7 +80,7 @@ def _chosen(plain: Callable[..., Any], compiled: Callable[..., Any]) -> Callable
             return plain(*args, **kwargs)
         return compiled(*args, **kwargs)
 
-    return call
+    return unseen(call)
 
 
 def is_on_device(value: Any, depth: int = _DEPTH) -> bool:

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from jgpu.device import copies, current, dispatch
 from jgpu.device.ops import COMPOSITE, info_of
 from jgpu.device.tensor import DeviceTensor, device, set_data, wrap
+from jgpu.device.tracebacks import unseen
 
 __all__ = ["FOR_SUBCLASSES", "LOWERED", "Face", "install"]
 
@@ -234,7 +235,7 @@ def _chunked_as_there(options: Any) -> None:
             device = _executor_device()
         return original(self, *args, device=device, **kwargs)
 
-    options._adjust = adjust
+    options._adjust = unseen(adjust)
 
 
 def install() -> None:
@@ -246,7 +247,7 @@ def install() -> None:
     for name, lowering in (dict.fromkeys(LOWERED, lower) | FOR_SUBCLASSES).items():
         base, _, overload = name.partition(".")
         op = getattr(getattr(torch.ops.aten, base), overload or "default")
-        _library.impl(name, _kernel(op, lowering), "AutogradPrivateUse1")
+        _library.impl(name, unseen(_kernel(op, lowering)), "AutogradPrivateUse1")
         dispatch.LOWERED[f"aten::{name}"] = lowering
 
 

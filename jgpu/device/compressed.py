@@ -10,6 +10,7 @@ gives a result by `assembled`, or is a function of autograd's of its own, or is 
 which derives it and comes back by dispatch.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
@@ -21,6 +22,7 @@ from jgpu.device import sparse
 from jgpu.device.errors import refused
 from jgpu.device.spelled import SpelledOut
 from jgpu.device.tensor import CUDA, DeviceTensor, device
+from jgpu.device.tracebacks import unseen
 
 __all__ = [
     "LAYOUTS",
@@ -441,6 +443,7 @@ def created(original: Callable[..., Any], fixed: torch.layout | None = None) -> 
     inferred and mistakes are told as torch does it; that takes one wait.
     """
 
+    @functools.wraps(original)
     def construct(
         compressed_indices: Any, plain_indices: Any, values: Any, size: Any = None, *,
         dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
@@ -465,12 +468,13 @@ def created(original: Callable[..., Any], fixed: torch.layout | None = None) -> 
         made = assembled(Pattern(ends, plain, host.layout, shape, block), second)
         return made.requires_grad_() if requires_grad else made
 
+    @functools.wraps(original)
     def of_fixed_layout(*args: Any, **keywords: Any) -> Any:
         names = [f"{name}_indices" for name in LAYOUTS[fixed or torch.sparse_csr]]
         given = [keywords.pop(name) for name in names[len(args) :] if name in keywords]
         return construct(*args, *given, **keywords)
 
-    return construct if fixed is None else of_fixed_layout
+    return unseen(construct if fixed is None else of_fixed_layout)
 
 
 def _whole_numbers(indices: Any) -> torch.Tensor:

@@ -30,6 +30,7 @@ from jgpu.device.compressed_products import PRODUCTS
 from jgpu.device.errors import mixed_devices, refused
 from jgpu.device.spelled import INSTEAD
 from jgpu.device.tensor import DeviceTensor
+from jgpu.device.tracebacks import unseen
 
 __all__ = ["install"]
 
@@ -213,7 +214,7 @@ def _compressing(layout: torch.layout) -> Callable[..., Any]:
     def convert(dense: Any, *args: Any, **keywords: Any) -> Any:
         return compressed(dense, layout, *_sizes(layout, args, keywords))
 
-    return convert
+    return unseen(convert)
 
 
 def _sizes(layout: torch.layout, args: Any, keywords: dict[str, Any]) -> tuple[Any, Any]:

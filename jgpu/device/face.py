@@ -14,6 +14,7 @@ from jgpu.device.compressed import sparsified
 from jgpu.device.geometry import contiguous_stride, intern
 from jgpu.device.storage import Storage, storage_of
 from jgpu.device.tensor import CUDA, DeviceTensor, rebind
+from jgpu.device.tracebacks import unseen
 
 __all__ = ["install"]
 
@@ -27,29 +28,26 @@ def install() -> None:
     cls.is_cuda = property(lambda self: True)
     cls.is_cpu = property(lambda self: False)
     cls.get_device = lambda self: 0
-    cls.to_sparse = sparsified
-    cls.type = _type
-    cls.data = property(_get_data, _set_data)
+    cls.to_sparse = unseen(sparsified)
+    cls.type = unseen(_type)
+    cls.data = property(unseen(_get_data), unseen(_set_data))
     cls.data_ptr = lambda self: self._b.address + self._o * self._g.itemsize if self._g.numel else 0
     cls.untyped_storage = lambda self: storage_of(self._b)
-    cls.storage = lambda self: torch.storage.TypedStorage(
-        wrap_storage=storage_of(self._b), dtype=self.dtype, _internal=True
-    )
-    cls._typed_storage = cls.storage
-    cls.numpy = _numpy
-    cls.__array__ = _array
-    cls.__repr__ = _repr
-    cls.__format__ = _format
-    cls.__deepcopy__ = _deepcopy
-    cls.__reduce_ex__ = _reduce
-    cls.__cuda_array_interface__ = property(_no_interface)
-    cls.__dlpack__ = _no_dlpack
+    cls.storage = cls._typed_storage = unseen(_storage)
+    cls.numpy = unseen(_numpy)
+    cls.__array__ = unseen(_array)
+    cls.__repr__ = unseen(_repr)
+    cls.__format__ = unseen(_format)
+    cls.__deepcopy__ = unseen(_deepcopy)
+    cls.__reduce_ex__ = unseen(_reduce)
+    cls.__cuda_array_interface__ = property(unseen(_no_interface))
+    cls.__dlpack__ = unseen(_no_dlpack)
     cls.__dlpack_device__ = lambda self: (2, 0)
     cls.share_memory_ = lambda self: self
     cls.is_shared = lambda self: True
     cls.record_stream = lambda self, stream: None
-    cls.tolist = lambda self: copies.download(self).tolist()
-    cls.__iter__ = _iterate
+    cls.tolist = unseen(lambda self: copies.download(self).tolist())
+    cls.__iter__ = unseen(_iterate)
     compressed_ops.install()
     _patch_host_data()
 
@@ -63,6 +61,12 @@ def _type(self: DeviceTensor, dtype: Any = None, non_blocking: bool = False, **k
     module, _, kind = name.rpartition(".")
     made = torch.empty(0, device="cpu").type(f"torch.{kind}").dtype
     return self.to(made) if "cuda" in module else self.cpu().to(made)
+
+
+def _storage(self: DeviceTensor) -> torch.TypedStorage:
+    return torch.storage.TypedStorage(
+        wrap_storage=storage_of(self._b), dtype=self.dtype, _internal=True
+    )
 
 
 # -- .data -----------------------------------------------------------------------------------
@@ -102,7 +106,7 @@ def _patch_host_data() -> None:
         else:
             base.__set__(self, value)
 
-    torch.Tensor.data = property(base.__get__, set_data)  # type: ignore[assignment,method-assign]
+    torch.Tensor.data = property(base.__get__, unseen(set_data))  # type: ignore[assignment,method-assign]
 
 
 # -- going elsewhere -------------------------------------------------------------------------

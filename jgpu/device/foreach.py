@@ -8,6 +8,7 @@ Where they do not differ (`_SAME_BITS`, held by the parity tests), a step on a C
 form, too: one op for all parameters is recorded, sent and started for less than one op each.
 """
 
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any, Final
@@ -16,6 +17,7 @@ import torch
 
 from jgpu.device import current
 from jgpu.device.tensor import BACKEND, DeviceTensor
+from jgpu.device.tracebacks import unseen
 
 __all__ = ["install"]
 
@@ -46,16 +48,18 @@ def install() -> None:
 
 
 def _following(listed: Callable[[], list[str]]) -> Callable[[], list[str]]:
+    @functools.wraps(listed)
     def devices() -> list[str]:
         session = current.session
         if not session.used or session.device_facts().kind == "cuda":
             return listed()
         return [name for name in listed() if name not in ("cuda", BACKEND)]
 
-    return devices
+    return unseen(devices)
 
 
 def _joined(default: Callable[..., tuple[bool, bool]]) -> Callable[..., tuple[bool, bool]]:
+    @functools.wraps(default)
     def fused_or_foreach(
         params: list[torch.Tensor], differentiable: bool, use_fused: bool = False
     ) -> tuple[bool, bool]:
@@ -64,4 +68,4 @@ def _joined(default: Callable[..., tuple[bool, bool]]) -> Callable[..., tuple[bo
             foreach = all(type(p) is DeviceTensor and p.dtype in _EXACT_TYPES for p in params)
         return fused, foreach
 
-    return fused_or_foreach
+    return unseen(fused_or_foreach)

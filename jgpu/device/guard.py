@@ -10,6 +10,7 @@ function but a generator that is resumed: the place where that may raise lies in
 """
 
 import ctypes
+import functools
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 
 from jgpu.device.interrupts import passed
+from jgpu.device.tracebacks import unseen
 
 __all__ = ["Guard", "install_engine", "raise_kept"]
 
@@ -76,6 +78,7 @@ def install_engine() -> None:
 
     original = graph._engine_run_backward
 
+    @functools.wraps(original)
     def run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         here = _here
         if not here.ready:
@@ -102,5 +105,5 @@ def install_engine() -> None:
             raise first
         return result
 
-    graph._engine_run_backward = run_backward
-    torch.autograd._engine_run_backward = run_backward  # type: ignore[attr-defined]
+    graph._engine_run_backward = unseen(run_backward)
+    torch.autograd._engine_run_backward = graph._engine_run_backward  # type: ignore[attr-defined]

@@ -14,6 +14,7 @@ The rule that must not be broken: an interrupt is put off, never lost.
 
 import ctypes
 import signal
+import sys
 import threading
 from _signal import SIGINT, default_int_handler, getsignal, raise_signal
 from _thread import get_ident, start_new_thread
@@ -21,6 +22,8 @@ from contextlib import suppress
 from time import sleep
 from types import FrameType
 from typing import Any, Final
+
+from jgpu.device.tracebacks import hide
 
 __all__ = ["install", "passed", "quiet"]
 
@@ -57,14 +60,17 @@ class _Handler:
         self.before = before
 
     def __call__(self, number: int, frame: FrameType | None) -> Any:
-        __tracebackhide__ = True  # IPython leaves this frame out
         if _Handler.depth:
             _Handler.struck = True
         elif _in_guard():
             start_new_thread(_again, ())
         else:
             _Handler.passed += 1
-            return self.before(number, frame)
+            try:
+                return self.before(number, frame)
+            except BaseException as error:
+                hide(error, sys._getframe())
+                raise
         return None
 
 

@@ -9,6 +9,7 @@ optimizer steps as iteration boundaries.
 """
 
 import copyreg
+import functools
 import gc
 import weakref
 from typing import Any
@@ -19,6 +20,7 @@ from torch import nn
 from jgpu.device import current
 from jgpu.device.spelled import SpelledOut
 from jgpu.device.tensor import DeviceTensor
+from jgpu.device.tracebacks import unseen
 
 __all__ = ["convert_in_place", "install"]
 
@@ -33,17 +35,18 @@ def install() -> None:
     from torch.optim import optimizer
 
     _Apply.original = nn.Module._apply
-    nn.Module._apply = _apply  # type: ignore[assignment]
-    module.register_module_parameter_registration_hook(_registered)
-    module.register_module_buffer_registration_hook(_registered)
-    optimizer.register_optimizer_step_post_hook(_stepped)
+    nn.Module._apply = unseen(_apply)  # type: ignore[assignment]
+    module.register_module_parameter_registration_hook(unseen(_registered))
+    module.register_module_buffer_registration_hook(unseen(_registered))
+    optimizer.register_optimizer_step_post_hook(unseen(_stepped))
     original = optimizer.Optimizer.__init__
 
+    @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         _optimizers.add(self)
 
-    optimizer.Optimizer.__init__ = init  # type: ignore[method-assign]
+    optimizer.Optimizer.__init__ = unseen(init)  # type: ignore[method-assign]
 
 
 class _Apply:
@@ -134,7 +137,7 @@ def _convert_lazy(param: Any, fn: Any) -> Any:
         materialize(param, shape, device=device or "cpu", dtype=dtype or twin.dtype)
         convert_in_place(param, param.data.to("cuda"))
 
-    param.materialize = make
+    param.materialize = unseen(make)
     return param
 
 

@@ -6,6 +6,7 @@ callable costs a sixth of that, and only where a device is taken.
 """
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from jgpu.device import compressed, rng, sparse
 from jgpu.device import tensor as tensors
 from jgpu.device.copies import upload
 from jgpu.device.spelled import SpelledOut
+from jgpu.device.tracebacks import unseen
 
 __all__ = ["install", "translate"]
 
@@ -58,7 +60,7 @@ def _taking_device(function: Callable[..., Any]) -> Callable[..., Any]:
             rng.check_drawn(result, kwargs["generator"])
         return result
 
-    return call
+    return unseen(call)
 
 
 def _taking_positional(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,6 +75,7 @@ def _taking_positional(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+@unseen
 def _cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, **kw: Any) -> Any:
     """`Tensor.cuda()`"""
     where = tensors.device() if device is None else translate(device)
@@ -98,7 +101,7 @@ def _uploading(to: Callable[..., Any]) -> Callable[..., Any]:
                 return compressed.from_host(args[0], dtype)
         return to(*args, **kwargs)
 
-    return call
+    return unseen(call)
 
 
 def _is_mere_data(tensor: torch.Tensor) -> bool:
@@ -127,8 +130,7 @@ def _known_to_torchscript() -> None:
 
     def find(function: Any) -> Any:
         found = original(function)
-        wrapped = getattr(function, "__wrapped__", None)
-        return original(wrapped) if found is None and wrapped is not None else found
+        return original(inspect.unwrap(function)) if found is None else found
 
     _builtins._find_builtin = find
 
@@ -144,7 +146,7 @@ def _refuse_pointers() -> None:
     def to_dlpack(tensor: torch.Tensor) -> Any:
         return tensor.__dlpack__() if isinstance(tensor, tensors.DeviceTensor) else original(tensor)
 
-    target.to_dlpack = dlpack.to_dlpack = to_dlpack  # type: ignore[assignment]
+    target.to_dlpack = dlpack.to_dlpack = unseen(to_dlpack)  # type: ignore[assignment]
 
 
 def install() -> None:
@@ -204,14 +206,14 @@ def _install_tensor_methods() -> None:
     ):
         setattr(tensor, name, _taking_device(getattr(tensor, name)))
     tensor.pin_memory = lambda self, device=None: self
-    tensor.is_pinned = lambda self, device=None: not isinstance(self, tensors.DeviceTensor)
+    tensor.is_pinned = unseen(lambda self, device=None: not isinstance(self, tensors.DeviceTensor))
     parse = torch._C._nn._parse_to
 
     def parse_to(*args: Any, **kwargs: Any) -> Any:
         device, dtype, non_blocking, memory_format = parse(*args, **kwargs)
         return translate(device), dtype, non_blocking, memory_format
 
-    torch._C._nn._parse_to = parse_to
+    torch._C._nn._parse_to = unseen(parse_to)
 
 
 def _install_default_dtype() -> None:
@@ -224,7 +226,7 @@ def _install_default_dtype() -> None:
         original(d)
         forget_plans()
 
-    torch.set_default_dtype = functools.wraps(original)(set_default_dtype)
+    torch.set_default_dtype = unseen(functools.wraps(original)(set_default_dtype))
 
 
 def _install_default_device() -> None:
@@ -236,11 +238,11 @@ def _install_default_device() -> None:
     def init(self: Any, device: Any) -> None:
         original(self, translate(device))
 
-    context.__init__ = init
+    context.__init__ = unseen(init)
     get_default = torch.get_default_device
 
     def get_default_device() -> torch.device:
         found = get_default()
         return tensors.CUDA if found.type == tensors.BACKEND else found
 
-    torch.get_default_device = functools.wraps(get_default)(get_default_device)
+    torch.get_default_device = unseen(functools.wraps(get_default)(get_default_device))

@@ -7,6 +7,8 @@ So are the ops of which torch has a composite form and the device a kernel of it
 registration keeps torch from taking the composite, whose result has other bits.
 """
 
+import sys
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ import torch
 from jgpu.device.dispatch import dispatch, torch_dispatch
 from jgpu.device.ops import WITH_OWN_KERNELS
 from jgpu.device.tensor import DeviceTensor
+from jgpu.device.tracebacks import hide
 
 __all__ = ["install"]
 
@@ -25,14 +28,15 @@ _BY_NAME = ("_copy_from", "_local_scalar_dense", "_copy_from_and_resize", *WITH_
 
 def install() -> None:
     """Register everything once."""
-    DeviceTensor.__torch_dispatch__ = classmethod(torch_dispatch)  # type: ignore[assignment]
+    DeviceTensor.__torch_dispatch__ = classmethod(_dispatch)  # type: ignore[assignment]
     _shorten_rule_lookup()
     fallback = torch.library.Library("_", "IMPL")
     fallback.fallback(_fallback, "PrivateUse1")
     fallback.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     named = torch.library.Library("aten", "IMPL")
     for name in _BY_NAME:
-        named.impl(name, _named(getattr(torch.ops.aten, name).default), "PrivateUse1")
+        kernel = partial(_fallback, getattr(torch.ops.aten, name).default)
+        named.impl(name, kernel, "PrivateUse1")
     _libraries.extend((fallback, named))
 
 
@@ -48,12 +52,19 @@ def _shorten_rule_lookup() -> None:
     simple_registry.find_torch_dispatch_rule = find
 
 
+def _dispatch(
+    cls: type, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+) -> Any:
+    try:
+        return torch_dispatch(cls, func, types, args, kwargs)
+    except BaseException as error:
+        hide(error, sys._getframe())
+        raise
+
+
 def _fallback(op: Any, *args: Any, **kwargs: Any) -> Any:
-    return dispatch(op, args, kwargs)
-
-
-def _named(op: Any) -> Any:
-    def kernel(*args: Any, **kwargs: Any) -> Any:
+    try:
         return dispatch(op, args, kwargs)
-
-    return kernel
+    except BaseException as error:
+        hide(error, sys._getframe())
+        raise

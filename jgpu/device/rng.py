@@ -18,6 +18,7 @@ from jgpu.device import current
 from jgpu.device.alias import Alias
 from jgpu.device.errors import refused
 from jgpu.device.tensor import BACKEND, CUDA, DeviceTensor
+from jgpu.device.tracebacks import unseen, unseen_methods
 from jgpu.wire import messages as m
 
 __all__ = [
@@ -93,6 +94,7 @@ class Generators:
         return self._marker + index
 
 
+@unseen_methods
 class DeviceGenerator(_HostGenerator):  # type: ignore[misc]
     """A generator of the session, made by `torch.Generator(device="cuda")`."""
 
@@ -227,7 +229,7 @@ def _checking(function: Any) -> Any:
             check_drawn(result, kwargs["generator"])
         return result
 
-    return call
+    return unseen(call)
 
 
 def install() -> None:

@@ -16,6 +16,7 @@ from jgpu.device import current
 from jgpu.device.geometry import intern
 from jgpu.device.storage import storage_of
 from jgpu.device.tensor import Buffer, DeviceTensor, wrap
+from jgpu.device.tracebacks import unseen
 from jgpu.wire import program as wire
 
 __all__ = ["install", "reduce"]
@@ -62,9 +63,9 @@ def install() -> None:
             current.session.upload(_bytes(self), buffer.nbytes, into=buffer)
         return result
 
-    torch.UntypedStorage._set_from_file = set_from_file  # type: ignore[method-assign]
-    utils._rebuild_tensor = rebuild_tensor
-    utils.set_tensor_metadata = set_tensor_metadata
+    torch.UntypedStorage._set_from_file = unseen(set_from_file)  # type: ignore[method-assign]
+    utils._rebuild_tensor = unseen(rebuild_tensor)
+    utils.set_tensor_metadata = unseen(set_tensor_metadata)
 
 
 def _tag(storage: Any) -> str | None:

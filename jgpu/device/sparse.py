@@ -9,6 +9,7 @@ Covers what gradients of embeddings, `SparseAdam`, and products of graphs need. 
 (CSR and its kin) are in `compressed`.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ import torch
 from jgpu.device.errors import refused
 from jgpu.device.spelled import INSTEAD, SpelledOut
 from jgpu.device.tensor import CUDA, DeviceTensor, device
+from jgpu.device.tracebacks import unseen
 
 __all__ = ["OF_DENSE", "SparseTensor", "created", "from_host", "is_ours", "make", "sparsified"]
 
@@ -72,6 +74,7 @@ def is_ours(value: Any) -> bool:
 def created(original: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.sparse_coo_tensor`, whose tensor may be ours."""
 
+    @functools.wraps(original)
     def sparse_coo_tensor(
         indices: Any, values: Any, size: Any = None, *, dtype: Any = None, device: Any = None,
         **keywords: Any,
@@ -91,7 +94,7 @@ def created(original: Callable[..., Any]) -> Callable[..., Any]:
         made = make(first, second, size, keywords.get("is_coalesced"))
         return made.requires_grad_() if keywords.get("requires_grad") else made
 
-    return sparse_coo_tensor
+    return unseen(sparse_coo_tensor)
 
 
 def _check(indices: torch.Tensor, size: Any) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from jgpu.device.errors import refused
 from jgpu.device.tensor import CUDA
+from jgpu.device.tracebacks import unseen
 
 __all__ = ["INSTEAD", "SpelledOut"]
 
@@ -31,6 +32,7 @@ class SpelledOut(torch.Tensor):
     device = CUDA
 
     @classmethod
+    @unseen
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
@@ -45,6 +47,7 @@ class SpelledOut(torch.Tensor):
             return func(*args, **(kwargs or {}))
 
     @classmethod
+    @unseen
     def __torch_dispatch__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:

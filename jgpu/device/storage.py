@@ -7,10 +7,12 @@ import torch
 
 from jgpu.device.geometry import intern
 from jgpu.device.tensor import CUDA, Buffer, wrap
+from jgpu.device.tracebacks import unseen_methods
 
 __all__ = ["Storage", "storage_of"]
 
 
+@unseen_methods
 class Storage:
     """Stands for one buffer; two tensors over one buffer give the same object."""
 

@@ -18,6 +18,7 @@ from jgpu.device.cudaface import (
     streams,
     tensortypes,
 )
+from jgpu.device.tracebacks import sealed
 
 __all__ = ["install"]
 
@@ -31,6 +32,7 @@ def install() -> None:
         for owner, names in module.REPLACED.items():
             target = getattr(torch.cuda, owner) if owner else torch.cuda
             for name, value in names.items():
+                value = sealed(value)
                 shown = owner and getattr(torch.cuda, name, target) is getattr(target, name, None)
                 setattr(target, name, value)
                 if shown:

@@ -6,6 +6,7 @@ import torch
 
 from jgpu.device.cudaface import devices, memory, streams
 from jgpu.device.cudaface.devices import another
+from jgpu.device.tracebacks import sealed
 
 __all__ = ["install"]
 
@@ -61,7 +62,7 @@ def install() -> None:
         replaced[name] = getattr(memory, name)
     replaced["get_memory_info"] = memory.mem_get_info
     for name, shared in replaced.items():
-        value = another(shared)
+        value = sealed(another(shared))
         if hasattr(target, name):
             setattr(target, name, value)
         if hasattr(target.memory, name):

@@ -13,6 +13,7 @@ from typing import Any
 from jgpu.device.cudaface.devices import check_index
 from jgpu.device.errors import refused
 from jgpu.device.tensor import CUDA
+from jgpu.device.tracebacks import unseen
 
 __all__ = ["install"]
 
@@ -32,8 +33,8 @@ def install() -> None:
         torch.backends.cudnn.is_available = _yes
     _quiet_profiler(torch.autograd.profiler.profile)
     comm: Any = torch.nn.parallel.comm
-    comm.scatter, comm.gather = _scatter, _gather
-    comm.broadcast, comm.broadcast_coalesced = _broadcast, _broadcast_coalesced
+    comm.scatter, comm.gather = unseen(_scatter), unseen(_gather)
+    comm.broadcast, comm.broadcast_coalesced = unseen(_broadcast), unseen(_broadcast_coalesced)
     parallel: Any = torch.nn.parallel._functions
     parallel._get_stream = _no_stream
 
@@ -64,7 +65,7 @@ def _quiet_profiler(profile: Any) -> None:
             )
         original(self, *args, **kwargs)
 
-    profile.__init__ = init
+    profile.__init__ = unseen(init)
 
 
 def _only(devices: Sequence[Any]) -> None:

@@ -16,6 +16,7 @@ from jgpu.device import current
 from jgpu.device.errors import refused
 from jgpu.device.patches import translate
 from jgpu.device.tensor import BACKEND, CUDA
+from jgpu.device.tracebacks import unseen
 
 __all__ = ["REPLACED", "another", "check_index", "install"]
 
@@ -258,7 +259,7 @@ def install() -> None:
     import torch.cuda._utils
 
     torch.cuda.__class__ = _Module
-    torch.cuda._utils._get_device_index = _get_device_index
+    torch.cuda._utils._get_device_index = unseen(_get_device_index)
 
 
 REPLACED: dict[str, dict[str, Any]] = {

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from jgpu.device.tensor import CUDA, DeviceTensor
+from jgpu.device.tracebacks import unseen
 
 __all__ = ["install"]
 
@@ -89,5 +90,5 @@ def install() -> None:
             torch.set_default_dtype(found)
             torch.set_default_device("cuda")
 
-    tensor.type = of_type
-    torch.set_default_tensor_type = set_default_tensor_type
+    tensor.type = unseen(of_type)
+    torch.set_default_tensor_type = unseen(set_default_tensor_type)
