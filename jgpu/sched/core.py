@@ -78,6 +78,7 @@ class Core:
             events.SpillAsked: self._spill_asked,
             events.LoopTold: self._loop_told,
             events.UserConfigured: self._user_configured,
+            events.TimeCharged: self._time_charged,
             events.TimePassed: lambda event: None,
             events.PolicyChanged: self._policy_changed,
         }
@@ -145,6 +146,13 @@ class Core:
         found = self._table.sessions[session]
         return lambda: found.device_seconds
 
+    def ahead_s(self, session: int) -> float:
+        """How much longer a session's user has had the device than the least served user with work.
+
+        In seconds by weight; not above 0 where others have had as much, or none has work.
+        """
+        return self._ledger.ahead_s(self._table.sessions[session].user)
+
     def _session_closed(self, event: events.SessionClosed) -> None:
         session = self._live(event.session)
         if session is None:
@@ -204,6 +212,16 @@ class Core:
             raise IllegalEvent(f"Session {event.session} told of a loop that cannot be: {event}.")
         session.loop_end = None if event.left is None else session.iterations + event.left
         session.foretold_s = event.iteration_s
+
+    def _time_charged(self, event: events.TimeCharged) -> None:
+        if not 0 <= event.seconds < float("inf"):
+            raise IllegalEvent(
+                f"Session {event.session} cannot be charged {event.seconds} seconds."
+            )
+        session = self._live(event.session)
+        if session is not None:
+            self._ledger.charge_beside(session, event.seconds)
+            self._journal.note(session.story, f"pays for {event.seconds:.6f} s", "beside the lanes")
 
     def _user_configured(self, event: events.UserConfigured) -> None:
         _check_user(event.user, event.weight)

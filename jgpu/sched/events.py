@@ -28,6 +28,7 @@ __all__ = [
     "SessionRestored",
     "SessionSpilled",
     "SpillAsked",
+    "TimeCharged",
     "TimePassed",
     "UserConfigured",
     "WorkArrived",
@@ -195,6 +196,14 @@ class LoopTold(SessionEvent):
     left: int | None
     #: device time of one, where it is known beforehand; 0 where it is to be measured
     iteration_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TimeCharged(SessionEvent):
+    """Something was computed for a session beside the lanes; its user pays for the time."""
+
+    #: device time that it took
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,11 @@ a latecomer have the device until it has caught up). Whoever was away for no lon
 served while he was away, and a short cell is soon over (as by Borrowed Virtual Time, Duda and
 Cheriton, SOSP 1999, but for a turn only).
 
-The rule: device time is charged here only, and from `now` alone, never from measurements.
+What is computed for a session beside the lanes (`charge_beside`) is charged as it was measured, on
+top of that.
+
+The rule: device time is charged here only; that of the lanes from `now` alone, never from
+measurements.
 """
 
 from __future__ import annotations
@@ -40,8 +44,10 @@ class Ledger:
         self.active: dict[str, User] = {}
         #: virtual time at which a user starts while no other is active; never falls
         self.floor_s = 0.0
-        #: time during which at least one lane was busy; the sum of all charges
+        #: time during which at least one lane was busy; the sum of all charges for lanes
         self.busy_s = 0.0
+        #: the sum of all charges for what was computed beside the lanes
+        self.beside_s = 0.0
         #: up to when has been charged
         self.now = 0.0
         #: whether any user is throttled
@@ -82,17 +88,45 @@ class Ledger:
             user.device_seconds += share
             user.virtual_s += share / user.weight
 
+    def charge_beside(self, session: Session, seconds: float) -> None:
+        """Charge a session for what was computed for it beside the lanes."""
+        user = session.user
+        if not user.active:
+            self._lift(user)  # or it would be paid for with time that nobody owes them
+        self.beside_s += seconds
+        session.device_seconds += seconds
+        session.virtual_s += seconds
+        user.device_seconds += seconds
+        user.virtual_s += seconds / user.weight
+
+    def ahead_s(self, user: User) -> float:
+        """How much more virtual time a user has had than who of the others with work has least.
+
+        Whoever had work a moment ago counts, too, as a notebook does that reads its loss. Not above
+        0 where the user has had less, or nobody else has work.
+        """
+        others = [
+            other.virtual_s + other.in_flight_s / other.weight
+            for other in self.users.values()
+            if other is not user and (other.active or self._is_recent(other.idle_since))
+        ]
+        return user.virtual_s - min(others) if others else 0.0
+
+    def _lift(self, user: User) -> None:
+        """Bring a user who was not active to the floor, less what they are owed."""
+        others = [other.virtual_s for other in self.active.values()]
+        floor_s = min(others, default=self.floor_s)
+        if self._is_recent(user.idle_since):
+            floor_s -= self._limits.credit_s / user.weight
+        elif user.idle_since is not None:
+            floor_s -= self._head_start_s(user.idle_since, len(others)) / user.weight
+        user.virtual_s = max(user.virtual_s, floor_s)
+
     def enter(self, session: Session) -> None:
         """Count a session that has work and a lane among the active ones."""
         user, credit_s = session.user, self._limits.credit_s
         if not user.active:
-            others = [other.virtual_s for other in self.active.values()]
-            floor_s = min(others, default=self.floor_s)
-            if self._is_recent(user.idle_since):
-                floor_s -= credit_s / user.weight
-            elif user.idle_since is not None:
-                floor_s -= self._head_start_s(user.idle_since, len(others)) / user.weight
-            user.virtual_s = max(user.virtual_s, floor_s)
+            self._lift(user)
             self.active[user.name] = user
         siblings = [other.virtual_s for other in user.active.values()]
         floor_s = min(siblings, default=user.floor_s)
@@ -126,7 +160,8 @@ class Ledger:
     def validate(self) -> None:
         """Check every invariant of the accounts."""
         charged = sum(user.device_seconds for user in self.users.values())
-        assert abs(charged - self.busy_s) <= 1e-9 * max(1.0, self.busy_s)
+        total = self.busy_s + self.beside_s
+        assert abs(charged - total) <= 1e-9 * max(1.0, total)
         for name, user in self.users.items():
             assert user.name == name
             user.validate()

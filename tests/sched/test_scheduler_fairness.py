@@ -3,6 +3,8 @@
 import pytest
 from scheduler_driver import Lab, Notebook, device_with
 
+from jgpu.sched import IllegalEvent, SessionClosed, SessionOpened, TimeCharged
+
 MS = 0.001
 TEN = (MS,) * 10
 
@@ -144,3 +146,68 @@ def test_a_lane_never_idles_while_somebody_has_work():
     )
     lab.run(2.0)
     assert lab.device.busy_s > 1.99
+
+
+# --- what is computed beside the lanes
+
+
+def opened(*users):
+    device = device_with()
+    for session, user in enumerate(users, start=1):
+        device.tell(SessionOpened(session, user))
+    return device
+
+
+def seconds_of(device):
+    return {user.name: user.device_seconds for user in device.core.snapshot().users}
+
+
+def test_what_is_computed_beside_the_lanes_is_charged_to_session_and_user():
+    device = opened("user1", "user2")
+    assert device.tell(TimeCharged(1, 0.5)) == []
+    assert seconds_of(device) == {"user1": 0.5, "user2": 0.0}
+    assert [s.device_seconds for s in device.core.snapshot().sessions] == [0.5, 0.0]
+    assert device.core.snapshot().busy_seconds == 0.0
+    assert "pays for 0.500000 s" in str(device.core.story(1)[-1])
+
+
+def test_whoever_computed_beside_the_lanes_waits_until_others_have_had_as_much():
+    lab = Lab(device_with(validate=False), Notebook(1, "user1", TEN), Notebook(2, "user2", TEN))
+    lab.run(1.0)
+    lab.device.tell(TimeCharged(1, 0.3))
+    assert lab.device.core.ahead_s(1) == pytest.approx(0.3, abs=0.03)
+    assert lab.device.core.ahead_s(2) == pytest.approx(-0.3, abs=0.03)
+    before = lab.user_seconds()
+    lab.run(1.3)
+    after = lab.user_seconds()
+    used_s = {user: after[user] - before[user] for user in after}
+    assert used_s["user1"] < 0.07  # while the other reads
+    assert used_s["user1"] + used_s["user2"] == pytest.approx(0.3, abs=0.01)
+    assert lab.device.core.ahead_s(1) < 0.15
+
+
+def test_whoever_only_computes_beside_the_lanes_is_not_owed_what_they_were_not_there_for():
+    lab = Lab(device_with(validate=False), Notebook(1, "user1", TEN))
+    lab.run(2.0)
+    lab.device.tell(SessionOpened(2, "user2"))
+    lab.device.tell(TimeCharged(2, 0.25))
+    assert lab.device.core.ahead_s(2) == pytest.approx(0.25, abs=0.02)
+
+
+def test_nobody_is_ahead_of_nobody():
+    device = opened("user1")
+    device.tell(TimeCharged(1, 5.0))
+    assert device.core.ahead_s(1) == 0.0
+
+
+def test_a_charge_of_a_session_that_is_gone_changes_nothing():
+    device = opened("user1")
+    device.tell(SessionClosed(1))
+    assert device.tell(TimeCharged(1, 5.0)) == []
+    assert seconds_of(device) == {"user1": 0.0}
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("inf"), float("nan")])
+def test_a_charge_that_cannot_be_is_refused(seconds):
+    with pytest.raises(IllegalEvent, match="cannot be charged"):
+        opened("user1").tell(TimeCharged(1, seconds))

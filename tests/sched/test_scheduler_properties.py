@@ -27,6 +27,7 @@ from jgpu.sched import (
     SessionIdle,
     SessionOpened,
     SpillAsked,
+    TimeCharged,
     TimePassed,
     UserConfigured,
     WorkCancelled,
@@ -49,6 +50,8 @@ class Machine(RuleBasedStateMachine):
         self.next_session = 0
         #: leases that have ended: (lane, epoch, work)
         self.past: list[tuple[int, int, int]] = []
+        #: by session, what was charged beside the lanes
+        self.beside_s: dict[int, float] = {}
 
     def teardown(self) -> None:
         """Let everything run out: whatever may run has run, and nothing is left in flight."""
@@ -109,6 +112,14 @@ class Machine(RuleBasedStateMachine):
             if session in self.closed or not seconds:
                 del self.device.works[work]
                 self.device.queues[session].remove(work)
+
+    @precondition(lambda self: self.opened)
+    @rule(number=st.integers(0, 7), seconds=SECONDS)
+    def pays_for_what_is_computed_beside_the_lanes(self, number, seconds):
+        session = self._session(number)
+        self.device.tell(TimeCharged(session, seconds))
+        if session not in self.closed:
+            self.beside_s[session] = self.beside_s.get(session, 0.0) + seconds
 
     @precondition(lambda self: any(self.device.lanes.values()))
     @rule(number=st.integers(0, 3), segments=st.integers(1, 4), seconds=SECONDS)
@@ -229,10 +240,11 @@ class Machine(RuleBasedStateMachine):
         snapshot = self.device.core.snapshot()
         busy_s = self.device.busy_s
         charged = sum(user.device_seconds for user in snapshot.users)
-        assert charged == pytest.approx(snapshot.busy_seconds, abs=1e-9)
+        beside_s = sum(self.beside_s.values())
+        assert charged == pytest.approx(snapshot.busy_seconds + beside_s, abs=1e-9)
         assert snapshot.busy_seconds <= busy_s + 1e-9
         for session in snapshot.sessions:
-            used_s = self.device.used_s.get(session.id, 0.0)
+            used_s = self.device.used_s.get(session.id, 0.0) + self.beside_s.get(session.id, 0.0)
             assert session.device_seconds <= used_s + 1e-9
 
     @invariant()
