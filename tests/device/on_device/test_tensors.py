@@ -377,3 +377,24 @@ def test_a_tensor_of_numbers_can_be_made_whatever_was_recorded_before():
             x = x * 1.0
         assert torch.tensor(before, device="cuda").item() == before
         assert torch.as_tensor([before], device="cuda").tolist() == [before]
+
+
+@pytest.mark.parametrize("exponent", [2, 1, 2.0, 1.0, 0.5, 0, -1])
+def test_powers_of_tensors_that_lie_otherwise_than_in_rows(exponent):
+    host = torch.arange(1.0, 241.0)
+    for lay in (
+        lambda x: x.view(1, 240).mT,
+        lambda x: x.view(12, 20).mT,
+        lambda x: x.view(12, 20)[::2, ::4],
+        lambda x: x.view(1, 1, 240).expand(2, 1, 240),
+    ):
+        native = lay(host) ** exponent
+        for _ in range(3):
+            assert torch.equal((lay(host.cuda()) ** exponent).cpu(), native)
+
+
+def test_rms_norm_of_a_tensor_that_lies_otherwise_than_in_rows():
+    host = torch.arange(240.0)
+    for lay, width in ((lambda x: x.view(12, 20)[::2, ::4], 5), (lambda x: x.view(12, 20).mT, 12)):
+        native = torch.nn.functional.rms_norm(lay(host), (width,))
+        assert torch.equal(torch.nn.functional.rms_norm(lay(host.cuda()), (width,)).cpu(), native)
