@@ -21,6 +21,7 @@ from jgpu.broker.control.channel import ExecutorChannel
 from jgpu.broker.control.environment import executor_environment
 from jgpu.broker.control.settings import BrokerSettings
 from jgpu.broker.control.watch import ProcessWatch
+from jgpu.broker.flightpage import FlightPage
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.wire.messages import AskStop, ExecutorFailed, ExecutorNotice, ExecutorReady
 
@@ -48,6 +49,8 @@ class ExecutorProcess:
         #: a sentence that says how the process ended
         self.over: asyncio.Future[str] = loop.create_future()
         self._gone: asyncio.Future[None] = loop.create_future()
+        #: what the executor does, and did when it ended
+        self.page = FlightPage.create()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             try:
@@ -56,8 +59,9 @@ class ExecutorProcess:
                         *settings.executor_command,
                         msgspec.json.encode(executor).decode(),
                         str(theirs.fileno()),
+                        str(self.page.descriptor),
                     ],
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(theirs.fileno(), self.page.descriptor),
                     stdin=subprocess.DEVNULL,
                     env=executor_environment(
                         os.environ, executor.device, settings.executor_environment
@@ -68,6 +72,8 @@ class ExecutorProcess:
             except BaseException:
                 ours.close()
                 raise
+            finally:
+                self.page.close()
         self.channel = ExecutorChannel(ours, self._notice, self._channel_closed)
         self._watch = ProcessWatch.of_child(self._process.pid, self._exited)
 

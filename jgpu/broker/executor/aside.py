@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from jgpu.broker.flightpage import Kind, Record
+
 __all__ = ["Aside"]
 
 _Task = Callable[[], Any]
@@ -22,9 +24,20 @@ _Then = Callable[[Any], None]
 
 
 class Aside:
-    """One helper thread; `wake` is called after each task, on that thread."""
+    """One helper thread; `wake` is called after each task, on that thread.
 
-    def __init__(self, name: str, wake: Callable[[], None]) -> None:
+    Its `flight` says whose task is being done. A task that knows more may begin it again there.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        wake: Callable[[], None],
+        kind: Kind = Kind.OTHER,
+        flight: Record | None = None,
+    ) -> None:
+        self.flight = flight or Record.unseen()
+        self._kind = kind
         self._lock = Lock()
         #: tasks by owner, the owner whose turn is next first; no empty entries
         self._tasks: OrderedDict[int, deque[tuple[_Task, _Then]]] = OrderedDict()
@@ -52,22 +65,24 @@ class Aside:
         self._tokens.put(False)
         self._thread.join(timeout=5)
 
-    def _next(self) -> tuple[_Task, _Then]:
+    def _next(self) -> tuple[int, _Task, _Then]:
         with self._lock:
             owner, tasks = self._tasks.popitem(last=False)
-            task = tasks.popleft()
+            task, then = tasks.popleft()
             if tasks:
                 self._tasks[owner] = tasks
-            return task
+            return owner, task, then
 
     def _serve(self) -> None:
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
         while self._tokens.get():
-            task, then = self._next()
+            owner, task, then = self._next()
+            self.flight.begin(owner, 0, self._kind)
             try:
                 result = task()
             except Exception as error:
                 result = error
+            self.flight.rest()
             self._results.append((then, result))
             self._wake()

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from jgpu.broker.executor.aside import Aside
 from jgpu.broker.executor.programs import Definition, DefinitionCache, DeviceKind, define
+from jgpu.broker.flightpage import Kind
 from jgpu.errors import ProgramError
 from jgpu.wire.program import program_hash
 
@@ -59,11 +60,12 @@ class Definitions:
             self._pending[key].append(then)
         else:
             self._pending[key] = [then]
-            self._aside.put(
-                owner,
-                lambda: define(data, self._device),
-                lambda result: self._settle(key, data, result),
-            )
+
+            def check() -> Definition:
+                self._aside.flight.begin(owner, 0, Kind.DEFINITION, key)
+                return define(data, self._device)
+
+            self._aside.put(owner, check, lambda result: self._settle(key, data, result))
 
     def _settle(self, key: bytes, data: bytes, result: Any) -> None:
         verdict: Verdict

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 from jgpu.broker.executor.devices.base import Port
 from jgpu.broker.executor.programs import Failure
 from jgpu.broker.executor.runs import RunWork
-from jgpu.broker.executor.works import LEAST_S
+from jgpu.broker.executor.works import LEAST_S, Work
+from jgpu.broker.flightpage import Kind
 
 if TYPE_CHECKING:
     from jgpu.broker.executor.session import Session
@@ -29,6 +30,8 @@ _MOST_RUNS: Final = 256
 
 class RefusedRun(RunWork):
     """Takes a run's place in the order of works, and computes nothing."""
+
+    kind = Kind.OTHER
 
     def __init__(
         self, session: "Session", message: "messages.Run", text: str, *, told: bool
@@ -50,6 +53,10 @@ class RefusedRun(RunWork):
     def may_write(self, buffer: int) -> bool:
         """It makes its fresh buffers, without a value."""
         return self.message.first <= buffer < self.message.first + 8 * len(self.message.live)
+
+    def note(self, port: Port) -> None:
+        """It runs nothing."""
+        Work.note(self, port)
 
     def do(self, port: Port) -> None:
         """Poison what it would have made."""

@@ -1,7 +1,8 @@
 """An executor process from its first to its last moment.
 
-`python -m jgpu.broker.executor SETTINGS_JSON FD`: settings as `ExecutorSettings` in JSON, FD the
-end of a socket pair whose other end the control process has.
+`python -m jgpu.broker.executor SETTINGS_JSON FD PAGE`: settings as `ExecutorSettings` in JSON, FD
+the end of a socket pair whose other end the control process has, PAGE the descriptor of the flight
+page, which the control process reads.
 
 The rule that must not be broken: it says `ExecutorReady` only when the device has just worked,
 and it never outlives the control process.
@@ -27,6 +28,7 @@ from jgpu.broker.executor.devices.base import Device
 from jgpu.broker.executor.orders import Orders
 from jgpu.broker.executor.pump import Pump
 from jgpu.broker.executor.selftest import self_test
+from jgpu.broker.flightpage import FlightPage
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.errors import JgpuError
 from jgpu.wire import messages
@@ -44,13 +46,14 @@ def main(arguments: list[str]) -> int:
     """Serve until the control process has had enough; returns the exit status."""
     settings = msgspec.json.decode(arguments[0], type=ExecutorSettings)
     sock = socket.socket(fileno=int(arguments[1]))
+    page = FlightPage.adopt(int(arguments[2]))
     _die_with_parent()
     logging.basicConfig(level=settings.log_level, format="%(name)s: %(message)s")
     torch.set_grad_enabled(False)
     connection: Connection[messages.ExecutorOrder] = Connection(sock, messages.ExecutorOrder)
     try:
-        device = _tested_device(settings)
-        pump = Pump(device, settings)
+        device = _tested_device(settings, page)
+        pump = Pump(device, settings, page=page)
     except (JgpuError, RuntimeError, MemoryError, OSError) as error:
         _log.exception("the device cannot be used")
         sock.setblocking(True)
@@ -73,8 +76,8 @@ def main(arguments: list[str]) -> int:
     os._exit(0)
 
 
-def _tested_device(settings: ExecutorSettings) -> Device:
-    device = make_device(settings)
+def _tested_device(settings: ExecutorSettings, page: FlightPage) -> Device:
+    device = make_device(settings, page)
     self_test(device)
     return device
 

@@ -26,6 +26,7 @@ from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.spilling import Spilling
 from jgpu.broker.executor.trace import Trace
 from jgpu.broker.executor.turns import Turns
+from jgpu.broker.flightpage import FlightPage, Kind
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.errors import ProtocolError
 from jgpu.sched import Core
@@ -53,18 +54,23 @@ class Pump:
         device: Device,
         settings: ExecutorSettings,
         clock: Callable[[], float] = monotonic,
+        page: FlightPage | None = None,
     ) -> None:
+        self._page = page or FlightPage.unshared()
         core = Core(settings.policy)
         self.device = device
         self.sessions: dict[int, Session] = {}
         self.stopping = False
         self.on_ended: Callable[[SessionEnded], None] = lambda notice: None
         self._epoll = select.epoll()
-        self._asides = [Aside("definitions", device.wake), Aside("probes", device.wake)]
+        self._asides = [
+            self._aside("definitions", Kind.DEFINITION),
+            self._aside("probes", Kind.PROBE),
+        ]
         kind = cast("DeviceKind", settings.device)  # `make_device` has looked
         self.definitions = Definitions(kind, self._asides[0])
         store = HostStore(settings.host_pool, settings.spool, device.host_bytes)
-        self.spilling = Spilling(device, store, device.wake)
+        self.spilling = Spilling(device, store, device.wake, self._page.open("copies"))
         rests = Rests(settings.spill_after_s, settings.evict_after_s)
         self._trace = Trace(Path(settings.trace)) if settings.trace else None
         self._record = _open_record(settings.record)
@@ -87,6 +93,9 @@ class Pump:
         self._blocked: set[int] = set()
         self._next_look: float | None = None
         self._clock = clock
+
+    def _aside(self, name: str, kind: Kind) -> Aside:
+        return Aside(name, self.device.wake, kind, self._page.open(name))
 
     # -- the loop ----------------------------------------------------------------------------
 
@@ -114,7 +123,10 @@ class Pump:
 
     def turn(self, timeout_s: float = -1.0) -> None:
         """One round: wait for something to happen, deal with it."""
-        ready = self._epoll.poll(self._timeout(timeout_s))
+        wait_s = self._timeout(timeout_s)
+        self._page.pump_waits()
+        ready = self._epoll.poll(wait_s)
+        self._page.pump_works()
         # First what is over, for it makes room in the lanes for what comes.
         self.turns.collect()
         for descriptor, mask in ready:

@@ -19,6 +19,7 @@ from jgpu.broker.executor.programs import (
     Suspended,
 )
 from jgpu.broker.executor.works import ShortOfMemory, Work, report_failure
+from jgpu.broker.flightpage import Kind
 from jgpu.errors import ProgramError
 from jgpu.wire import limits, messages
 
@@ -42,6 +43,8 @@ def bits(flags: bytes, count: int) -> list[int]:
 
 class RunWork(Work):
     """A program over the session's buffers."""
+
+    kind = Kind.PROGRAM
 
     def __init__(self, session: "Session", message: messages.Run) -> None:
         super().__init__(session, message.work, ends_iteration=message.ends_iteration)
@@ -84,6 +87,14 @@ class RunWork(Work):
             return False
         return any(message.inputs[slot] == buffer for slot in definition.written)
 
+    def note(self, port: Port) -> None:
+        """Say which program begins here, and what its ops are called."""
+        definition, key = self.definition, self.message.program
+        names, ops = b"", 0
+        if isinstance(definition, Definition):
+            names, ops = definition.names, definition.ops
+        port.flight.begin(self.session.number, self.number, self.kind, key, names, ops)
+
     def do(self, port: Port) -> None:
         """Run the program, or fail as a whole."""
         message, session = self.message, self.session
@@ -108,12 +119,13 @@ class RunWork(Work):
         port.use(buffers)
         if self._stopped is None:
             session.table.note_peak(self.transient)
-            context = self._context()
+            context = self._context(port)
             # On the way only where this lane alone ever had them; `do` drops them in any case.
             dead = message.dead if port.owns(buffers) else b""
             outcome = definition.run(buffers, message.params, message.live, dead, context)
         else:
             stopped, context = self._stopped
+            context.mark = port.flight.mark()
             outcome = definition.resume(stopped, context)
         while outcome.suspended is not None:
             if not self.last_try:
@@ -131,10 +143,14 @@ class RunWork(Work):
         else:
             self._learnt = outcome.learnt
 
-    def _context(self) -> RunContext:
+    def _context(self, port: Port) -> RunContext:
         session, message, device = self.session, self.message, self.session.device
         context = RunContext(
-            session.torch_device, session.generators, work=self.number, report=message.report
+            session.torch_device,
+            session.generators,
+            work=self.number,
+            report=message.report,
+            mark=port.flight.mark(),
         )
         if message.wanted and device.reads_directly:
             context.wanted, context.tell = message.wanted, self._tell

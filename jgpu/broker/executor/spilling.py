@@ -22,6 +22,7 @@ from jgpu.broker.executor.runs import RunWork
 from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.transfers import DownloadWork, UploadWork
 from jgpu.broker.executor.works import Work
+from jgpu.broker.flightpage import Kind, Record
 from jgpu.sched import Part
 
 __all__ = ["UNREADABLE", "Spilling", "names_of"]
@@ -55,10 +56,16 @@ def names_of(work: Work) -> Iterable[int]:
 class Spilling:
     """Moves what sessions hold between the device and the host."""
 
-    def __init__(self, device: Device, store: HostStore, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        device: Device,
+        store: HostStore,
+        wake: Callable[[], None],
+        flight: Record | None = None,
+    ) -> None:
         self._device = device
         self._store = store
-        self._thread = Aside("copies", wake)
+        self._thread = Aside("copies", wake, Kind.COPY, flight)
         #: whether the last spill found no room on the host
         self._full = False
         #: told when the copies of a session, which were asked for, are over

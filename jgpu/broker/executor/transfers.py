@@ -12,6 +12,7 @@ import torch
 from jgpu.broker.executor.devices.base import Port
 from jgpu.broker.executor.programs import Buffer, Failure
 from jgpu.broker.executor.works import LEAST_S, ShortOfMemory, Work, report_failure
+from jgpu.broker.flightpage import Kind
 from jgpu.errors import ProtocolError
 from jgpu.wire import limits, messages
 
@@ -26,6 +27,8 @@ _COPY_S: Final = 2e-10
 
 class UploadWork(Work):
     """Host bytes for a buffer."""
+
+    kind = Kind.UPLOAD
 
     def __init__(self, session: "Session", message: messages.Upload) -> None:
         super().__init__(session, message.work, ends_iteration=False)
@@ -120,6 +123,8 @@ class UploadWork(Work):
 
 class DownloadWork(Work):
     """Bytes of a buffer for the host."""
+
+    kind = Kind.DOWNLOAD
 
     def __init__(self, session: "Session", message: messages.Download) -> None:
         super().__init__(session, message.work, ends_iteration=message.ends_iteration)

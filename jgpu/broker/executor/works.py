@@ -16,6 +16,7 @@ import torch
 
 from jgpu.broker.executor.devices.base import Port
 from jgpu.broker.executor.programs import Failure
+from jgpu.broker.flightpage import Kind
 from jgpu.errors import ProtocolError
 from jgpu.wire import limits, messages
 
@@ -87,6 +88,8 @@ class Work:
     nbytes = 64
     #: bytes of fresh storages that exist at most at once while it runs
     transient = 0
+    #: what it is, on the flight page
+    kind = Kind.OTHER
     #: when the scheduler was told of it, by the host's monotonic clock; 0 without a trace
     ready_ns = 0
 
@@ -138,6 +141,7 @@ class Work:
         if self.session.short is not None:
             self.put_off = True
             return
+        self.note(port)
         self.session.settle(self.before, port)
         try:
             self.do(port)
@@ -146,6 +150,10 @@ class Work:
         except ProtocolError as error:
             self.violation = str(error)
             self.session.violated = True
+
+    def note(self, port: Port) -> None:
+        """Say on the flight page what begins here."""
+        port.flight.begin(self.session.number, self.number, self.kind)
 
     @property
     def waits(self) -> bool:
@@ -209,6 +217,8 @@ class Work:
 class SyncWork(Work):
     """Everything before it is done."""
 
+    kind = Kind.SYNC
+
     def __init__(self, session: "Session", message: messages.Sync) -> None:
         super().__init__(session, message.work, ends_iteration=message.ends_iteration)
         self._request = message.request
@@ -228,6 +238,8 @@ class SyncWork(Work):
 
 class RngWork(Work):
     """Seeds, reads or sets a generator of the session."""
+
+    kind = Kind.RANDOM
 
     def __init__(
         self, session: "Session", message: messages.Seed | messages.GetRng | messages.SetRng

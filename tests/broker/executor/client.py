@@ -15,6 +15,7 @@ from struct import pack, unpack
 
 import msgspec
 
+from jgpu.broker.flightpage import FlightPage
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.wire import messages as m
 from jgpu.wire.arena import Arena
@@ -100,9 +101,13 @@ class Executor:
     ):
         ours, theirs = socket.socketpair()
         text = msgspec.json.encode(ExecutorSettings(device=device, **settings)).decode()
-        command = [sys.executable, *program, text, str(theirs.fileno())]
-        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], preexec_fn=preexec)
+        #: what the executor says it does
+        self.page = FlightPage.create()
+        given = [theirs.fileno(), self.page.descriptor]
+        command = [sys.executable, *program, text, *map(str, given)]
+        self.process = subprocess.Popen(command, pass_fds=given, preexec_fn=preexec)
         theirs.close()
+        self.page.close()
         self.control = Stream(ours, m.ExecutorNotice)
         self.control.passed = self.notice
         self.notices = []

@@ -18,8 +18,8 @@ ROOM = 3 << 20
 class ShortDevice(cpu.CpuDevice):
     """A `cpu` device with injected failures."""
 
-    def __init__(self, settings):
-        super().__init__(settings)
+    def __init__(self, settings, page):
+        super().__init__(settings, page)
         self.allocate = self._allocate
         self._room = 0
 

@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 
 from jgpu.broker.executor.programs.buffers import Buffer
+from jgpu.broker.flightpage import Record
 from jgpu.wire.messages import DeviceFacts
 
 __all__ = ["Device", "Job", "Port"]
@@ -21,6 +22,9 @@ __all__ = ["Device", "Job", "Port"]
 
 class Port(Protocol):
     """A lane as a running job sees it: where bytes come from, and whose buffers it uses."""
+
+    #: where a job notes what it is; the device notes when it is over
+    flight: Record
 
     def write(self, target: torch.Tensor, source: memoryview | bytes) -> None:
         """Copy host bytes to `target` (uint8, on the device) before the job is over."""

@@ -25,6 +25,7 @@ from jgpu.broker.executor.devices.base import Job
 from jgpu.broker.executor.devices.host import HostDevice
 from jgpu.broker.executor.devices.wake import Wake
 from jgpu.broker.executor.programs.buffers import Buffer
+from jgpu.broker.flightpage import FlightPage, Record
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.wire.messages import DeviceFacts
 
@@ -43,8 +44,8 @@ _FEW_BYTES: Final = 4096
 class CpuDevice(HostDevice):
     """Lanes as threads over the host's memory, under an accounted capacity."""
 
-    def __init__(self, settings: ExecutorSettings) -> None:
-        super().__init__()
+    def __init__(self, settings: ExecutorSettings, page: FlightPage | None = None) -> None:
+        super().__init__(page)
         hostmemory.keep()
         cores = len(os.sched_getaffinity(0))
         threads = settings.threads or max(1, cores // max(1, settings.lanes))
@@ -61,7 +62,8 @@ class CpuDevice(HostDevice):
 
     def open_lane(self, lane: int) -> None:
         """Start the lane's thread."""
-        self._lanes[lane] = _Lane(lane, self.facts.threads, self._done, self._wake)
+        flight = self._page.open(f"lane {lane}")
+        self._lanes[lane] = _Lane(lane, self.facts.threads, self._done, self._wake, flight)
 
     def close_lane(self, lane: int) -> None:
         """Let the lane's thread end."""
@@ -144,7 +146,15 @@ def _read(buffer: Buffer, offset: int, target: memoryview) -> None:
 class _Lane:
     """A lane's thread, which is also the port of its jobs."""
 
-    def __init__(self, number: int, threads: int, done: deque[tuple[int, Job]], wake: Wake) -> None:
+    def __init__(
+        self,
+        number: int,
+        threads: int,
+        done: deque[tuple[int, Job]],
+        wake: Wake,
+        flight: Record,
+    ) -> None:
+        self.flight = flight
         self.jobs: SimpleQueue[list[Job] | None] = SimpleQueue()
         self._number = number
         self._threads = threads
@@ -180,6 +190,7 @@ class _Lane:
                     self._wake.signal()
                     unreported = 0.0
             self._wake.signal()
+        self.flight.close()
 
     def _do(self, job: Job) -> float:
         begin = perf_counter()
@@ -189,6 +200,7 @@ class _Lane:
             job.finish()
         except BaseException as error:
             job.broke(error)
+        self.flight.rest()
         job.measured_s = perf_counter() - begin
         return job.measured_s
 

@@ -23,6 +23,7 @@ from jgpu.broker.executor.devices.base import Job
 from jgpu.broker.executor.devices.calls import Calls, CudaCalls
 from jgpu.broker.executor.devices.wake import Wake
 from jgpu.broker.executor.programs.buffers import Buffer
+from jgpu.broker.flightpage import FlightPage, Record
 from jgpu.broker.settings import ExecutorSettings
 
 __all__ = ["CudaDevice"]
@@ -43,8 +44,10 @@ class CudaDevice:
         settings: ExecutorSettings,
         calls: Calls | None = None,
         clock_ns: Callable[[], int] = monotonic_ns,
+        page: FlightPage | None = None,
     ) -> None:
         self._clock_ns = clock_ns
+        self._page = page or FlightPage.unshared()
         self._calls: Calls = CudaCalls(settings.index) if calls is None else calls
         self.torch_device = self._calls.torch_device
         free, total = self._calls.free_bytes()
@@ -67,12 +70,17 @@ class CudaDevice:
 
     def open_lane(self, lane: int) -> None:
         """Give the lane a stream."""
-        self._lanes[lane] = _Lane(self._streams.pop(), self._calls, self.uses, self._clock_ns)
+        self._lanes[lane] = self._lane(self._streams.pop(), f"lane {lane}")
+
+    def _lane(self, stream: Any, label: str) -> "_Lane":
+        flight = self._page.open(label)
+        return _Lane(stream, self._calls, self.uses, self._clock_ns, flight)
 
     def close_lane(self, lane: int) -> None:
         """Take the stream back; buffers may still belong to it."""
         closed = self._lanes.pop(lane)
         assert not closed.flying, "lanes close when nothing is in flight"
+        closed.flight.close()
         self._streams.append(closed.stream)
 
     def submit(self, lane: int, jobs: list[Job]) -> None:
@@ -143,7 +151,7 @@ class CudaDevice:
 
     def _copying(self) -> "_Lane":
         if self._copies is None:
-            self._copies = _Lane(self._calls.stream(), self._calls, self.uses, self._clock_ns)
+            self._copies = self._lane(self._calls.stream(), "copying stream")
         return self._copies
 
     def pin(self, memory: memoryview) -> None:
@@ -180,7 +188,7 @@ class CudaDevice:
 class _Flight:
     """A job between its launch and the end of its work on the device."""
 
-    __slots__ = ("after", "begin", "begin_ns", "end", "job", "retired")
+    __slots__ = ("after", "begin", "begin_ns", "end", "job", "place", "retired")
 
     def __init__(self, job: Job, begin: Any, begin_ns: int | None) -> None:
         self.job = job
@@ -188,6 +196,8 @@ class _Flight:
         #: when it began, by the host's clock; None: when the flight before it ended
         self.begin_ns = begin_ns
         self.end: Any = None
+        #: on the flight page
+        self.place = 0
         #: what to do on the host before the job is finished
         self.after: list[Callable[[], object]] = []
         #: buffers that go when the job is over
@@ -203,8 +213,10 @@ class _Lane:
         calls: Calls,
         uses: dict[int, tuple["_Lane", "_Lane"]],
         clock_ns: Callable[[], int],
+        flight: Record,
     ) -> None:
         self.stream = stream
+        self.flight = flight
         self.flying: deque[_Flight] = deque()
         self._calls = calls
         self._uses = uses
@@ -234,6 +246,8 @@ class _Lane:
             job.broke(error)
         flight.end = self._last = self._event()
         calls.record(flight.end, self.stream)
+        flight.place = self.flight.fly()
+        self.flight.rest()
         self._flight = None
         self.flying.append(flight)
 
@@ -242,6 +256,7 @@ class _Lane:
         if not self.flying or not self._calls.done(self.flying[0].end):
             return None
         flight = self.flying.popleft()
+        self.flight.landed(flight.place)
         job = flight.job
         job.measured_s = self._calls.elapsed_s(flight.begin, flight.end)
         began = self._over_ns if flight.begin_ns is None else flight.begin_ns

@@ -9,6 +9,7 @@ import torch
 
 from jgpu.broker.executor.devices.wake import Wake
 from jgpu.broker.executor.programs.buffers import Buffer
+from jgpu.broker.flightpage import FlightPage
 
 __all__ = ["HostDevice"]
 
@@ -16,7 +17,8 @@ __all__ = ["HostDevice"]
 class HostDevice:
     """The side of `base.Device` that concerns memory and waking."""
 
-    def __init__(self) -> None:
+    def __init__(self, page: FlightPage | None) -> None:
+        self._page = page or FlightPage.unshared()
         self.allocate: Callable[[int, int], None] | None = None
         self.watch_peak: Callable[[], Callable[[int], int]] | None = None
         self._wake = Wake()

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NoReturn
 
 from jgpu.broker.executor.programs.buffers import Buffer
+from jgpu.broker.flightpage import Record
 
 if TYPE_CHECKING:
     import torch
@@ -18,6 +19,7 @@ class IdlePort:
 
     def __init__(self, device: "Device") -> None:
         self._device = device
+        self.flight = Record.unseen()
 
     def write(self, target: "torch.Tensor", source: memoryview | bytes) -> NoReturn:
         """Never."""

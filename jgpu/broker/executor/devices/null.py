@@ -14,6 +14,7 @@ import torch
 from jgpu.broker.executor.devices.base import Job
 from jgpu.broker.executor.devices.host import HostDevice
 from jgpu.broker.executor.programs.buffers import Buffer
+from jgpu.broker.flightpage import FlightPage, Record
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.wire.messages import DeviceFacts
 
@@ -25,20 +26,26 @@ _CAPACITY: Final = 16 << 30
 class NullDevice(HostDevice):
     """Lanes that compute nothing, at once, on the thread that submits."""
 
-    def __init__(self, settings: ExecutorSettings) -> None:
-        super().__init__()
+    def __init__(self, settings: ExecutorSettings, page: FlightPage | None = None) -> None:
+        super().__init__(page)
         self.torch_device = torch.device("meta")
         self.facts = DeviceFacts("null", "null (shared)", settings.capacity or _CAPACITY, 1)
         self._done: deque[tuple[int, Job]] = deque()
+        self._records: dict[int, Record] = {}
+        #: of the lane whose job runs
+        self.flight = Record.unseen()
 
     def open_lane(self, lane: int) -> None:
-        """Lanes need nothing."""
+        """Lanes need a place on the page."""
+        self._records[lane] = self._page.open(f"lane {lane}")
 
     def close_lane(self, lane: int) -> None:
         """Lanes leave nothing."""
+        self._records.pop(lane).close()
 
     def submit(self, lane: int, jobs: list[Job]) -> None:
         """Run the jobs."""
+        self.flight = self._records[lane]
         for job in jobs:
             begin = perf_counter()
             try:
@@ -47,6 +54,7 @@ class NullDevice(HostDevice):
                 job.finish()
             except BaseException as error:
                 job.broke(error)
+            self.flight.rest()
             job.measured_s = perf_counter() - begin
             self._done.append((lane, job))
         self._wake.signal()

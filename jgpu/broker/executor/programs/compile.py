@@ -39,7 +39,9 @@ __all__ = ["Variant", "compile_plan"]
 class Variant:
     """A compiled plan for one set of kept slots."""
 
-    function: Callable[[list[Any], Sequence[Any], dict[int, Any], Any, Any], tuple[Any, ...]]
+    function: Callable[
+        [list[Any], Sequence[Any], dict[int, Any], Any, Any, memoryview], tuple[Any, ...]
+    ]
     code: CodeType
     #: step index by line number
     step_of_line: list[int]
@@ -77,7 +79,7 @@ class _Writer:
         self.clamps = clamps
         self.keep = keep
         self.restrides = restrides
-        self.lines = ["def run(V, P, G, F, T):"]
+        self.lines = ["def run(V, P, G, F, T, M):"]
         #: step of each line, line numbers counting from 1
         self.step_of_line = [-1, -1]
         self.globals: dict[str, Any] = {"__builtins__": {}}
@@ -147,6 +149,7 @@ class _Writer:
             self._line(f"g{index} = G[{index}]")
 
     def _write(self, step: Step) -> None:
+        self._line(f"M[0] = {step.index}")
         call = self._call(step)
         tensors = [kind for kind in step.info.returns if kind != "other"]
         if not any(slot != NO_SLOT for slot in step.outs):

@@ -78,6 +78,8 @@ class Definition:
         #: input slots that an op may write
         self.written = plan.written
         self.ops = len(plan.steps)
+        #: their names, a line each
+        self.names = "\n".join(step.info.name for step in plan.steps).encode()
         #: EWMA of the seconds a run took, None before the first `observe`
         self.predicted_s: float | None = None
         #: smallest bytes of each input slot's buffer
@@ -275,7 +277,9 @@ class Definition:
         tensors.clear()
         try:
             with gate.passing(self.plan.flags), below_autograd():
-                made = variant.function(given, values, generators, context.flag, context.tell)
+                made = variant.function(
+                    given, values, generators, context.flag, context.tell, context.mark
+                )
         except Exception as error:
             return self._recover(error, variant, values, generators, masks, context)
         if len(variant.kept) == len(masks.live):

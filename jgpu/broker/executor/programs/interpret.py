@@ -88,6 +88,7 @@ class Walker:
             if poison is not None:
                 self.skip(step, poison)
             else:
+                context.mark[0] = step.index
                 self._do(step, context)
             self._drop(step)
 

@@ -15,6 +15,9 @@ from jgpu.wire.messages import TensorReport
 
 __all__ = ["Outcome", "RunContext", "Suspended"]
 
+#: where runs note their ops that nobody looks at
+_UNSEEN = memoryview(bytearray(8)).cast("q")
+
 
 @dataclass(slots=True)
 class RunContext:
@@ -43,6 +46,8 @@ class RunContext:
     #: called with (slot, tensor) in the midst of a run, when no op of it will write that slot any
     #: more; only for wanted slots of a few bytes, and not in every run. Must not raise.
     tell: Callable[[int, torch.Tensor], None] | None = None
+    #: `[0]` is set to each op's place just before the op
+    mark: memoryview = _UNSEEN
 
 
 @dataclass(slots=True)
