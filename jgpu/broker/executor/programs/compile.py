@@ -3,6 +3,8 @@
 Names in the text come from counters; ops, constants and geometries are bound as globals of the
 function. Nothing that a client sends becomes text. Views are made once and reused, slots that
 nobody keeps are deleted after their last use, so each mask of kept slots has its own variant.
+What an op returns is compared with its claim in the numbers that cost next to nothing: a call that
+is made otherwise than the one that was tried ends as an error, not as a number.
 
 The rule that must not be broken: every line belongs to exactly one step (`Variant.step_of_line`),
 so that an exception says which op failed and what was there.
@@ -24,7 +26,7 @@ from jgpu.broker.executor.programs.arguments import (
     host_scalar,
 )
 from jgpu.broker.executor.programs.callables import quickest, trimmed
-from jgpu.broker.executor.programs.geometry import ViewSpec
+from jgpu.broker.executor.programs.geometry import ViewSpec, is_contiguous
 from jgpu.broker.executor.programs.guards import Guard, check_range, clamped
 from jgpu.broker.executor.programs.inference import flatten
 from jgpu.broker.executor.programs.plan import Plan, Step, draws
@@ -33,6 +35,10 @@ from jgpu.wire.limits import WANTED_BYTES
 from jgpu.wire.program import NO_SLOT
 
 __all__ = ["Variant", "compile_plan"]
+
+
+class Unlike(Exception):
+    """A step of a compiled plan returned something else than it claims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,8 @@ class Variant:
     code: CodeType
     #: step index by line number
     step_of_line: list[int]
+    #: lines that compare what a step returned with its claims
+    comparisons: frozenset[int]
     #: fresh slots (counted from 0) that the function returns, in order
     kept: tuple[int, ...]
 
@@ -92,6 +100,9 @@ class _Writer:
         for k in wanted:
             if 0 < plan.slot_bytes[k] <= WANTED_BYTES and keep[plan.inputs + k]:
                 self.tells.setdefault(plan.last_write[k], []).append(k)
+        self.comparisons: set[int] = set()
+        #: slots that are seen otherwise than as they were made
+        self.reseen = {slot for (slot, _), name in plan.names.items() if name != f"s{slot}"}
         #: clamped indices of the step that is being written
         self.clamped: list[str] = []
         #: claimed geometry by fresh slot
@@ -117,7 +128,8 @@ class _Writer:
         space = self.globals
         exec(compile("\n".join(self.lines), "<program>", "exec"), space)
         function = space["run"]
-        return Variant(function, function.__code__, self.step_of_line, kept)
+        compared = frozenset(self.comparisons)
+        return Variant(function, function.__code__, self.step_of_line, compared, kept)
 
     def _line(self, text: str) -> None:
         self.lines.append("    " + text)
@@ -173,10 +185,30 @@ class _Writer:
             name = f"s{slot}"
             self.variables.setdefault(slot, set()).add(name)
             claim = step.claims[place]
-            if (step.index, place) in self.restrides and claim is not None:
+            restride = (step.index, place) in self.restrides
+            if claim is not None:
+                self._compare(slot, claim, layout=not restride)
+            if claim is not None and restride:
                 self._line(f"{name} = {self._bind(claim.restrided)}({name})")
             if step.zeroed:
                 self._line(f"{name}.zero_()")
+
+    def _compare(self, slot: int, claim: ViewSpec, *, layout: bool) -> None:
+        """Write a look at what fills a slot; at its layout if anybody leans on that.
+
+        Of a tensor that has the claimed shape, type and layout the storage has the claimed bytes;
+        to ask for them costs more than all the others together.
+        """
+        name = f"s{slot}"
+        texts = [f"{name}.shape != {self._bind(claim.shape)}"]
+        texts.append(f"{name}.dtype is not {self._bind(claim.dtype)}")
+        if layout and claim.nbytes and (self.keep[slot] or slot in self.reseen):
+            plain = is_contiguous(claim.geometry)  # which costs half of what strides do
+            strided = f"{name}.stride() != {self._bind(claim.stride)}"
+            texts.append(f"not {name}.is_contiguous()" if plain else strided)
+            texts.append(f"{name}.storage_offset() != {claim.offset}")
+        self.comparisons.add(len(self.step_of_line))
+        self._line(f"if {' or '.join(texts)}: raise {self._bind(Unlike)}")
 
     def _call(self, step: Step) -> str:
         info = step.info

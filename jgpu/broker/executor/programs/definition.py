@@ -5,8 +5,10 @@
 run only what changes from run to run (bytes of the inputs, offsets, kinds of the parameters).
 
 The first run goes step by step and compares every fresh output with its claim; once all steps
-were seen to keep their word, runs are compiled. The rule that must not be broken: nothing in a
-`Definition` belongs to a session.
+were seen to keep their word, runs are compiled. A compiled run compares what costs next to nothing;
+if a step breaks its word there, the run goes on step by step, as do all that follow.
+
+The rule that must not be broken: nothing in a `Definition` belongs to a session.
 """
 
 from collections.abc import Mapping, Sequence
@@ -93,6 +95,8 @@ class Definition:
         #: steps whose outputs have not been compared with their claims yet
         self._unseen = set(range(self.ops))
         self._restrides: set[tuple[int, int]] = set()
+        #: a compiled step returned something else than the same step before: never again
+        self._broken = False
         self._dynamic = any(step.dynamic for step in plan.steps)
         self._bytes: dict[tuple[bytes, bool], int] = {}
         #: most bytes that a run was seen to need beyond what is counted of its claims: results
@@ -155,8 +159,8 @@ class Definition:
         masks = self._masks_of(live, dead, context.wanted if context.tell else ())
         for slot in masks.dead:
             buffers[slot].release()
-        slow = self._unseen or self._dynamic or context.report or context.allocate is not None
-        if slow or poison:
+        slow = self._unseen or self._dynamic or self._broken
+        if slow or context.report or context.allocate is not None or poison:
             walker = Walker(self.plan, tensors, values, generators, masks.keep, self._restrides)
             walker.poison.update(poison)
             watch = context.watch_peak() if context.watch_peak is not None else None
@@ -244,10 +248,12 @@ class Definition:
                 tensors[f"s{slot}"] = buffers[slot].bytes()
         return tensors
 
-    def _walk(self, walker: Walker, start: int, context: RunContext) -> Outcome:
+    def _walk(
+        self, walker: Walker, start: int, context: RunContext, *, made: bool = False
+    ) -> Outcome:
         try:
             with gate.passing(self.plan.flags), below_autograd():
-                walker.walk(start, context)
+                walker.walk(start, context, made=made)
         except OutOfMemory as short:
             sizes = self.plan.slot_bytes
             outs = self.plan.steps[short.step].outs
@@ -328,6 +334,10 @@ class Definition:
         step = self.plan.steps[variant.step_of_line[trace.tb_lineno]]
         env = dict(trace.tb_frame.f_locals)
         walker = Walker(self.plan, env, values, generators, masks.keep, self._restrides)
+        if trace.tb_lineno in variant.comparisons:
+            self._broken = True
+            error.__traceback__ = None
+            return self._walk(walker, step.index, context, made=True)
         if is_out_of_memory(error):
             nbytes = sum(
                 self.plan.slot_bytes[slot - self.inputs] for slot in step.outs if slot >= 0

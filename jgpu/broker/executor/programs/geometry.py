@@ -18,6 +18,7 @@ __all__ = [
     "dtype_of",
     "geometry_of",
     "intern",
+    "is_contiguous",
     "is_dense",
     "required_bytes",
 ]
@@ -69,6 +70,16 @@ def is_dense(geometry: Geometry) -> bool:
             if stride != expected:
                 return False
             expected *= size
+    return True
+
+
+def is_contiguous(geometry: Geometry) -> bool:
+    """Whether the elements lie one behind the other, row by row."""
+    expected = 1
+    for size, stride in zip(reversed(geometry.shape), reversed(geometry.stride), strict=True):
+        if size != 1 and stride != expected:
+            return 0 in geometry.shape
+        expected *= size
     return True
 
 

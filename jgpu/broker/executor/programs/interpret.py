@@ -80,8 +80,11 @@ class Walker:
         self._held_bytes = 0
         self.peak_bytes = 0
 
-    def walk(self, start: int, context: RunContext) -> None:
-        """Do all steps from `start`; raises `OutOfMemory` at one that has to wait."""
+    def walk(self, start: int, context: RunContext, *, made: bool = False) -> None:
+        """Do all steps from `start`; raises `OutOfMemory` at one that has to wait.
+
+        Where the first of them is `made`, what it returned is among the variables already.
+        """
         self.flag = context.flag
         for step in self.plan.steps[start:]:
             poison = next((self.poison[r.slot] for r in step.refs if r.slot in self.poison), None)
@@ -89,7 +92,8 @@ class Walker:
                 self.skip(step, poison)
             else:
                 context.mark[0] = step.index
-                self._do(step, context)
+                self._do(step, context, made=made)
+            made = False
             self._drop(step)
 
     def fail(self, step: Step, error: BaseException, work: int) -> None:
@@ -108,12 +112,15 @@ class Walker:
         if step.overwrites != NO_SLOT and step.overwrites not in self.poison:
             self.env[f"s{step.overwrites}"].zero_()
 
-    def _do(self, step: Step, context: RunContext) -> None:
+    def _do(self, step: Step, context: RunContext, *, made: bool) -> None:
         try:
-            if context.allocate is not None:
-                context.allocate(step.index, self._bytes(step))
-            result = self._call(step)
-            self._settle(step, flatten(step.info, result), context)
+            if made:
+                returned = [self.env.pop(f"s{slot}", None) for slot in step.outs]
+            else:
+                if context.allocate is not None:
+                    context.allocate(step.index, self._bytes(step))
+                returned = flatten(step.info, self._call(step))
+            self._settle(step, returned, context)
         except Exception as error:
             if is_out_of_memory(error):
                 raise OutOfMemory(step.index, str(error)) from error
