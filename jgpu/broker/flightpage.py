@@ -158,10 +158,10 @@ class Record:
             self._names = names
             kept = names[:_NAMES_MOST]
             self._memory[_NAMES_AT : _NAMES_AT + len(kept)] = kept
-        _LAYOUT.pack_into(
-            self._memory, 0, sequence, _WORKS, NO_OP, ident, self._native,
-            min(len(names), _NAMES_MOST), _WORKS, session, work, kind, monotonic_ns(),
-            program, ops,
+        # Not `pack_into`, which wipes the record first: a reader would take it for closed.
+        self._memory[: _LAYOUT.size] = _LAYOUT.pack(
+            sequence, _WORKS, NO_OP, ident, self._native, min(len(names), _NAMES_MOST),
+            _WORKS, session, work, kind, monotonic_ns(), program, ops,
         )  # fmt: skip
         words[_SEQUENCE] = sequence + 1
 
