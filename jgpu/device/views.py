@@ -39,6 +39,8 @@ def view(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> 
                 return [_over(source, geometry, offset) for geometry, offset in shown]
             geometry, offset = shown[0]
             if source._o or offset:
+                if geometry.itemsize > source._g.itemsize:
+                    _check_offset(info, source, args[1:])
                 return _over(source, geometry, offset)
             return wrap(source._b, geometry)
     else:
@@ -65,7 +67,19 @@ def _view_unseen(
         known[key] = shown, several
     if several:
         return [_over(source, geometry, offset) for geometry, offset in shown]
+    if shown[0][0].itemsize > source._g.itemsize:
+        _check_offset(info, source, args[1:], kwargs)
     return _over(source, *shown[0])
+
+
+def _check_offset(
+    info: OpInfo, source: DeviceTensor, rest: tuple[Any, ...], kwargs: Any = None
+) -> None:
+    """Raise as torch does where a tensor does not begin at one of the larger elements."""
+    g = source._g
+    if source._o:
+        base = torch.empty(source._o + extent(g.shape, g.stride), dtype=g.dtype, device="meta")
+        _on_meta(info, base.as_strided(g.shape, g.stride, source._o), rest, kwargs or {})
 
 
 #: what a view op shows of a geometry: by op, geometry and arguments
