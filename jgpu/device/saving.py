@@ -22,7 +22,8 @@ from jgpu.wire import program as wire
 __all__ = ["install", "reduce"]
 
 _LOCATION = "cuda:0"
-#: host copies of buffers while a pickler holds them, so that sharing is kept
+#: host copies of buffers while a pickler holds them, so that sharing is kept; each knows what was
+#: recorded before it was made, for somebody may hold it past the next update
 _downloaded: weakref.WeakValueDictionary[Buffer, Any] = weakref.WeakValueDictionary()
 
 
@@ -103,9 +104,10 @@ def _bytes(untyped: Any) -> Any:
 def reduce(tensor: DeviceTensor) -> Any:
     """What `pickle` stores for a device tensor: torch's own functions over a located storage."""
     host = _downloaded.get(tensor._b)
-    if host is None:
+    if host is None or host._jgpu_recorded != current.session.recorded:
         host = storage_of(tensor._b).cpu()
         host._jgpu_location = _LOCATION  # type: ignore[attr-defined]
+        host._jgpu_recorded = current.session.recorded  # type: ignore[attr-defined]
         _downloaded[tensor._b] = host
     geometry = tensor._g
     typed = torch.storage.TypedStorage(wrap_storage=host, dtype=geometry.dtype, _internal=True)

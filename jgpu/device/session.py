@@ -58,6 +58,8 @@ class Session:
         #: errors by id of the buffers they poisoned
         self.poisoned: dict[int, BaseException] = {}
         self.log: list[Any] = []
+        #: ops that were recorded before those in the log
+        self._recorded = 0
         self._piece = 0
         #: runs were sent, and not that their iteration ended
         self._iteration_open = False
@@ -174,6 +176,7 @@ class Session:
         self._recorder.set_flags(flags.current())
         cut = self._recorder.cut(entries)
         del self.log[: len(entries)]
+        self._recorded += len(entries)
         self._iteration_open = not ends_iteration
         self._piece = 0 if ends_iteration else min(self._piece + 1, len(PIECES) - 1)
         self.limit = PIECES[self._piece]
@@ -504,6 +507,11 @@ class Session:
     def position(self) -> tuple[int, int, int]:
         """Changes whenever something was recorded or sent."""
         return self.generation, self._work, len(self.log)
+
+    @property
+    def recorded(self) -> tuple[int, int]:
+        """Changes whenever an op was recorded: before that, no buffer's content changes."""
+        return self.generation, self._recorded + len(self.log)
 
     @property
     def settled(self) -> bool:
