@@ -118,7 +118,7 @@ class Fuzzer:
 
         from jgpu.broker.executor.programs import contracts
         from jgpu.broker.executor.programs.arguments import bind, values_of
-        from jgpu.broker.executor.programs.checking import check_guards, check_op
+        from jgpu.broker.executor.programs.checking import check_guards, check_op, look_at
         from jgpu.broker.executor.programs.geometry import intern, required_bytes
         from jgpu.errors import ProgramError
 
@@ -135,7 +135,7 @@ class Fuzzer:
         assert not list(values_of(bound))
         try:
             contracts.check(info, bound, geometries)
-            guards = check_guards(info, bound, geometries, "cpu")
+            guards = check_guards(info, bound, look_at(info, bound, geometries), "cpu")
         except ProgramError:
             return "contract"
         try:

@@ -20,10 +20,11 @@ from jgpu.broker.executor.programs.guards import Guard, Look, check_range, guard
 from jgpu.broker.executor.programs.inference import Inferred, Returned, infer
 from jgpu.broker.executor.programs.ops import OpInfo, resolve
 from jgpu.broker.executor.programs.plan import Plan, Step
+from jgpu.broker.executor.programs.precautions import precaution_of
 from jgpu.errors import ProgramError
 from jgpu.wire.program import NO_SLOT, Geometry, Op, Out, Program
 
-__all__ = ["check_guards", "check_op", "check_program"]
+__all__ = ["check_guards", "check_op", "check_program", "look_at"]
 
 #: Ops that leave what they make uninitialised.
 _UNINITIALISED = (
@@ -81,10 +82,8 @@ def check_op(
     return inferred
 
 
-def check_guards(
-    info: OpInfo, bound: Bound, geometries: list[Geometry], kind: str
-) -> tuple[Guard, ...]:
-    """The op's guards; those over host tensors are settled at once."""
+def look_at(info: OpInfo, bound: Bound, geometries: list[Geometry]) -> Look:
+    """The call as rules see it before it runs."""
     left = iter(geometries)
 
     def seen(node: Node) -> Any:
@@ -97,10 +96,14 @@ def check_guards(
             return geometry_of(value) if isinstance(value, torch.Tensor) else value
         return None
 
-    arguments = {a.name: seen(n) for a, n in zip(info.arguments, bound, strict=True)}
-    nodes = dict(zip(arguments, bound, strict=True))
+    return Look({a.name: seen(n) for a, n in zip(info.arguments, bound, strict=True)})
+
+
+def check_guards(info: OpInfo, bound: Bound, look: Look, kind: str) -> tuple[Guard, ...]:
+    """The op's guards; those over host tensors are settled at once."""
+    nodes = dict(zip(look.names, bound, strict=True))
     guards = []
-    for guard in guards_of(info.base, Look(arguments), kind):
+    for guard in guards_of(info.base, look, kind):
         node = nodes[guard.argument]
         if isinstance(node, Many) and guard.place >= 0:
             node = node.nodes[guard.place]
@@ -169,7 +172,8 @@ class _Walk:
             self._check_view(op, ref)
         tensors = [(self._geometry(ref), self.slots[ref.slot].nbytes) for ref in refs]
         inferred = check_op(op, info, bound, tensors)
-        guards = check_guards(info, bound, [geometry for geometry, _ in tensors], self.kind)
+        look = look_at(info, bound, [geometry for geometry, _ in tensors])
+        guards = check_guards(info, bound, look, self.kind)
         if inferred is not None:
             self._check_returns(op, inferred)
             self._note_changes(op, info, refs, inferred)
@@ -190,6 +194,7 @@ class _Walk:
             dynamic=bool(op.outs) and (inferred is None or info.dynamic),
             zeroed=info.base in _UNINITIALISED and not self.program.flags.deterministic,
             guards=guards,
+            precaution=precaution_of(info, look, self.kind),
         )
 
     def _geometry(self, ref: Ref) -> Geometry:

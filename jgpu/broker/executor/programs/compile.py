@@ -224,9 +224,10 @@ class _Writer:
         positional, named = trimmed(step, texts)
         given = positional + [f"{name}={text}" for name, text in named]
         if info.seeded and info.generator is None:
-            first = [f"g{draws(step)[0]}", self._bind(info.call)]
+            first = [f"g{draws(step)[0]}", self._bind(step.call)]
             return f"{self._bind(drawing)}({', '.join(first + given)})"
-        return f"{self._bind(quickest(step, self.plan.views))}({', '.join(given)})"
+        call = step.precaution or quickest(step, self.plan.views)
+        return f"{self._bind(call)}({', '.join(given)})"
 
     def _guarded(self, step: Step, guard: Guard, text: str) -> str:
         """Write a look at an index; gives what to pass instead of it."""

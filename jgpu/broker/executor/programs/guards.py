@@ -9,7 +9,7 @@ Which arguments are indices, and into how many rows, is said here; contracts say
 The rule that must not be broken: a guard acts before the op has touched anything.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Final, TypeAlias
@@ -135,6 +135,15 @@ class Look:
 
     def __contains__(self, name: str) -> bool:
         return isinstance(self._arguments.get(name), Geometry)
+
+    def __getitem__(self, name: str) -> Any:
+        """A geometry, a plain value or a list of them; None also for what only a run tells."""
+        return self._arguments[name]
+
+    @property
+    def names(self) -> Collection[str]:
+        """The parameters' names."""
+        return self._arguments.keys()
 
     def shape(self, name: str) -> tuple[int, ...]:
         """A tensor's shape."""

@@ -143,8 +143,8 @@ class Walker:
             elif filled is not None or argument.required:
                 kwargs[argument.name] = filled
         if step.info.seeded and step.info.generator is None:
-            return drawing(self.generators[draws(step)[0]], step.info.call, *args, **kwargs)
-        return step.info.call(*args, **kwargs)
+            return drawing(self.generators[draws(step)[0]], step.call, *args, **kwargs)
+        return step.call(*args, **kwargs)
 
     def _guarded(self, step: Step, guard: Guard, filled: Any) -> Any:
         """The argument after a look at its index values."""

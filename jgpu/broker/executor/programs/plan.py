@@ -8,13 +8,16 @@ base), `v<n>` a view.
 The rule that must not be broken: a plan is frozen; what runs teach is kept beside it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from jgpu.broker.executor.programs.arguments import Bound, Draw, Ref
 from jgpu.broker.executor.programs.geometry import ViewSpec
 from jgpu.broker.executor.programs.guards import Guard
 from jgpu.broker.executor.programs.ops import OpInfo
+from jgpu.broker.executor.programs.precautions import Precaution
 from jgpu.wire.program import NO_SLOT, Flags
 
 __all__ = ["Plan", "Step", "draws", "mask_bits"]
@@ -40,8 +43,15 @@ class Step:
     zeroed: bool = False
     #: index tensors to look at before the call
     guards: tuple[Guard, ...] = ()
+    #: called instead of the op, which some values would keep from returning
+    precaution: Precaution | None = None
     #: this op overwrites the uninitialised slot that an earlier step left as it was
     overwrites: int = NO_SLOT
+
+    @property
+    def call(self) -> Callable[..., Any]:
+        """What takes the arguments in the schema's order."""
+        return self.precaution or self.info.call
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,14 @@ import torch
 from jgpu.broker.executor.programs import contracts
 from jgpu.broker.executor.programs.arguments import Bound, Ref, bind, refs_of
 from jgpu.broker.executor.programs.callables import below_autograd
-from jgpu.broker.executor.programs.checking import check_guards
+from jgpu.broker.executor.programs.checking import check_guards, look_at
 from jgpu.broker.executor.programs.definition import DEVICES, DeviceKind
 from jgpu.broker.executor.programs.flags import check_flags, gate
 from jgpu.broker.executor.programs.geometry import geometry_of, required_bytes
 from jgpu.broker.executor.programs.guards import check_range
 from jgpu.broker.executor.programs.inference import Inferred, call_on, flatten, infer, scratch
 from jgpu.broker.executor.programs.ops import OpInfo, resolve
+from jgpu.broker.executor.programs.precautions import precaution_of
 from jgpu.broker.executor.programs.rng import drawing
 from jgpu.errors import ProgramError
 from jgpu.wire.messages import Number
@@ -142,17 +143,20 @@ class Prober:
                 made[ref.slot] = scratch(geometry, device, nbytes)
         tensors = [made[ref.slot] for ref in question.refs]
         nodes = dict(zip((a.name for a in info.arguments), question.bound, strict=True))
-        for guard in check_guards(info, question.bound, geometries, "cpu"):
+        look = look_at(info, question.bound, geometries)
+        for guard in check_guards(info, question.bound, look, "cpu"):
             node = nodes[guard.argument]
             if isinstance(node, Ref):
                 check_range(info.name, made[node.slot], guard)
         generator = torch.Generator(device)
         with gate.passing(question.flags), below_autograd():
             call = (info, question.bound, tensors, lambda node: question.values[node.index])
+            # scratch tensors are harmless, plain numbers may not be
+            given = *call, generator, precaution_of(info, look, self.device)
             if info.seeded and info.generator is None:
-                result = drawing(generator, call_on, *call, generator)
+                result = drawing(generator, call_on, *given)
             else:
-                result = call_on(*call, generator)
+                result = call_on(*given)
         owners = {tensor.untyped_storage()._cdata for tensor in tensors}
         return tuple(
             None if r is None or r.untyped_storage()._cdata in owners else geometry_of(r)

@@ -1,0 +1,25 @@
+"""Precautions: what is done before kernels that some values would kill, or keep for ever.
+
+Natively such a value ends the program of whoever wrote it; here the process is everybody's. A rule
+stands before each kernel of which that is known. It changes nothing about values that natively
+give a result, but for two things that are said where they are done: a division that overflows wraps
+around, as on CUDA, and a call that would take longer than minutes because of a value is refused.
+
+Which kernels these are was found by trying hostile values on all ops; a test goes on doing so.
+"""
+
+from jgpu.broker.executor.programs.guards import Look
+from jgpu.broker.executor.programs.ops import OpInfo
+from jgpu.broker.executor.programs.precautions import integers
+from jgpu.broker.executor.programs.precautions.language import PRECAUTIONS, Precaution
+
+__all__ = ["PRECAUTIONS", "Precaution", "integers", "precaution_of"]
+
+
+def precaution_of(info: OpInfo, look: Look, device: str) -> Precaution | None:
+    """What to call instead of the op on a device of this kind; None where the op is harmless."""
+    found = PRECAUTIONS.get(info.base.removesuffix("_"))
+    if found is None:
+        return None
+    rule, when, devices = found
+    return Precaution(info, rule) if device in devices and when(info, look) else None

@@ -1,0 +1,109 @@
+"""What precautions are written in: a call that is about to be made, and a register of rules.
+
+A rule gets an `Attempt`. It may look at the arguments, change them, raise what the op is to fail
+with, and makes the call by `go`, or does not.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import torch
+
+from jgpu.broker.executor.programs.guards import Look
+from jgpu.broker.executor.programs.ops import OpInfo
+
+__all__ = ["PRECAUTIONS", "Attempt", "Precaution", "always", "is_integral", "precaution"]
+
+#: Called instead of the op.
+Rule: TypeAlias = Callable[["Attempt"], Any]
+#: Whether a call with arguments of these geometries needs it.
+Condition: TypeAlias = Callable[[OpInfo, Look], bool]
+
+
+class Attempt:
+    """One call, by the schema's names; the kernel sees what the rule leaves in it."""
+
+    __slots__ = ("_given", "_info")
+
+    def __init__(self, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._info = info
+        self._given = {a.name: a.default for a in info.arguments}
+        self._given.update(zip(self._given, args, strict=False))
+        self._given.update(kwargs)
+
+    @property
+    def name(self) -> str:
+        """The op's name."""
+        return self._info.name
+
+    @property
+    def base(self) -> str:
+        """The op's base name without the underscore of its in-place variant."""
+        return self._info.base.removesuffix("_")
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the op writes to `self`."""
+        return self._info.arguments[0].written
+
+    def __getitem__(self, name: str) -> Any:
+        return self._given[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._given[name] = value
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._given
+
+    def go(self) -> Any:
+        """Make the call."""
+        args, kwargs = [], {}
+        for argument in self._info.arguments:
+            value = self._given[argument.name]
+            if not argument.kwarg_only:
+                args.append(value)
+            elif value is not None or argument.required:
+                kwargs[argument.name] = value
+        return self._info.call(*args, **kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class Precaution:
+    """A rule for one op; stands for the op's own callable."""
+
+    info: OpInfo
+    rule: Rule
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Make the call, unless the rule has something against it."""
+        return self.rule(Attempt(self.info, args, kwargs))
+
+
+def always(info: OpInfo, look: Look) -> bool:
+    """Whatever the arguments."""
+    return True
+
+
+#: By base name, without the trailing underscore of in-place variants: rule, condition and the
+#: kinds of device whose kernels need it.
+PRECAUTIONS: Final[dict[str, tuple[Rule, Condition, frozenset[str]]]] = {}
+
+
+def precaution(
+    *bases: str, when: Condition = always, on: tuple[str, ...] = ("cpu", "cuda")
+) -> Callable[[Rule], Rule]:
+    """Registers a rule for ops of these base names."""
+
+    def register(rule: Rule) -> Rule:
+        for base in bases:
+            assert base not in PRECAUTIONS, base
+            PRECAUTIONS[base] = (rule, when, frozenset(on))
+        return rule
+
+    return register
+
+
+def is_integral(dtype: torch.dtype) -> bool:
+    """Whether its values are whole numbers."""
+    return not (dtype.is_floating_point or dtype.is_complex)
