@@ -153,6 +153,11 @@ class Core:
         """
         return self._ledger.ahead_s(self._table.sessions[session].user)
 
+    @property
+    def users_at_work(self) -> int:
+        """How many users have work in a lane."""
+        return len(self._ledger.active)
+
     def _session_closed(self, event: events.SessionClosed) -> None:
         session = self._live(event.session)
         if session is None:

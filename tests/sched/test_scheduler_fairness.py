@@ -174,6 +174,7 @@ def test_what_is_computed_beside_the_lanes_is_charged_to_session_and_user():
 def test_whoever_computed_beside_the_lanes_waits_until_others_have_had_as_much():
     lab = Lab(device_with(validate=False), Notebook(1, "user1", TEN), Notebook(2, "user2", TEN))
     lab.run(1.0)
+    assert 1 <= lab.device.core.users_at_work <= 2
     lab.device.tell(TimeCharged(1, 0.3))
     assert lab.device.core.ahead_s(1) == pytest.approx(0.3, abs=0.03)
     assert lab.device.core.ahead_s(2) == pytest.approx(-0.3, abs=0.03)

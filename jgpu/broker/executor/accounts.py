@@ -29,6 +29,8 @@ class Account:
         #: why new work of the user is refused; empty where it is not
         self.refusal = ""
         self.sessions: list[Session] = []
+        #: device time of sessions that had ended when it was measured; the next session pays
+        self.owed_s = 0.0
 
     @property
     def used(self) -> int:

@@ -10,13 +10,16 @@ that it names.
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from jgpu.broker.executor.aside import Aside
 from jgpu.broker.executor.programs import Definition, DefinitionCache, DeviceKind, define
 from jgpu.broker.flightpage import Kind
 from jgpu.errors import ProgramError
 from jgpu.wire.program import program_hash
+
+if TYPE_CHECKING:
+    from jgpu.broker.executor.session import Session
 
 __all__ = ["Definitions", "Verdict"]
 
@@ -42,18 +45,18 @@ class Definitions:
     def __len__(self) -> int:
         return len(self._cache)
 
-    def get(self, key: bytes) -> Verdict | None:
-        """What came of this hash; None if it is being checked or is not known."""
-        return self._cache.get(key) or self._bad.get(key)
+    def get(self, key: bytes, identity: str = "") -> Verdict | None:
+        """What came of this hash, and who asks; None if it is being checked or is not known."""
+        return self._cache.get(key, identity) or self._bad.get(key)
 
     def pending(self, key: bytes) -> bool:
         """Whether this hash is being checked."""
         return key in self._pending
 
-    def learn(self, owner: int, data: bytes, then: Callable[[Verdict], None]) -> None:
+    def learn(self, session: "Session", data: bytes, then: Callable[[Verdict], None]) -> None:
         """Check a program aside; `then` is told the verdict on the pump, at once if known."""
         key = program_hash(data)
-        known = self.get(key)
+        known = self.get(key, session.identity)
         if known is not None:
             then(known)
         elif key in self._pending:
@@ -62,15 +65,18 @@ class Definitions:
             self._pending[key] = [then]
 
             def check() -> Definition:
-                self._aside.flight.begin(owner, 0, Kind.DEFINITION, key)
+                self._aside.flight.begin(session.number, 0, Kind.DEFINITION, key)
                 return define(data, self._device)
 
-            self._aside.put(owner, check, lambda result: self._settle(key, data, result))
+            def settle(result: Any) -> None:
+                self._settle(key, data, session.identity, result)
 
-    def _settle(self, key: bytes, data: bytes, result: Any) -> None:
+            self._aside.put(session.number, check, settle, whose=session.identity)
+
+    def _settle(self, key: bytes, data: bytes, identity: str, result: Any) -> None:
         verdict: Verdict
         if isinstance(result, Definition):
-            verdict = self._cache.add(result, len(data))
+            verdict = self._cache.add(result, len(data), identity)
         else:
             if not isinstance(result, ProgramError):
                 _log.error("checking a program broke down", exc_info=result)

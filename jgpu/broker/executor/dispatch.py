@@ -8,19 +8,19 @@ The rule that must not be broken: nothing here takes longer than decoding the me
 
 from typing import TYPE_CHECKING, Any, Final
 
-from jgpu.broker.executor.aside import Aside
 from jgpu.broker.executor.cancel import begin_cancel
 from jgpu.broker.executor.definitions import Definitions, Verdict
 from jgpu.broker.executor.devices.base import Device
 from jgpu.broker.executor.early import answer_early, may_answer_early
 from jgpu.broker.executor.gate import Gate, RefusedRun
-from jgpu.broker.executor.programs import Definition, Prober
+from jgpu.broker.executor.probes import Probes
+from jgpu.broker.executor.programs import Definition
 from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.transfers import DownloadWork, UploadWork
 from jgpu.broker.executor.turns import Turns
 from jgpu.broker.executor.works import RngWork, SyncWork
 from jgpu.errors import ProtocolError
-from jgpu.wire import limits, messages
+from jgpu.wire import messages
 from jgpu.wire.program import program_hash
 
 if TYPE_CHECKING:
@@ -44,14 +44,12 @@ class Dispatch:
         device: Device,
         turns: Turns,
         definitions: Definitions,
-        prober: Prober,
-        probing: Aside,
+        probes: Probes,
     ) -> None:
         self._device = device
         self._turns = turns
         self._definitions = definitions
-        self._prober = prober
-        self._probing = probing
+        self._probes = probes
         self._gate = Gate()
         #: works by the hash of the definition that the client must send again
         self._missing: dict[bytes, list[RunWork]] = {}
@@ -66,7 +64,7 @@ class Dispatch:
             messages.SetRng: lambda s, m: self._accept(s, RngWork(s, m)),
             messages.Free: self._note,
             messages.Tag: self._note,
-            messages.Probe: self._probe,
+            messages.Probe: probes.ask,
             messages.Memory: self._memory,
             messages.CellStarted: self._cell_started,
             messages.IterationEnded: self._iteration_ended,
@@ -122,7 +120,7 @@ class Dispatch:
         if isinstance(work, RefusedRun):
             self._turns.offer(session)
             return
-        work.definition = self._definitions.get(message.program)
+        work.definition = self._definitions.get(message.program, session.identity)
         if work.definition is None:
             self._missing.setdefault(message.program, []).append(work)
             if not self._definitions.pending(message.program):
@@ -134,14 +132,16 @@ class Dispatch:
 
     def _define(self, session: Session, message: messages.Define) -> None:
         session.helping += 1
+        session.helping_bytes += len(message.program)
         self._definitions.learn(
-            session.number,
+            session,
             message.program,
             lambda verdict: self._defined(session, message.program, verdict),
         )
 
     def _defined(self, session: Session, data: bytes, verdict: Verdict) -> None:
         session.helping -= 1
+        session.helping_bytes -= len(data)
         key = verdict.hash if isinstance(verdict, Definition) else program_hash(data)
         for work in self._missing.pop(key, ()):
             work.definition = verdict
@@ -150,6 +150,7 @@ class Dispatch:
     def forget(self, session: Session) -> None:
         """The session ends: nothing of it waits for definitions any more."""
         self._gate.forget(session)
+        self._probes.forget(session)
         for key in list(self._missing):
             kept = [work for work in self._missing[key] if work.session is not session]
             if kept:
@@ -162,22 +163,6 @@ class Dispatch:
         self._turns.settle(session)
 
     # -- at once -----------------------------------------------------------------------------
-
-    def _probe(self, session: Session, message: messages.Probe) -> None:
-        session.helping += 1
-        self._probing.put(
-            session.number,
-            lambda: self._prober.probe(message.op, message.inputs, message.params, message.flags),
-            lambda result: self._probed(session, message.request, result),
-        )
-
-    def _probed(self, session: Session, request: int, result: Any) -> None:
-        session.helping -= 1
-        if isinstance(result, Exception):
-            session.send(messages.Probed(request, error=(type(result).__name__, _text(result))))
-            return
-        outputs, error = result
-        session.send(messages.Probed(request, outputs, error))
 
     def _memory(self, session: Session, message: messages.Memory) -> None:
         account, table = session.account, session.table
@@ -214,7 +199,3 @@ class Dispatch:
 
     def _quit(self, session: Session, message: messages.Quit) -> None:
         session.ending = ""
-
-
-def _text(error: Exception) -> str:
-    return str(error)[: limits.MAX_TEXT]

@@ -20,7 +20,8 @@ from jgpu.broker.executor.definitions import Definitions
 from jgpu.broker.executor.devices.base import Device
 from jgpu.broker.executor.dispatch import HELPING, Dispatch
 from jgpu.broker.executor.hoststore import HostStore
-from jgpu.broker.executor.programs import DeviceKind, Prober
+from jgpu.broker.executor.probes import Probes
+from jgpu.broker.executor.programs import DeviceKind, Prober, scratch_bytes
 from jgpu.broker.executor.rests import Rests
 from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.spilling import Spilling
@@ -65,7 +66,7 @@ class Pump:
         self._epoll = select.epoll()
         self._asides = [
             self._aside("definitions", Kind.DEFINITION),
-            self._aside("probes", Kind.PROBE),
+            self._aside("arenas", Kind.OTHER),
         ]
         kind = cast("DeviceKind", settings.device)  # `make_device` has looked
         self.definitions = Definitions(kind, self._asides[0])
@@ -79,9 +80,12 @@ class Pump:
         self.turns.on_released = self._released
         self.turns.on_violation = self.refuse
         self.turns.configure(settings.lanes, device.facts.capacity)
-        self._dispatch = Dispatch(
-            device, self.turns, self.definitions, Prober(kind), self._asides[1]
+        self._probes = Probes(
+            Prober(kind, most_bytes=scratch_bytes(device.facts.capacity)),
+            self.turns,
+            lambda number: self._aside(f"probes {number}", Kind.PROBE),
         )
+        self._dispatch = Dispatch(device, self.turns, self.definitions, self._probes)
         #: what to call when a descriptor is ready
         self._handlers: dict[int, Callable[[int], None]] = {device.wake_fd: lambda mask: None}
         self._epoll.register(device.wake_fd, select.EPOLLIN | select.EPOLLET)
@@ -115,6 +119,7 @@ class Pump:
 
     def close(self) -> None:
         """End the threads; sessions must have ended."""
+        self._probes.close()
         for aside in self._asides:
             aside.close()
         self.spilling.close()
@@ -135,6 +140,7 @@ class Pump:
                 handler(mask)
         for aside in self._asides:
             aside.collect()
+        self._probes.collect()
         self.spilling.collect()
         self._unstall()
         for session in list(self._backlog.values()):
@@ -150,7 +156,7 @@ class Pump:
             if something_happened:
                 self._next_look = now + _LOOK_S
         elif now >= self._next_look:
-            busy = self.turns.look_around()
+            busy = self.turns.look_around() or self._probes.waiting
             self._next_look = now + _LOOK_S if busy else None
             if self._record is not None:
                 self._record.flush()
@@ -291,7 +297,7 @@ class Pump:
     def _has_room(self, session: Session) -> bool:
         return (
             session.outstanding < _QUEUED_WORKS
-            and session.queued_bytes + session.after_bytes < _QUEUED_BYTES
+            and session.queued_bytes + session.after_bytes + session.helping_bytes < _QUEUED_BYTES
             and session.helping + len(session.cancel_requests) < HELPING
         )
 

@@ -112,6 +112,8 @@ class Session:
     told: set[bytes] = field(default_factory=set)
     #: probes and definitions that helper threads have
     helping: int = 0
+    #: bytes of what they, and those that wait for them, hold, roughly
+    helping_bytes: int = 0
     #: why the session ends, or None while it lives
     ending: str | None = None
     #: a work showed that the client breaks the protocol

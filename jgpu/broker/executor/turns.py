@@ -104,6 +104,28 @@ class Turns:
             events.SessionOpened(session.number, session.user, session.weight, session.priority)
         )
         session.charged_s = self._core.charge_of(session.number)
+        owed_s, session.account.owed_s = session.account.owed_s, 0.0
+        self.charge(session, owed_s)
+
+    def charge(self, session: Session, seconds: float) -> None:
+        """Have a session pay for what was computed beside the lanes, or another of its user."""
+        if session.ending is not None:
+            live = (other for other in session.account.sessions if other.ending is None)
+            heir = next(live, None)
+            if heir is None:
+                session.account.owed_s += seconds
+                return
+            session = heir
+        if seconds > 0:
+            self._tell(events.TimeCharged(session.number, seconds))
+
+    def ahead_s(self, session: Session) -> float:
+        """How much more of the device its user has had than others with work; see the core."""
+        return self._core.ahead_s(session.number)
+
+    def users_at_work(self) -> int:
+        """How many users have work in a lane."""
+        return self._core.users_at_work
 
     def close(self, session: Session) -> None:
         """A session ends: what has not started is dropped; the rest runs out."""

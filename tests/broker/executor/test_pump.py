@@ -106,6 +106,29 @@ def test_a_session_is_idle_running_idle(host):
     assert (status.state, status.device_seconds > 0) == ("idle", True)
 
 
+def charged(host, number):
+    return {s.id: s.device_seconds for s in host.pump.turns.snapshot().sessions}[number]
+
+
+def test_what_was_computed_for_a_session_that_ended_is_paid_by_the_next_of_its_user(host):
+    for user in ("user1", "user1", "user2"):
+        host.connect(user)
+    host.settle()
+    first = host.pump.sessions[1]
+    host.pump.turns.charge(first, 0.5)
+    host.pump.end(first, "")
+    host.pump.turns.charge(first, 0.25)
+    assert [charged(host, number) for number in (2, 3)] == [0.25, 0.0]
+    second = host.pump.sessions[2]
+    host.pump.end(second, "")
+    host.pump.turns.charge(second, 2.0)
+    host.settle()
+    assert [ended.device_seconds for ended in host.ended] == [0.5, 0.25]
+    host.connect("user1")
+    assert charged(host, 4) == 2.0
+    assert charged(host, 3) == 0.0
+
+
 class Clients(RuleBasedStateMachine):
     """Clients that keep to the protocol, in any order."""
 

@@ -23,6 +23,7 @@ from jgpu.broker.executor.devices.base import Job
 from jgpu.broker.executor.devices.calls import Calls, CudaCalls
 from jgpu.broker.executor.devices.wake import Wake
 from jgpu.broker.executor.programs.buffers import Buffer
+from jgpu.broker.executor.programs.probe import HANDS, scratch_bytes
 from jgpu.broker.flightpage import FlightPage, Record
 from jgpu.broker.settings import ExecutorSettings
 
@@ -52,8 +53,10 @@ class CudaDevice:
         self.torch_device = self._calls.torch_device
         free, total = self._calls.free_bytes()
         usable = int(free - settings.lanes * _WORKSPACE - total * _MARGIN)
+        usable -= HANDS * scratch_bytes(usable)
         capacity = min(settings.capacity or usable, usable)
-        self._calls.limit_bytes(capacity + settings.lanes * _WORKSPACE)
+        reserve = settings.lanes * _WORKSPACE + HANDS * scratch_bytes(capacity)
+        self._calls.limit_bytes(capacity + reserve)
         self.facts = self._calls.facts(capacity)
         self.allocate: Callable[[int, int], None] | None = None
         self.watch_peak: Callable[[], Callable[[int], int]] | None = self._calls.watch_peak

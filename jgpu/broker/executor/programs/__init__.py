@@ -9,9 +9,10 @@ from jgpu.broker.executor.programs.buffers import Buffer, Failure
 from jgpu.broker.executor.programs.cache import DefinitionCache
 from jgpu.broker.executor.programs.definition import Definition, DeviceKind, define
 from jgpu.broker.executor.programs.outcome import Outcome, RunContext, Suspended
-from jgpu.broker.executor.programs.probe import Prober
+from jgpu.broker.executor.programs.probe import HANDS, Prober, question_of, scratch_bytes
 
 __all__ = [
+    "HANDS",
     "Buffer",
     "Definition",
     "DefinitionCache",
@@ -22,4 +23,6 @@ __all__ = [
     "RunContext",
     "Suspended",
     "define",
+    "question_of",
+    "scratch_bytes",
 ]

@@ -3,53 +3,46 @@
 The rule that must not be broken: the key is computed here, from the bytes, never believed.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator
 
 from jgpu.broker.executor.programs.definition import Definition, DeviceKind, define
+from jgpu.broker.executor.programs.shared import SharedEntries
 from jgpu.wire.program import program_hash
 
 __all__ = ["DefinitionCache"]
 
 
 class DefinitionCache:
-    """Least recently used definitions go first, past `most` definitions or `most_bytes` of form."""
+    """At most `most` definitions, or `most_bytes` of form; see `shared` for who makes room."""
 
-    def __init__(self, device: DeviceKind, most: int = 4096, most_bytes: int = 256 << 20) -> None:
+    def __init__(self, device: DeviceKind, most: int = 4096, most_bytes: int = 64 << 20) -> None:
         self.device: DeviceKind = device
-        self.most = most
-        self.most_bytes = most_bytes
-        #: bytes of the forms kept
-        self.nbytes = 0
-        self._kept: OrderedDict[bytes, tuple[Definition, int]] = OrderedDict()
+        self._entries: SharedEntries[Definition] = SharedEntries(most, most_bytes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the forms kept."""
+        return self._entries.nbytes
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def __iter__(self) -> Iterator[Definition]:
-        return (definition for definition, _ in self._kept.values())
+        return iter(self._entries)
 
-    def define(self, data: bytes) -> Definition:
+    def define(self, data: bytes, identity: str = "") -> Definition:
         """The definition of these bytes, checked now or earlier; raises `ProgramError`."""
-        found = self.get(program_hash(data))
-        return found if found is not None else self.add(define(data, self.device), len(data))
+        found = self.get(program_hash(data), identity)
+        return found or self.add(define(data, self.device), len(data), identity)
 
-    def get(self, key: bytes) -> Definition | None:
-        """The definition with this hash, if it is (still) known."""
-        found = self._kept.get(key)
-        if found is None:
-            return None
-        self._kept.move_to_end(key)
-        return found[0]
+    def get(self, key: bytes, identity: str = "") -> Definition | None:
+        """The definition with this hash, if it is (still) known; who asks for it."""
+        return self._entries.get(key, identity)
 
-    def add(self, definition: Definition, nbytes: int) -> Definition:
+    def add(self, definition: Definition, nbytes: int, identity: str = "") -> Definition:
         """Keep a definition that was checked elsewhere (in a helper thread)."""
-        known = self._kept.get(definition.hash)
+        known = self._entries.get(definition.hash, identity)
         if known is not None:
-            return known[0]
-        self._kept[definition.hash] = (definition, nbytes)
-        self.nbytes += nbytes
-        while len(self._kept) > self.most or (self.nbytes > self.most_bytes and len(self) > 1):
-            _, (_, dropped) = self._kept.popitem(last=False)
-            self.nbytes -= dropped
+            return known
+        self._entries.add(definition.hash, identity, definition, nbytes)
         return definition

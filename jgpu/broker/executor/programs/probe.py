@@ -1,18 +1,17 @@
 """Asking the real kernels what an op returns (message `Probe`), on scratch tensors.
 
 Meta kernels are wrong about strides, sometimes about shapes, and say nothing of ops whose kernels
-choose a layout. A probe runs the op once on zeros of the geometries in question. Answers depend
-on the key alone and are shared by all sessions; a probe may take as long as the op takes, so the
-pump asks from a helper thread.
+choose a layout. A probe runs the op once on zeros of the geometries in question, which may take as
+long as the op takes. Answers depend on the question alone and are shared by all sessions; of a
+question only the hash is kept.
 
 The rule that must not be broken: a probe never sees a session's data and is checked as a
 program's op is.
 """
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from threading import Lock
+from hashlib import blake2b
 from typing import Final, TypeAlias
 
 import msgspec
@@ -30,15 +29,25 @@ from jgpu.broker.executor.programs.inference import Inferred, call_on, flatten, 
 from jgpu.broker.executor.programs.ops import OpInfo, resolve
 from jgpu.broker.executor.programs.precautions import precaution_of
 from jgpu.broker.executor.programs.rng import drawing
+from jgpu.broker.executor.programs.shared import SharedEntries
 from jgpu.errors import ProgramError
 from jgpu.wire.messages import Number
 from jgpu.wire.program import Flags, Geometry, Op, Program, View, validate_form
 
-__all__ = ["Answer", "Prober"]
+__all__ = [
+    "HANDS",
+    "_MOST_INPUTS",
+    "_QUESTION_BYTES",
+    "Answer",
+    "Prober",
+    "question_of",
+    "scratch_bytes",
+]
 
 #: `Probed.outputs` and `Probed.error`
 Answer: TypeAlias = tuple[tuple[Geometry | None, ...], tuple[str, str] | None]
 
+_ANSWER: Final = msgspec.msgpack.Decoder(Answer)
 _KINDS: Final = {bool: "bool", int: "int", float: "float", tuple: "complex"}
 
 
@@ -56,18 +65,66 @@ class _Question:
         return [geometry for geometry, _ in self.tensors]
 
 
-class Prober:
-    """Probes and remembers; `most_bytes` bounds the scratch memory of one probe."""
+#: tensors that one probe may name, and bytes of all that it says
+_MOST_INPUTS: Final = 1024
+_QUESTION_BYTES: Final = 64 << 10
+#: scratch memory that one probe may need, and that part of the device at most
+_SCRATCH_BYTES: Final = 256 << 20
+_SCRATCH_PART: Final = 16
+#: probes made at a time, each for another identity
+HANDS: Final = 3
+#: bytes of an answer beside its own, in the tables that hold it
+_ENTRY_BYTES: Final = 512
 
-    def __init__(self, device: DeviceKind, most: int = 8192, most_bytes: int = 256 << 20) -> None:
+
+def scratch_bytes(capacity: int) -> int:
+    """Scratch memory that one probe may need on a device of so many bytes.
+
+    `HANDS` times as much is the reserve for all of them; it comes on top of what sessions have.
+    """
+    return min(_SCRATCH_BYTES, capacity // _SCRATCH_PART)
+
+
+def question_of(
+    op: Op, inputs: Sequence[Geometry], params: Sequence[Number], flags: Flags
+) -> bytes:
+    """What one question's answer is kept under; raises `ProgramError` for one that is too large."""
+    if len(inputs) > _MOST_INPUTS:
+        raise ProgramError(
+            f"A probe names at most {_MOST_INPUTS} tensors; {op.name} came with {len(inputs)}."
+        )
+    said = msgspec.msgpack.encode((op, tuple(inputs), tuple(params), flags), order="sorted")
+    if len(said) > _QUESTION_BYTES:
+        raise ProgramError(
+            f"A probe says what it asks in {_QUESTION_BYTES} bytes; {op.name} took {len(said)}."
+        )
+    return blake2b(said, digest_size=16).digest()
+
+
+class Prober:
+    """Asks kernels, and remembers; `most_bytes` bounds the scratch memory of one probe.
+
+    `ask` may be called on any thread, all else on one.
+    """
+
+    def __init__(
+        self,
+        device: DeviceKind,
+        most: int = 8192,
+        most_bytes: int = _SCRATCH_BYTES,
+        kept_bytes: int = 16 << 20,
+    ) -> None:
         self.device: DeviceKind = device
-        self.most = most
         self.most_bytes = most_bytes
-        self._lock = Lock()
-        self._known: OrderedDict[bytes, Answer] = OrderedDict()
+        self._known: SharedEntries[bytes] = SharedEntries(most, kept_bytes)
 
     def __len__(self) -> int:
         return len(self._known)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that is remembered."""
+        return self._known.nbytes
 
     def probe(
         self,
@@ -75,23 +132,35 @@ class Prober:
         inputs: Sequence[Geometry],
         params: Sequence[Number] = (),
         flags: Flags = Flags(),  # noqa: B008 - frozen
+        identity: str = "",
     ) -> Answer:
         """True output geometries, or the error (type name, text) that the op raises.
 
         Raises `ProgramError` where the op may not run at all.
         """
-        key = msgspec.msgpack.encode((op, tuple(inputs), tuple(params), flags), order="sorted")
-        with self._lock:
-            found = self._known.get(key)
-            if found is not None:
-                self._known.move_to_end(key)
-                return found
-        answer = self._ask(self._question(op, inputs, params, flags))
-        with self._lock:
-            self._known[key] = answer
-            while len(self._known) > self.most:
-                self._known.popitem(last=False)
+        question = question_of(op, inputs, params, flags)
+        answer = self.known(question, identity)
+        if answer is None:
+            answer = self.ask(op, inputs, params, flags)
+            self.remember(question, identity, answer)
         return answer
+
+    def known(self, question: bytes, identity: str) -> Answer | None:
+        """The answer, if it was given before; `identity` is who asks."""
+        found = self._known.get(question, identity)
+        return None if found is None else _ANSWER.decode(found)
+
+    def remember(self, question: bytes, identity: str, answer: Answer) -> None:
+        """Keep an answer that `ask` gave."""
+        if self._known.get(question, identity) is None:
+            kept = msgspec.msgpack.encode(answer)
+            self._known.add(question, identity, kept, len(kept) + _ENTRY_BYTES)
+
+    def ask(
+        self, op: Op, inputs: Sequence[Geometry], params: Sequence[Number], flags: Flags
+    ) -> Answer:
+        """What `probe` answers, found out now."""
+        return self._ask(self._question(op, inputs, params, flags))
 
     def _question(
         self, op: Op, inputs: Sequence[Geometry], params: Sequence[Number], flags: Flags
@@ -157,6 +226,8 @@ class Prober:
                 result = drawing(generator, call_on, *given)
             else:
                 result = call_on(*given)
+        if device.type == "cuda":  # its time is this probe's, and so are its faults
+            torch.cuda.current_stream().synchronize()
         owners = {tensor.untyped_storage()._cdata for tensor in tensors}
         return tuple(
             None if r is None or r.untyped_storage()._cdata in owners else geometry_of(r)

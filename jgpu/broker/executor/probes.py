@@ -1,0 +1,170 @@
+"""Whose probe is made next, and who pays for it.
+
+A probe computes beside the lanes, on a thread of its own, and its user is charged the time it took.
+Of one identity one probe is made at a time, and a few altogether: first of whoever has had least of
+the device. A user who is ahead of others with work waits until these have had as much, or for as
+long as that would take if nobody were in their way.
+
+Invariant: a probe of a session that has ended is not begun, and what was computed for one is
+charged to the next session of its user.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic, thread_time
+from typing import Any, Final
+
+from jgpu.broker.executor.aside import Aside
+from jgpu.broker.executor.programs import HANDS, Prober, question_of
+from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.turns import Turns
+from jgpu.errors import ProgramError
+from jgpu.wire import limits, messages
+
+__all__ = ["Probes"]
+
+#: virtual seconds that a user may be ahead of others and go on probing
+_CREDIT_S: Final = 0.25
+#: what one message is counted as while it waits, for its decoded form is larger
+_WAITING_BYTES: Final = 256 << 10
+
+
+@dataclass(slots=True)
+class _Waiting:
+    session: Session
+    message: messages.Probe
+    question: bytes
+    #: when it was seen to be ahead of others, and for how long it waits for them at most
+    since: float = 0.0
+    patience_s: float = -1.0
+
+
+class Probes:
+    """All probes of one executor; on the pump."""
+
+    def __init__(
+        self,
+        prober: Prober,
+        turns: Turns,
+        hand: Callable[[int], Aside],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """`hand(n)` makes the n-th thread that probes are made on."""
+        self._prober = prober
+        self._turns = turns
+        self._hand = hand
+        self._clock = clock
+        #: by identity, what waits, oldest first; no empty entries
+        self._waiting: dict[str, deque[_Waiting]] = {}
+        #: identities of which a probe is being made
+        self._running: set[str] = set()
+        self._free: list[Aside] = []
+        self._hands: list[Aside] = []
+
+    @property
+    def waiting(self) -> bool:
+        """Whether somebody waits for others to have had as much."""
+        return bool(self._waiting)
+
+    def ask(self, session: Session, message: messages.Probe) -> None:
+        """Answer a probe now if the answer is known, else when its turn has come."""
+        try:
+            question = question_of(message.op, message.inputs, message.params, message.flags)
+        except ProgramError as error:
+            _reply(session, message, error)
+            return
+        known = self._prober.known(question, session.identity)
+        if known is not None:
+            _reply(session, message, known)
+            return
+        session.helping += 1
+        session.helping_bytes += _WAITING_BYTES
+        queue = self._waiting.setdefault(session.identity, deque())
+        queue.append(_Waiting(session, message, question))
+        self.start()
+
+    def collect(self) -> None:
+        """Hand back what is done, and begin what may be begun."""
+        for hand in self._hands:
+            hand.collect()
+        if self._waiting:
+            self.start()
+
+    def forget(self, session: Session) -> None:
+        """The session ends: what waits is not begun."""
+        queue = self._waiting.pop(session.identity, None)
+        kept = deque(each for each in queue or () if each.session is not session)
+        if kept:
+            self._waiting[session.identity] = kept
+
+    def close(self) -> None:
+        """End the threads."""
+        for hand in self._hands:
+            hand.close()
+
+    def start(self) -> None:
+        """Begin probes, the one of whoever is least ahead first, while there are hands."""
+        while self._free or len(self._hands) < HANDS:
+            ready = [
+                (self._turns.ahead_s(queue[0].session), identity)
+                for identity, queue in self._waiting.items()
+                if identity not in self._running
+            ]
+            identity = next(
+                (i for ahead_s, i in sorted(ready) if self._may_begin(ahead_s, i)), None
+            )
+            if identity is None:
+                return
+            queue = self._waiting[identity]
+            probe = queue.popleft()
+            if not queue:
+                del self._waiting[identity]
+            self._begin(identity, probe)
+
+    def _may_begin(self, ahead_s: float, identity: str) -> bool:
+        """Whether others have had as much, or time enough for it."""
+        if ahead_s <= _CREDIT_S:
+            return True
+        first, now = self._waiting[identity][0], self._clock()
+        if first.patience_s < 0:
+            first.since, first.patience_s = now, ahead_s * self._turns.users_at_work()
+        return now - first.since >= first.patience_s
+
+    def _begin(self, identity: str, probe: _Waiting) -> None:
+        if not self._free:
+            self._hands.append(self._hand(len(self._hands)))
+            self._free.append(self._hands[-1])
+        hand = self._free.pop()
+        self._running.add(identity)
+        message, prober = probe.message, self._prober
+        clock = monotonic if prober.device == "cuda" else thread_time
+
+        def task() -> tuple[Any, float]:
+            began = clock()
+            try:
+                answer: Any = prober.ask(message.op, message.inputs, message.params, message.flags)
+            except Exception as error:
+                answer = error
+            return answer, clock() - began
+
+        hand.put(probe.session.number, task, lambda made: self._made(hand, probe, *made))
+
+    def _made(self, hand: Aside, probe: _Waiting, answer: Any, seconds: float) -> None:
+        session = probe.session
+        self._free.append(hand)
+        self._running.discard(session.identity)
+        session.helping -= 1
+        session.helping_bytes -= _WAITING_BYTES
+        self._turns.charge(session, seconds)
+        if not isinstance(answer, Exception):
+            self._prober.remember(probe.question, session.identity, answer)
+        _reply(session, probe.message, answer)
+
+
+def _reply(session: Session, message: messages.Probe, answer: Any) -> None:
+    if isinstance(answer, Exception):
+        error = type(answer).__name__, str(answer)[: limits.MAX_TEXT]
+        session.send(messages.Probed(message.request, error=error))
+    else:
+        session.send(messages.Probed(message.request, *answer))
