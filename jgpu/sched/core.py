@@ -23,10 +23,11 @@ from jgpu.sched.ledger import Ledger
 from jgpu.sched.limits import Limits
 from jgpu.sched.policies import Progress, load_policy
 from jgpu.sched.priorities import Priority
+from jgpu.sched.retirement import Retirement
 from jgpu.sched.sessions import Session, Work
 from jgpu.sched.snapshot import Snapshot, take_snapshot
 from jgpu.sched.spilling import Spilling
-from jgpu.sched.states import IllegalEvent, Residence, SessionState
+from jgpu.sched.states import IllegalEvent, LaneState, SessionState
 from jgpu.sched.turns import Turns
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Core:
             self._limits, self._journal, self._ledger, self._table, load_policy(policy)
         )
         self._spilling = Spilling(self._limits, self._journal, self._table)
+        self._retirement = Retirement(self._journal, self._table, self._turns, self._spilling)
         #: jobs there are, and a number that grows when one comes or goes
         self._jobs = self._version = 0
         #: jobs that have arrived
@@ -71,6 +73,7 @@ class Core:
             events.WorkCancelled: self._work_cancelled,
             events.MemoryMeasured: self._memory_measured,
             events.LanesConfigured: self._lanes_configured,
+            events.LaneRetired: self._lane_retired,
             events.SessionSpilled: self._session_spilled,
             events.SessionRestored: self._session_restored,
             events.MemoryWanted: self._memory_wanted,
@@ -95,6 +98,8 @@ class Core:
         journal.begin(type(event).__name__, now)
         self._ledger.charge(journal.now, table.lanes.values())
         self._handlers[type(event)](event)
+        if table.retired:
+            self._retirement.clear()
         if table.needs_sweep:
             table.sweep()
         if self._turns.policy.plans_lanes:
@@ -167,8 +172,6 @@ class Core:
         if session.arrival:
             self._count_job(-1)
         self._spilling.forget(session)
-        if session.yields:
-            session.reside(Residence.HERE)
         self._journal.note(session.story, "closes", "the client is gone")
         self._settle(session)
 
@@ -395,6 +398,15 @@ class Core:
             raise IllegalEvent(f"No device has {event.maximum} lanes and {event.capacity} bytes.")
         self._table.configure(event.maximum, event.capacity)
 
+    def _lane_retired(self, event: events.LaneRetired) -> None:
+        lane = self._table.lanes.get(event.lane)
+        if lane is None or lane.state is LaneState.RETIRED or not lane.in_flight:
+            return
+        for session in self._retirement.retire(lane, event.returned):
+            if session.state is SessionState.CLOSED:
+                self._drop(session, [work for work in session.queue if not work.started])
+            self._settle(session)
+
     def _policy_changed(self, event: events.PolicyChanged) -> None:
         self._turns.policy = load_policy(event.policy)
         if not self._turns.policy.plans_lanes:
@@ -408,13 +420,13 @@ class Core:
             turns.worked_s,
             self._jobs,
             self._version,
-            len(table.lanes) - table.closing,
+            len(table.lanes) - table.closing - table.retired,
             table.configured,
         )
         lanes = min(max(1, turns.policy.lanes(progress, self._limits)), table.configured)
         if lanes != table.maximum:
             table.plan(lanes)
-        if len(table.lanes) < lanes < progress.jobs + 1:
+        if len(table.lanes) - table.retired < lanes < progress.jobs + 1:
             table.spread()
 
     # --- what is shown

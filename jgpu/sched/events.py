@@ -13,6 +13,7 @@ __all__ = [
     "CellEnded",
     "CellStarted",
     "Event",
+    "LaneRetired",
     "LanesConfigured",
     "LoopTold",
     "MemoryMeasured",
@@ -212,6 +213,18 @@ class LanesConfigured(Event):
 
     maximum: int
     capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRetired(Event):
+    """A lane was given up, for what it is at does not end.
+
+    It gave back the works named in `returned`, of which it had begun nothing. Whatever else was
+    started there may still end. About a lane that is at nothing the event changes nothing.
+    """
+
+    lane: int
+    returned: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

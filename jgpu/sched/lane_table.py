@@ -47,6 +47,8 @@ class LaneTable:
         self.maximum = 0
         #: how many lanes are closing
         self.closing = 0
+        #: how many lanes are retired; they do not count among those that there may be
+        self.retired = 0
         #: bytes that all share
         self.capacity = 0
         #: sum of P + K over the sessions, what is coming back from the host among it
@@ -76,6 +78,11 @@ class LaneTable:
     def needs_sweep(self) -> bool:
         """Whether sessions must give up their places."""
         return self.closing > 0 or self.overcommitted
+
+    @property
+    def may_open(self) -> bool:
+        """Whether there may be a lane more, as far as their number goes."""
+        return len(self.lanes) - self.retired < self.maximum
 
     def may_begin(self, lane: Lane) -> bool:
         """Whether members of a lane may begin an iteration."""
@@ -127,7 +134,7 @@ class LaneTable:
         if session.lane is not None:
             return over + max(0, session.wants - session.lane.capacity)
         rooms = [lane.capacity for lane in self.lanes.values() if lane.state is LaneState.OPEN]
-        if len(self.lanes) < self.maximum:
+        if self.may_open:
             rooms.append(0)
         return over + max(0, session.need - max(rooms, default=0))
 
@@ -262,14 +269,15 @@ class LaneTable:
         """Use so many of the lanes that the device has; what they hold comes together."""
         self.maximum = min(lanes, self.configured)
         self.changed = True
-        for lane in sorted(self.lanes.values(), key=lambda lane: lane.id)[self.maximum :]:
+        usable = [each for each in self.lanes.values() if each.state is not LaneState.RETIRED]
+        for lane in sorted(usable, key=lambda lane: lane.id)[self.maximum :]:
             if lane.state is LaneState.OPEN:
                 lane.become(LaneState.CLOSING)
                 self.closing += 1
 
     def spread(self) -> None:
         """Let somebody who waits in the fullest lane look for another, for there may be more."""
-        if not 0 < len(self.lanes) < self.maximum:
+        if not self.lanes or not self.may_open:
             return
         fullest = max(self.lanes.values(), key=lambda lane: (len(lane.waiting), -lane.id))
         movable = [each for each in fullest.waiting.values() if not each.pinned and each.ready]
@@ -292,6 +300,7 @@ class LaneTable:
     def _close_if_empty(self, lane: Lane) -> None:
         if not lane.members:
             self.closing -= lane.state is LaneState.CLOSING
+            self.retired -= lane.state is LaneState.RETIRED
             lane.become(LaneState.CLOSED)
             del self.lanes[lane.id]
             self._journal.act(CloseLane(lane.id, cause=self._journal.cause))
@@ -336,9 +345,12 @@ class LaneTable:
         return None
 
     def _stuck_bytes(self) -> int:
-        """Return what iterations hold that are under way but have nothing to run."""
+        """Return what iterations hold that are under way but have nothing to run, or do not end."""
         stuck = 0
         for lane in self.lanes.values():
+            if lane.state is LaneState.RETIRED:
+                stuck += lane.capacity + lane.suspended
+                continue
             needs = [
                 (each.need, each.suspended)
                 for each in lane.members.values()
@@ -367,7 +379,8 @@ class LaneTable:
 
     def _find(self, session: Session) -> Placement | None:
         committed = self.committed + (session.spilled - session.returning)
-        return find_lane(session.need, committed, self.capacity, self.maximum, self.lanes.values())
+        maximum = self.maximum + self.retired
+        return find_lane(session.need, committed, self.capacity, maximum, self.lanes.values())
 
     def _join(self, session: Session, lane: Lane, reason: str) -> None:
         self._journal.note(session.story, f"joins lane {lane.id}", reason)
@@ -378,8 +391,9 @@ class LaneTable:
         session.lane, session.last_lane, session.unplaced_since = lane, lane.id, None
         self.unplaced.pop(session.id, None)
         lane.members[session.id] = session
-        lane.await_turn(session, self._journal.now)
-        self._ledger.enter(session)
+        if session.queue:
+            lane.await_turn(session, self._journal.now)
+            self._ledger.enter(session)
 
     def move(self, session: Session, lane: Lane, reason: str) -> None:
         """Let a session for which `can_move` holds wait in another lane."""
@@ -389,6 +403,38 @@ class LaneTable:
         self._resize(lane, max(lane.capacity, session.need))
         self._join(session, lane, reason)
         self._close_if_empty(old)
+
+    def retire(self, lane: Lane) -> None:
+        """Give a lane up; what it is at does not end."""
+        self.closing -= lane.state is LaneState.CLOSING
+        lane.become(LaneState.RETIRED)
+        self.retired += 1
+        self.changed = True
+
+    def rescue(self, session: Session) -> Lane:
+        """Have a session in mid-iteration, nothing of which is in flight, go on in another lane.
+
+        Its memory is counted as suspended there, until it has the turn.
+        """
+        old = session.lane
+        assert old is not None
+        self._detach(session, old)
+        open_lanes = [each for each in self.lanes.values() if each.state is LaneState.OPEN]
+        if len(open_lanes) < self.maximum:
+            lane = self._open(session.need)
+        else:
+            lane = max(open_lanes, key=lambda each: (each.capacity, -each.id))
+            self._resize(lane, max(lane.capacity, session.need))
+        self._join(session, lane, "its lane is retired")
+        self.suspend(session)
+        self.shrink(old)
+        return lane
+
+    def shrink(self, lane: Lane) -> None:
+        """Have a lane hold no more than its members need, and close it where it has none."""
+        if lane.members:
+            self._resize(lane, max(each.need for each in lane.members.values()))
+        self._close_if_empty(lane)
 
     def leave(self, session: Session, reason: str) -> None:
         """Take a session that is not pinned out of its lane; with work, it looks for another."""
@@ -467,7 +513,7 @@ class LaneTable:
             lane.validate()
         open_lanes = [each for each in self.lanes.values() if each.state is LaneState.OPEN]
         assert len(open_lanes) <= self.maximum
-        assert len(open_lanes) + self.closing == len(self.lanes)
+        assert len(open_lanes) + self.closing + self.retired == len(self.lanes)
         for session_id, session in self.unplaced.items():
             assert self.sessions[session_id] is session
             assert session.lane is None

@@ -15,6 +15,7 @@ from jgpu.sched.states import (
     SESSION_MOVES,
     WORK_MOVES,
     IllegalTransition,
+    LaneState,
     Residence,
     SessionState,
     WorkState,
@@ -78,6 +79,8 @@ class Work:
     #: transient bytes that it is known to need at least; not negative
     claim: int
     state: WorkState = WorkState.QUEUED
+    #: whether an iteration was open when its first segment was started; means nothing before
+    continues: bool = False
     #: segments started; 0 exactly while QUEUED or CANCELLED
     started: int = 0
     #: segments finished; at most `started`, and all of them exactly when FINISHED
@@ -221,6 +224,11 @@ class Session:
     def pinned(self) -> bool:
         """Whether it must stay in its lane, for it is not at a boundary with nothing in flight."""
         return self.iteration_open or self.in_flight > 0
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it is bound to a lane that was given up."""
+        return self.lane is not None and self.lane.state is LaneState.RETIRED
 
     @property
     def last_work(self) -> Work | None:

@@ -51,7 +51,7 @@ class Spilling:
 
     def ask(self, session: Session, part: Part, why: str) -> None:
         """Have a session give up a part of its memory, now or at its next boundary."""
-        if not session.ready or not _bytes_of(session, part):
+        if not session.ready or session.stuck or not _bytes_of(session, part):
             return
         self._journal.note(session.story, f"gives up {part} memory", why)
         self.leaving[session.id] = part
@@ -121,9 +121,11 @@ class Spilling:
             table.restore(session)
 
     def forget(self, session: Session) -> None:
-        """The session is closed."""
+        """The session is closed, or comes to no boundary any more."""
         self.leaving.pop(session.id, None)
         self._stranded.pop(session.id, None)
+        if session.yields:
+            session.reside(Residence.HERE)
 
     def _put_aside(self, session: Session) -> None:
         """Have an AWAY session wait for room, in its lane only where it cannot leave it."""
@@ -219,7 +221,10 @@ class Spilling:
         others = [
             each
             for each in self._table.sessions.values()
-            if each is not claimant and each.ready and each.id not in self.leaving
+            if each is not claimant
+            and each.ready
+            and not each.stuck
+            and each.id not in self.leaving
         ]
         return [each for each in others if each.kept and now >= each.spared_until]
 
@@ -245,7 +250,7 @@ class Spilling:
         if self._journal.now - since < self._limits.memory_turn_s:
             return False
         others = [each for each in self._table.sessions.values() if each is not claimant]
-        models = sum(each.resident for each in others)
+        models = sum(each.held if each.stuck else each.resident for each in others)
         own = claimant.held + claimant.spilled - claimant.returning
         return models + own + claimant.need > self._table.capacity
 

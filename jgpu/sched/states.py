@@ -66,7 +66,7 @@ class WorkState(StrEnum):
 
     #: no segment has been started; may be cancelled
     QUEUED = "queued"
-    #: at least one segment has been started; runs to its end
+    #: at least one segment has been started; runs to its end, unless a retired lane gives it back
     STARTED = "started"
     FINISHED = "finished"
     CANCELLED = "cancelled"
@@ -78,6 +78,8 @@ class LaneState(StrEnum):
     OPEN = "open"
     #: takes nobody any more, and closes when the last iteration in it has ended
     CLOSING = "closing"
+    #: given up, for what it is at does not end; closes when that ends after all
+    RETIRED = "retired"
     CLOSED = "closed"
 
 
@@ -105,14 +107,15 @@ SESSION_MOVES: Final[Mapping[SessionState, frozenset[SessionState]]] = {
 
 WORK_MOVES: Final[Mapping[WorkState, frozenset[WorkState]]] = {
     WorkState.QUEUED: frozenset({WorkState.STARTED, WorkState.CANCELLED}),
-    WorkState.STARTED: frozenset({WorkState.FINISHED}),
+    WorkState.STARTED: frozenset({WorkState.FINISHED, WorkState.QUEUED}),
     WorkState.FINISHED: frozenset(),
     WorkState.CANCELLED: frozenset(),
 }
 
 LANE_MOVES: Final[Mapping[LaneState, frozenset[LaneState]]] = {
-    LaneState.OPEN: frozenset({LaneState.CLOSING, LaneState.CLOSED}),
-    LaneState.CLOSING: frozenset({LaneState.CLOSED}),
+    LaneState.OPEN: frozenset({LaneState.CLOSING, LaneState.RETIRED, LaneState.CLOSED}),
+    LaneState.CLOSING: frozenset({LaneState.RETIRED, LaneState.CLOSED}),
+    LaneState.RETIRED: frozenset({LaneState.CLOSED}),
     LaneState.CLOSED: frozenset(),
 }
 

@@ -56,7 +56,8 @@ class Turns:
         table = self._table
         lanes = list(table.lanes.values())
         for lane in lanes:
-            self._fill(lane)
+            if lane.state is not LaneState.RETIRED:
+                self._fill(lane)
         if len(lanes) > 1 and not table.blocked:
             for lane in lanes:
                 if not lane.in_flight and lane.state is LaneState.OPEN:
@@ -96,6 +97,7 @@ class Turns:
             return False
         if first == 0:
             work.become(WorkState.STARTED)
+            work.continues = session.iteration_open
             session.iteration_open = True
         work.started = end
         session.in_flight += count
@@ -189,7 +191,7 @@ class Turns:
             reason = "the other has used up his budget" if holder.user.throttled else ""
         if not reason:
             return None
-        self._lease(lane, session, reason)
+        self.lease(lane, session, reason)
         return session
 
     def _pass_on(self, lane: Lane, candidates: Sequence[Session]) -> Session | None:
@@ -198,7 +200,7 @@ class Turns:
             return None
         session = self._overdue(lane, candidates)
         if session is not None:
-            self._lease(lane, session, "has waited for too long")
+            self.lease(lane, session, "has waited for too long")
             lane.protected = True
             return session
         choice = self.policy.choose(candidates)
@@ -208,7 +210,7 @@ class Turns:
             choice = self.policy.choose(elsewhere)
             session = self._table.sessions[choice.session]
         if session is not lane.holder or lane.waiting:
-            self._lease(lane, session, choice.reason)
+            self.lease(lane, session, choice.reason)
         return session
 
     def _owed_elsewhere(self, lane: Lane, chosen: Session) -> list[Session]:
@@ -258,7 +260,7 @@ class Turns:
         more = holder.need + max(0, session.need - lane.capacity)
         return more == 0 or self._table.committed + more <= self._table.capacity
 
-    def _lease(self, lane: Lane, session: Session, reason: str) -> None:
+    def lease(self, lane: Lane, session: Session, reason: str) -> None:
         """Give a session the turn in a lane; who had it waits, suspended in mid-iteration."""
         holder = lane.holder
         self._epoch += 1
@@ -275,7 +277,7 @@ class Turns:
                 self._table.suspend(holder)
             if holder.queue:
                 lane.await_turn(holder, self._journal.now)
-        del lane.waiting[session.id]
+        lane.waiting.pop(session.id, None)
         lane.holder = session
         self._journal.note(session.story, f"has the turn in lane {lane.id}", reason)
 
@@ -328,15 +330,10 @@ class Turns:
         return True
 
     def _take_off(self, lane: Lane, session: Session, work: Work, count: int) -> None:
-        user = session.user
-        seconds = sum(work.seconds[work.finished : work.finished + count])
-        self.worked_s += seconds
+        seconds = work.seconds[work.finished : work.finished + count]
+        self.worked_s += sum(seconds)
         work.finished += count
-        lane.segments -= count
-        session.in_flight -= count
-        lane.in_flight_s = lane.in_flight_s - seconds if lane.segments else 0.0
-        session.in_flight_s = session.in_flight_s - seconds if session.in_flight else 0.0
-        user.in_flight_s = max(0.0, user.in_flight_s - seconds)
+        self.take_off(lane, session, seconds)
         while count:
             oldest = lane.in_flight[0]
             taken = min(count, oldest.count)
@@ -344,6 +341,15 @@ class Turns:
             count -= taken
             if not oldest.count:
                 lane.in_flight.popleft()
+
+    def take_off(self, lane: Lane, session: Session, seconds: Sequence[float]) -> None:
+        """Count segments of these predicted times as in flight no longer."""
+        user, count, total_s = session.user, len(seconds), sum(seconds)
+        lane.segments -= count
+        session.in_flight -= count
+        lane.in_flight_s = lane.in_flight_s - total_s if lane.segments else 0.0
+        session.in_flight_s = session.in_flight_s - total_s if session.in_flight else 0.0
+        user.in_flight_s = max(0.0, user.in_flight_s - total_s)
 
     def validate(self) -> None:
         """Check that lanes are fed, and not too far ahead."""

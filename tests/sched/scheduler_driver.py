@@ -16,6 +16,7 @@ from itertools import count
 from jgpu.sched import (
     CloseLane,
     Core,
+    LaneRetired,
     LanesConfigured,
     MemoryMeasured,
     MoveLane,
@@ -157,6 +158,24 @@ class Device:
         if not running.left:
             self.lanes[lane].popleft()
         return self.tell(SegmentsFinished(lane, start.epoch, start.work, segments, measured_s))
+
+    def retire(self, lane: int, *, kept: tuple[int, ...] = ()) -> list[object]:
+        """Give a lane up; it gives back what it has not begun, but for these sessions' works."""
+        running = self.lanes[lane]
+        stuck = {running[0].start.session, *kept}
+        back = [each for each in running if each.start.session not in stuck]
+        for each in back:
+            running.remove(each)
+            work = self.works[each.start.work]
+            if work.started == len(work.seconds):
+                self.queues[each.start.session].append(each.start.work)
+            work.started -= each.left
+        for queue in self.queues.values():
+            ordered = sorted(queue)
+            queue.clear()
+            queue.extend(ordered)
+        returned = tuple(dict.fromkeys(each.start.work for each in back))
+        return self.tell(LaneRetired(lane, returned))
 
     def measure(self, session: int, **changed: int) -> list[object]:
         """Tell what a session holds, some of it changed."""

@@ -63,7 +63,7 @@ def test_what_is_written_is_read(told):
         now += elapsed
         recorder.note(event, now)
         expected.append(Recorded(now, event, line))
-    header, found = read_recording(sink.getvalue().splitlines(), "run.jsonl")
+    header, found = read_recording(sink.getvalue().split("\n"), "run.jsonl")
     found = list(found)
     assert header.policy == "las"
     assert found == expected

@@ -16,6 +16,7 @@ from jgpu.sched import (
     CellEnded,
     CellStarted,
     Core,
+    LaneRetired,
     LanesConfigured,
     Limits,
     LoopTold,
@@ -70,6 +71,7 @@ class Machine(RuleBasedStateMachine):
                 break
             self.device.pass_time(0.001)
             self.device.finish(busy[0])
+        assert not self._retired()
         for work in self.device.works.values():
             if work.cancelled or (work.session in self.closed and not work.started):
                 assert work.started == 0
@@ -120,6 +122,12 @@ class Machine(RuleBasedStateMachine):
         self.device.tell(TimeCharged(session, seconds))
         if session not in self.closed:
             self.beside_s[session] = self.beside_s.get(session, 0.0) + seconds
+
+    @precondition(lambda self: self.opened)
+    @rule(ends=st.booleans(), seconds=st.lists(st.sampled_from([1e-7, 0.0001]), min_size=1))
+    def all_send_a_little(self, ends, seconds):
+        for session in sorted(self.opened.keys() - self.closed):
+            self.device.send(session, *seconds[:4], ends=ends)
 
     @precondition(lambda self: any(self.device.lanes.values()))
     @rule(number=st.integers(0, 3), segments=st.integers(1, 4), seconds=SECONDS)
@@ -208,6 +216,24 @@ class Machine(RuleBasedStateMachine):
         held = self.device.memory[session]
         held.away_kept, held.aside = held.away_kept + held.aside, 0
         self.device.tell(MemoryWanted(session, held.spilled))
+
+    @precondition(lambda self: any(self.device.lanes.values()))
+    @rule(number=st.integers(0, 3), kept=st.sets(st.integers(0, 7), max_size=1))
+    def a_lane_is_retired(self, number, kept):
+        retired = self._retired()
+        busy = sorted(lane for lane, running in self.device.lanes.items() if running)
+        lane = busy[number % len(busy)]
+        if lane in retired:
+            before = self.device.core.snapshot()
+            assert self.device.tell(LaneRetired(lane)) == []
+            assert [each.state for each in before.lanes if each.id == lane] == ["retired"]
+            return
+        self.device.retire(lane, kept=tuple(self._session(each) for each in kept))
+        assert lane in self._retired()
+
+    def _retired(self):
+        lanes = self.device.core.snapshot().lanes
+        return {lane.id for lane in lanes if lane.state == "retired"}
 
     @precondition(lambda self: self.opened)
     @rule(number=st.integers(0, 7), kind=st.sampled_from([CellStarted, CellEnded, SessionIdle]))

@@ -178,6 +178,21 @@ def test_works_that_never_ended_are_left_out_and_unknown_ends_mean_nothing():
     assert len(replayed_cells(recording)[0]) == 1
 
 
+def test_what_a_retired_lane_gave_back_began_when_it_was_started_again():
+    lines = played(
+        (0.0, events.SessionOpened(2, "user2")),
+        (1.0, work(1, 0.01)),
+        (1.0, work(2, 0.01, session=2)),
+        (3.0, events.SessionClosed(1)),
+        (3.0, events.LaneRetired(0, (2,))),
+        (3.5, events.SegmentsFinished(1, 3, 2, 1, 0.5)),
+        (9.0, finished(1)),
+    )
+    found = {script.session: script.steps for script in scripts(lines).scripts}
+    assert [step.seconds for step in found[2] if step.seconds] == [(0.5,)]
+    assert [step.seconds for step in found[1] if step.seconds] == [(8.0,)]
+
+
 def test_what_the_core_refuses_is_said_with_its_line():
     assert refused(played((1.0, work(1, 0.01)), (1.1, work(1, 0.01)))) == (
         "run.jsonl, line 5: Work 1 arrived after work 1."

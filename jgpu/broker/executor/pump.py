@@ -336,7 +336,7 @@ def _open_record(file: str) -> TextIO | None:
     if not file:
         return None
     try:
-        return Path(file).open("w", encoding="ascii", buffering=1 << 16)
+        return Path(file).open("w", encoding="utf-8", buffering=1 << 16)
     except OSError as error:
         _log.error("Nothing is recorded: %s cannot be written: %s.", file, error.strerror)
         return None

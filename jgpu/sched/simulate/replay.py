@@ -47,6 +47,7 @@ _FOLLOW: Final = (
     events.TimePassed,
     events.PolicyChanged,
     events.LanesConfigured,
+    events.LaneRetired,
 )
 #: the shortest time that a segment is taken to need, where two were told in one go
 _LEAST_S: Final = 1e-7
@@ -112,8 +113,8 @@ class _Listener:
         self._core = Core(header.policy, header.limits)
         self._file = file
         self.works: dict[int, _Work] = {}
-        #: when each segment started that has not ended, by lane, oldest first
-        self._started: dict[int, deque[float]] = {}
+        #: by lane, oldest first: the work of each segment that started and has not ended, and when
+        self._started: dict[int, deque[tuple[int, float]]] = {}
         self._ended_s: dict[int, float] = {}
         #: everything, on a clock that begins with the first event
         self.told: list[Recorded] = []
@@ -129,6 +130,10 @@ class _Listener:
             self.works[event.work] = _Work(event.session, segments=len(event.segments))
         if isinstance(event, events.SegmentsFinished):
             self._finish(event, now)
+        if isinstance(event, events.LaneRetired):
+            starts = self._started.get(event.lane, deque())
+            left = [start for start in starts if start[0] not in event.returned]
+            self._started[event.lane] = deque(left)
         try:
             acts = self._core.handle(event, now)
         except (IllegalEvent, ConfigError) as error:
@@ -136,7 +141,7 @@ class _Listener:
         for action in acts:
             if isinstance(action, actions.Start):
                 starts = self._started.setdefault(action.lane, deque())
-                starts.extend([now] * action.count)
+                starts.extend([(action.work, now)] * action.count)
         self.told.append(recorded._replace(now=now))
 
     def _finish(self, event: events.SegmentsFinished, now: float) -> None:
@@ -144,7 +149,7 @@ class _Listener:
         if not starts or work is None:
             return
         count = min(event.count, len(starts))
-        begin_s = max(starts[0], self._ended_s.get(event.lane, 0.0))
+        begin_s = max(starts[0][1], self._ended_s.get(event.lane, 0.0))
         for _ in range(count):
             starts.popleft()
         self._ended_s[event.lane] = work.ended_s = now
