@@ -10,7 +10,7 @@ import jgpu.cli._bench.fidelity
 
 sys.path.append(str(Path(jgpu.cli._bench.fidelity.__file__).parent / "resources"))
 
-from judging import Told, judge, tell
+from judging import RUNS, Told, compared, judge, tell
 
 from jgpu.errors import NotSupported, WorkFailed
 
@@ -70,3 +70,30 @@ def test_errors(native, device, word):
 
 def test_a_wider_tolerance_of_the_database_counts():
     assert judge(told(X), told(X + 1e-2), {"rtol": 0.0, "atol": 0.1})[0] == "close"
+
+
+def runs(*results):
+    """A call that gives one result after the other."""
+    left = iter(results)
+    return lambda: next(left)
+
+
+def test_the_worst_run_on_the_device_counts():
+    good, near, bad = X, X + 1e-7, X + 1
+    natives = (good, good)
+    for on_device, word in (
+        ((good, good, good), "equal"),
+        ((good, near, good), "close"),
+        ((near, good, bad), "wrong"),
+        ((bad, near, good), "wrong"),
+    ):
+        assert len(on_device) == RUNS
+        ((variant, found, text),) = compared("out", runs(*natives), runs(*on_device), {})
+        assert (variant, found) == ("out", word)
+        late = word != "equal" and on_device[0] is good
+        assert text.startswith("in run 2: ") == late
+
+
+def test_each_run_begins_with_the_same_seed():
+    draw = lambda: torch.rand(3)  # noqa: E731
+    assert list(compared("out", draw, draw, {})) == [("out", "equal", "")]

@@ -1,12 +1,16 @@
 """Run PyTorch's test databases of operators, modules and optimizers through the shared device.
 
-Every sample is computed natively and on the device, by one thread each, and compared. Without
---only, --dtype and --every the whole takes about a quarter of an hour on two cores.
+Every sample is computed natively and on the device, by one thread each, and compared. On the device
+it is computed three times (step by step, compiled, with values told before they are asked for), and
+each result counts. Several sessions take turns, cases and samples come in random order: what one of
+them left in a cache would answer for another. Without --only, --dtype and --every the whole takes
+about half an hour on two cores.
 """
 
 import argparse
 import importlib.util
 import json
+import random
 from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +34,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th case")
     parser.add_argument("--first", type=int, default=0, metavar="K", help="counted from the K-th")
     parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="what the order of cases and samples follows from"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found here")
     parser.add_argument(
         "--expect", action="store_true", help="fail where something is worse than is known"
@@ -56,7 +63,7 @@ def main(options: argparse.Namespace) -> int:
         raise ConfigError("--every and --workers count from 1, --first from 0.")
     found = sorted(_run(options), key=lambda each: each.case)
     if options.json:
-        lines = {"host": host(), "cases": [each.as_json() for each in found]}
+        lines = {"host": host(), "seed": options.seed, "cases": [each.as_json() for each in found]}
         options.json.write_text(json.dumps(lines, indent=1) + "\n")
     expectations = Expectations.read()
     if options.update:
@@ -86,13 +93,15 @@ def _run(options: argparse.Namespace) -> list[Found]:
                 f"No entry of the databases has {options.only!r} and dtype {options.dtype!r}: "
                 "leave out --only, --dtype or --first to see what there is."
             )
+        random.Random(options.seed).shuffle(cases)
+        console.print(f"Cases and samples in the order of --seed {options.seed}.", highlight=False)
         with console.status("") as status:
 
             def tell(each: Found) -> None:
                 found.append(each)
                 status.update(f"{len(found)} of {len(cases)} cases, {each.case.name}")
 
-            compare(cases, bench.environ, tell, workers=options.workers)
+            compare(cases, bench.environ, tell, workers=options.workers, seed=options.seed)
     console.print(_table(found))
     console.print(put_right(found), style="none", highlight=False)
     console.print(_names(known.by_hand))

@@ -22,8 +22,10 @@ _WORKER: Final = Path(__file__).parent / "resources" / "worker.py"
 #: seconds without a word
 _START_S: Final = 120.0
 _SAMPLE_S: Final = 60.0
-#: a worker's memory grows with what it has seen
+#: a worker's memory grows with what it has seen; the next is another session, among what the
+#: executor remembers of those before it
 _CASES_EACH: Final = 150
+_SESSIONS_EACH: Final = 2
 _LINE: Final = 1 << 22
 
 
@@ -58,25 +60,39 @@ def compare(
     tell: Callable[[Found], None],
     *,
     workers: int,
+    seed: int = 1,
 ) -> None:
-    """Run all cases on so many processes; `tell` is called with each that is over."""
-    asyncio.run(_compare(list(cases), environ, tell, workers))
+    """Run all cases on so many processes at a time; `tell` is called with each that is over.
+
+    Samples come in an order that follows from `seed`.
+    """
+    asyncio.run(_compare(list(cases), environ, tell, workers, seed))
 
 
 async def _compare(
-    cases: list[Case], environ: dict[str, str], tell: Callable[[Found], None], workers: int
+    cases: list[Case],
+    environ: dict[str, str],
+    tell: Callable[[Found], None],
+    workers: int,
+    seed: int,
 ) -> None:
     queue = list(reversed(cases))
+    each = min(_CASES_EACH, -(-len(queue) // (workers * _SESSIONS_EACH)))
     async with asyncio.TaskGroup() as tasks:
         for _ in range(workers):
-            tasks.create_task(_Worker(environ, tell).work(queue))
+            tasks.create_task(_Worker(environ, tell, seed, each).work(queue))
 
 
 class _Worker:
     """One place at the broker, filled by one process after another."""
 
-    def __init__(self, environ: dict[str, str], tell: Callable[[Found], None]) -> None:
+    def __init__(
+        self, environ: dict[str, str], tell: Callable[[Found], None], seed: int, cases: int
+    ) -> None:
         self._environ = environ
+        self._seed = seed
+        #: cases of one process, and those that the present one has had
+        self._most = cases
         self._tell = tell
         self._process: Process | None = None
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `work`
@@ -88,7 +104,7 @@ class _Worker:
             while queue:
                 self._tell(await self._case(queue.pop()))
                 self._cases += 1
-                if self._cases % _CASES_EACH == 0:
+                if self._cases % self._most == 0:
                     await self._end()
         finally:
             await self._end()
@@ -99,7 +115,12 @@ class _Worker:
         skip = 0
         silent = 0
         while silent < 2:
-            line = {"database": case.database, "entry": case.entry, "dtype": case.dtype}
+            line = {
+                "database": case.database,
+                "entry": case.entry,
+                "dtype": case.dtype,
+                "seed": self._seed,
+            }
             process = await self._started()
             assert process.stdin is not None
             at = -1

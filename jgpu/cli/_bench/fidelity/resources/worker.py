@@ -4,8 +4,9 @@
                                                reason, then every case, a line of JSON each
     python worker.py                           reads cases from standard input, a line of JSON each
 
-A case is `{"database": "op", "entry": "add", "dtype": "float32", "skip": 0}`. For each of its
-samples from the `skip`-th on one line is printed before it runs, `{"at": 3}`, and one after it,
+A case is `{"database": "op", "entry": "add", "dtype": "float32", "skip": 0, "seed": 1}`. The order
+of its samples follows from the seed. For each from the `skip`-th place on one line is printed
+before it runs, `{"at": 3}`, and one after it, with the sample's number in the database,
 `{"sample": 3, "found": [["forward", "equal", ""], ...], "geometry": {"restrided": 1, ...}}` (what
 the device put right, see `GEOMETRY` in cases.py); after the last `{"done": 4}`. Whoever reads can
 tell from it where a process hung or died.
@@ -13,6 +14,7 @@ tell from it where a process hung or died.
 
 import json
 import os
+import random
 import sys
 import warnings
 from typing import Any
@@ -21,7 +23,7 @@ import modules
 import operators
 import optimizers
 import torch
-from judging import sentence, settle
+from judging import SEED, sentence, settle
 
 from jgpu.device import current
 from jgpu.device.named import by_hand
@@ -37,20 +39,30 @@ def say(out: Any, line: Any) -> None:
 
 def run(case: dict[str, Any], out: Any) -> None:
     """All samples of a case."""
-    number = -1
-    samples = DATABASES[case["database"]].samples(case["entry"], getattr(torch, case["dtype"]))
+    samples, failed = drawn(case)
+    for place, (number, compare) in enumerate(samples):
+        if place >= case["skip"]:
+            say(out, {"at": place})
+            before = geometry()
+            outcomes = found(compare)
+            put_right = {word: n - before[word] for word, n in geometry().items()}
+            say(out, {"sample": number, "found": outcomes, "geometry": put_right})
+    if failed:
+        say(out, {"sample": len(samples), "found": failed, "geometry": {}})
+    say(out, {"done": len(samples)})
+
+
+def drawn(case: dict[str, Any]) -> tuple[list[tuple[int, Any]], list[list[str]]]:
+    """A case's samples with their numbers, in the seed's order; how the database failed, if so."""
+    made: list[tuple[int, Any]] = []
+    torch.manual_seed(SEED)
     try:
-        for number, compare in enumerate(samples):
-            if number >= case["skip"]:
-                say(out, {"at": number})
-                before = geometry()
-                outcomes = found(compare)
-                put_right = {word: n - before[word] for word, n in geometry().items()}
-                say(out, {"sample": number, "found": outcomes, "geometry": put_right})
+        samples = DATABASES[case["database"]].samples(case["entry"], getattr(torch, case["dtype"]))
+        made.extend(enumerate(samples))
     except Exception as error:  # the database's own code, which makes the samples
-        failed = [["samples", "error", sentence(error)]]
-        say(out, {"sample": number + 1, "found": failed, "geometry": {}})
-    say(out, {"done": number + 1})
+        return [], [["samples", "error", sentence(error)]]
+    random.Random(f"{case['seed']} {case['entry']} {case['dtype']}").shuffle(made)
+    return made, []
 
 
 def found(compare: Any) -> list[list[str]]:
