@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jgpu.broker.control.identity import Peer
+from jgpu.broker.control.identity import Identity, Peer
 from jgpu.broker.control.quotas.desk import Desk
 from jgpu.broker.control.quotas.groups import Groups
 from jgpu.broker.control.quotas.requests import QuotaRequests
@@ -15,6 +15,7 @@ from jgpu.broker.control.quotas.scopes import QuotaSettings, Scope
 from jgpu.broker.control.quotas.spec import QuotaSpec, make_spec
 from jgpu.broker.control.registry import Registry
 from jgpu.broker.control.report import Viewer
+from jgpu.broker.control.shares import Shares
 from jgpu.errors import BrokerRefused, ConfigError, QuotaExceeded
 from jgpu.wire.messages import (
     Adopt,
@@ -45,7 +46,7 @@ class Office:
 
     def __init__(self, directory, specs=None, members=None, *, private=False):
         self.now, self.sent = NOW, []
-        self.registry = Registry(100)
+        self.registry = Registry(Shares.of(100))
         settings = QuotaSettings(specs=specs or {}, members=members or {})
         self.desk = Desk(
             settings,
@@ -62,7 +63,15 @@ class Office:
         self.requests = QuotaRequests(self.desk, self.registry)
 
     def open(self, user="user1"):
-        session = self.registry.admit(Peer(1, 1), user, ticket="", kernel_id="k", label="", now=0.0)
+        session = self.registry.admit(
+            Peer(1, 1),
+            user,
+            ticket="",
+            kernel_id="k",
+            label="",
+            now=0.0,
+            identity=Identity("user", user),
+        )
         self.adopt(session)
         return session.number
 
