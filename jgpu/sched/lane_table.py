@@ -211,7 +211,7 @@ class LaneTable:
         self._count()
         if lane is not None and more > 0:
             if session.pinned or fits:
-                self._resize(lane, need)
+                self.resize(lane, need)
             else:
                 self.leave(session, "needs more than its lane can give")
         self.changed = True
@@ -284,14 +284,16 @@ class LaneTable:
         if movable:
             self.leave(movable[-1], "a lane more may be used")
 
-    def _open(self, capacity: int) -> Lane:
+    def open_lane(self, capacity: int) -> Lane:
+        """Make a lane, with nobody in it yet."""
         lane_id = next(number for number in range(len(self.lanes) + 1) if number not in self.lanes)
         lane = self.lanes[lane_id] = Lane(lane_id, capacity)
         self._journal.act(OpenLane(lane_id, capacity, cause=self._journal.cause))
         self._count()
         return lane
 
-    def _resize(self, lane: Lane, capacity: int) -> None:
+    def resize(self, lane: Lane, capacity: int) -> None:
+        """Let a lane hold so much."""
         if lane.capacity != capacity:
             lane.capacity = capacity
             self._journal.act(ResizeLane(lane.id, capacity, cause=self._journal.cause))
@@ -370,8 +372,8 @@ class LaneTable:
             placement = self._find(session)
             if placement is None:
                 return False
-        lane = placement.lane or self._open(placement.capacity)
-        self._resize(lane, placement.capacity)
+        lane = placement.lane or self.open_lane(placement.capacity)
+        self.resize(lane, placement.capacity)
         self._join(session, lane, placement.reason)
         if session.residence is Residence.AWAY:
             self.restore(session)
@@ -400,41 +402,9 @@ class LaneTable:
         old = session.lane
         assert old is not None
         self._detach(session, old)
-        self._resize(lane, max(lane.capacity, session.need))
+        self.resize(lane, max(lane.capacity, session.need))
         self._join(session, lane, reason)
         self._close_if_empty(old)
-
-    def retire(self, lane: Lane) -> None:
-        """Give a lane up; what it is at does not end."""
-        self.closing -= lane.state is LaneState.CLOSING
-        lane.become(LaneState.RETIRED)
-        self.retired += 1
-        self.changed = True
-
-    def rescue(self, session: Session) -> Lane:
-        """Have a session in mid-iteration, nothing of which is in flight, go on in another lane.
-
-        Its memory is counted as suspended there, until it has the turn.
-        """
-        old = session.lane
-        assert old is not None
-        self._detach(session, old)
-        open_lanes = [each for each in self.lanes.values() if each.state is LaneState.OPEN]
-        if len(open_lanes) < self.maximum:
-            lane = self._open(session.need)
-        else:
-            lane = max(open_lanes, key=lambda each: (each.capacity, -each.id))
-            self._resize(lane, max(lane.capacity, session.need))
-        self._join(session, lane, "its lane is retired")
-        self.suspend(session)
-        self.shrink(old)
-        return lane
-
-    def shrink(self, lane: Lane) -> None:
-        """Have a lane hold no more than its members need, and close it where it has none."""
-        if lane.members:
-            self._resize(lane, max(each.need for each in lane.members.values()))
-        self._close_if_empty(lane)
 
     def leave(self, session: Session, reason: str) -> None:
         """Take a session that is not pinned out of its lane; with work, it looks for another."""
@@ -490,7 +460,7 @@ class LaneTable:
         for lane in list(self.lanes.values()):
             self._vacate_lane(lane, "others need the memory", idle_only=idle_only)
             if lane.members:
-                self._resize(lane, max(each.need for each in lane.members.values()))
+                self.resize(lane, max(each.need for each in lane.members.values()))
 
     def _vacate_lane(self, lane: Lane, reason: str, *, idle_only: bool) -> None:
         for session in list(lane.members.values()):

@@ -43,7 +43,10 @@ class Retirement:
     def retire(self, lane: Lane, returned: Sequence[int]) -> list[Session]:
         """Give a lane up that is at something; returns the sessions whose works came back."""
         back = _returned(lane, returned)
-        self._table.retire(lane)
+        self._table.closing -= lane.state is LaneState.CLOSING
+        self._table.retired += 1
+        lane.become(LaneState.RETIRED)
+        self._table.changed = True
         for each in reversed(back):
             self._unstart(lane, each)
         gone = {id(each) for each in back}
@@ -70,10 +73,18 @@ class Retirement:
                 else:
                     table.leave(session, "its lane is retired")
             if lane.members:
-                table.shrink(lane)
+                table.resize(lane, max(each.need for each in lane.members.values()))
 
     def _rescue(self, session: Session) -> None:
-        lane = self._table.rescue(session)
+        """Have a session in mid-iteration, nothing of which is in flight, go on in another lane."""
+        table = self._table
+        open_lanes = [each for each in table.lanes.values() if each.state is LaneState.OPEN]
+        if len(open_lanes) < table.maximum:
+            lane = table.open_lane(session.need)
+        else:
+            lane = max(open_lanes, key=lambda each: (each.capacity, -each.id))
+        table.move(session, lane, "its lane is retired")
+        table.suspend(session)
         if lane.holder is None:
             self._turns.lease(lane, session, "is in mid-iteration")
 
