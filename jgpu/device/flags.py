@@ -25,6 +25,8 @@ def current() -> Flags:
         _C._get_cudnn_deterministic(),
         _C._get_mkldnn_enabled(),
         torch.get_default_dtype(),
+        _C._get_cublas_allow_fp16_reduced_precision_reduction(),
+        _C._get_cublas_allow_bf16_reduced_precision_reduction(),
     )
     found = _cache.get(key)
     if found is None:
@@ -39,5 +41,12 @@ def current() -> Flags:
             cudnn_deterministic=bool(key[7]),
             mkldnn_enabled=bool(key[8]),
             default_dtype=str(key[9])[6:],
+            fp16_reduced_precision=_allowed(key[10]),
+            bf16_reduced_precision=_allowed(key[11]),
         )
     return found
+
+
+def _allowed(value: Any) -> bool:
+    """Whether reductions may be less precise; newer torch also says whether to split them."""
+    return bool(value[0] if isinstance(value, tuple) else value)
