@@ -31,6 +31,10 @@ Verdict = Definition | ProgramError
 _BAD: Final = 256
 
 
+class _BrokeDown(ProgramError):
+    """A check that did not come to its end, for want of memory perhaps: the next one may."""
+
+
 class Definitions:
     """What is known of each hash: a definition, an error, or that it is being checked."""
 
@@ -57,7 +61,7 @@ class Definitions:
         """Check a program aside; `then` is told the verdict on the pump, at once if known."""
         key = program_hash(data)
         known = self.get(key, session.identity)
-        if known is not None:
+        if known is not None and not isinstance(known, _BrokeDown):
             then(known)
         elif key in self._pending:
             self._pending[key].append(then)
@@ -77,10 +81,11 @@ class Definitions:
         verdict: Verdict
         if isinstance(result, Definition):
             verdict = self._cache.add(result, len(data), identity)
+            self._bad.pop(key, None)
         else:
             if not isinstance(result, ProgramError):
                 _log.error("checking a program broke down", exc_info=result)
-                result = ProgramError(f"Checking this program broke down: {result!r}.")
+                result = _BrokeDown(f"Checking this program broke down: {result!r}.")
             verdict = self._bad[key] = result
             if len(self._bad) > _BAD:
                 self._bad.popitem(last=False)

@@ -4,6 +4,10 @@ import io
 
 import pytest
 import torch
+from torch import nn
+
+from jgpu.device import flags
+from jgpu.device.ops import info_of
 
 
 def outcome(call, device):
@@ -77,3 +81,103 @@ def test_tensors_that_share_memory_share_it_in_the_file():
         return list(found.values())
 
     check(call)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_a_plan_answers_for_other_numbers_places_and_defaults(device):
+    """Numbers, offsets, buffers and the default dtype are not in a plan's key."""
+    whole = torch.arange(12, device=device)
+    for number in (2, 3, 2.5, -0.0, 2):
+        for start in (0, 4, 2, 0):
+            found = torch.add(whole[start : start + 4].float(), 1.0, alpha=number)
+            assert found.tolist() == [start + k + number for k in range(4)]
+            assert (whole[start : start + 4] * number).dtype == torch.result_type(whole, number)
+    for dtype in (torch.float64, torch.float32, torch.float64):
+        torch.set_default_dtype(dtype)
+        try:
+            assert (whole / 2).dtype == torch.sin(whole).dtype == dtype
+            assert (whole / 2).tolist() == [k / 2 for k in range(12)]
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+
+matmul = torch.backends.cuda.matmul
+#: field of the wire: how to set the switch, and its values
+SWITCHES = {
+    "deterministic": (torch.use_deterministic_algorithms, (True, False)),
+    "matmul_precision": (torch.set_float32_matmul_precision, ("high", "medium", "highest")),
+    "cudnn_enabled": (lambda v: setattr(torch.backends.cudnn, "enabled", v), (False, True)),
+    "cudnn_benchmark": (lambda v: setattr(torch.backends.cudnn, "benchmark", v), (True, False)),
+    "cudnn_deterministic": (
+        lambda v: setattr(torch.backends.cudnn, "deterministic", v),
+        (True, False),
+    ),
+    "cudnn_tf32": (lambda v: setattr(torch.backends.cudnn, "allow_tf32", v), (False, True)),
+    "matmul_tf32": (lambda v: setattr(matmul, "allow_tf32", v), (True, False)),
+    "fp16_reduced_precision": (
+        lambda v: setattr(matmul, "allow_fp16_reduced_precision_reduction", v),
+        (False, True),
+    ),
+    "bf16_reduced_precision": (
+        lambda v: setattr(matmul, "allow_bf16_reduced_precision_reduction", v),
+        (False, True),
+    ),
+    "mkldnn_enabled": (torch._C._set_mkldnn_enabled, (False, True)),
+}
+
+
+@pytest.mark.parametrize("field", SWITCHES)
+def test_every_switch_of_torch_is_seen_when_it_changes(field):
+    switch, values = SWITCHES[field]
+    for value in values * 2:
+        switch(value)
+        assert getattr(flags.current(), field) == value
+
+
+def test_a_tensor_that_changes_its_shape_changes_no_other_of_its_geometry():
+    one, other = torch.ones(2, 6, device="cuda"), torch.ones(2, 6, device="cuda")
+    (one + 1).sum().item()
+    one.transpose_(0, 1)
+    one.resize_(3, 3)
+    one.resize_(0)
+    torch.add(torch.ones(4, device="cuda"), 1, out=one)
+    assert (other + 1).shape == other.transpose(0, 1).t().shape == (2, 6)
+    assert other._g.meta().shape == (2, 6)
+    assert torch.equal(other.cpu(), torch.ones(2, 6))
+
+
+def test_an_op_that_is_defined_anew_is_another_op():
+    found = []
+    for factor in (2.0, 3.0):
+
+        @torch.library.custom_op("jgpu_cached::scaled", mutates_args=())
+        def scaled(x: torch.Tensor, factor: float = factor) -> torch.Tensor:
+            return x * factor
+
+        op = torch.ops.jgpu_cached.scaled.default
+        assert info_of(op).func is op
+        found.append(scaled(torch.ones(2, device="cuda")).tolist())
+    assert found == [[2.0, 2.0], [3.0, 3.0]]
+
+
+def test_a_cast_is_not_kept_past_its_context_or_for_another_type():
+    weight = nn.Parameter(torch.full((2, 2), 1.0, device="cuda"))
+    x = torch.ones(1, 2, device="cuda")
+    for number, dtype in ((1.0, torch.bfloat16), (3.0, torch.float16), (5.0, torch.bfloat16)):
+        with torch.no_grad():
+            weight.fill_(number)
+        with torch.autocast("cuda", dtype):
+            found = x @ weight
+            with torch.no_grad():
+                assert (x @ weight).grad_fn is None
+            assert (x @ weight).grad_fn is not None
+        assert found.dtype == dtype
+        assert found.tolist() == [[2 * number, 2 * number]]
+
+
+def test_stand_ins_of_one_call_stand_for_nothing_in_the_next():
+    """Dropout runs on stand-ins; the tensors of each call are new ones, often at old addresses."""
+    drop = nn.Dropout(0.5)
+    for k in range(1, 30):
+        kept = drop(torch.full((64,), float(k), device="cuda")).unique().tolist()
+        assert set(kept) <= {0.0, 2.0 * k}

@@ -151,7 +151,9 @@ class Prober:
         return None if found is None else _ANSWER.decode(found)
 
     def remember(self, question: bytes, identity: str, answer: Answer) -> None:
-        """Keep an answer that `ask` gave."""
+        """Keep an answer that `ask` gave, unless it is of that moment: there was no memory."""
+        if answer[1] is not None and _short_of_memory(*answer[1]):
+            return
         if self._known.get(question, identity) is None:
             kept = msgspec.msgpack.encode(answer)
             self._known.add(question, identity, kept, len(kept) + _ENTRY_BYTES)
@@ -233,6 +235,10 @@ class Prober:
             None if r is None or r.untyped_storage()._cdata in owners else geometry_of(r)
             for r in flatten(info, result)
         )
+
+
+def _short_of_memory(error: str, text: str) -> bool:
+    return error in ("OutOfMemoryError", "MemoryError") or "DefaultCPUAllocator" in text
 
 
 def _inferred(expected: Inferred | None, refusal: str | None) -> Answer:

@@ -1,0 +1,262 @@
+"""No cache answers for what was not tried: each says what its key leaves out, and what varies it.
+
+The code is read (`containers.py`): whatever of the kernel's and the executor's sides outlives a
+call and is looked up by a key is either a cache with an entry in `CACHES`, or state with one in
+`STATE`. A cache that nobody lists fails here, and so does an entry that nothing answers to.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+from containers import containers
+
+TESTS = Path(__file__).parent
+PACKAGES = ("jgpu.device", "jgpu.broker.executor", "jgpu.wire", "jgpu.sched")
+#: kinds that remember by a key; a cached function or property is a cache whatever is said of it
+KEYED = {"mapping", "set", "lazy", "function", "property"}
+ALWAYS = {"function", "property"}
+
+ON_DEVICE = "device/on_device/test_cached.py"
+REMEMBERED = "broker/programs/test_programs_remembered.py"
+COMPARING = "broker/programs/test_programs_comparing.py"
+PROBE = "broker/programs/test_programs_probe.py"
+PLAN = (
+    "nothing: a plan is frozen, and this follows from it alone",
+    f"{REMEMBERED}::test_a_plan_says_after_many_runs_what_it_said_before",
+)
+SHARED = (
+    "who asks, and when: an entry is found by a hash of all that its value follows from",
+    f"{REMEMBERED}::test_what_differs_in_anything_has_an_entry_of_its_own",
+)
+LEARNT = (
+    "parameters and inputs of the run that taught it; a compiled run that differs is interpreted",
+    f"{COMPARING}::test_other_strides_are_laid_out_as_claimed",
+)
+MASKS = (
+    "buffers, parameters, generators: they are arguments of what is kept",
+    f"{REMEMBERED}::test_every_mask_has_its_own_variant_whatever_came_before",
+)
+
+#: by name: what the key leaves out and why that is right, and the test that varies exactly that
+CACHES = {
+    "jgpu.device.dispatch._plans": (
+        "values of numbers, which are parameters of the program; buffers and offsets, which the "
+        "log has; the default dtype: plans are forgotten when it is set",
+        f"{ON_DEVICE}::test_a_plan_answers_for_other_numbers_places_and_defaults",
+    ),
+    "jgpu.device.views.known": (
+        "where the tensor begins: offsets are added, and looked at where elements grow",
+        f"{ON_DEVICE}::test_a_view_is_not_shown_from_where_another_of_its_geometry_began",
+    ),
+    "jgpu.device.flags._cache": (
+        "nothing: all that is read is the key",
+        f"{ON_DEVICE}::test_every_switch_of_torch_is_seen_when_it_changes",
+    ),
+    "jgpu.device.geometry._interned": (
+        "buffer and offset, which tensors have beside it",
+        f"{ON_DEVICE}::test_a_plan_answers_for_other_numbers_places_and_defaults",
+    ),
+    "jgpu.device.geometry.Geometry._meta": (
+        "whose tensor it stands for; nobody who changes one in place gets it",
+        f"{ON_DEVICE}::test_a_tensor_that_changes_its_shape_changes_no_other_of_its_geometry",
+    ),
+    "jgpu.device.ops.infos": (
+        "the kernels of an overload: what is kept follows from its schema; the overload is kept, "
+        "so its identity is not given away",
+        f"{ON_DEVICE}::test_an_op_that_is_defined_anew_is_another_op",
+    ),
+    "jgpu.device.recorder.Recorder._known": (
+        "numbers, buffers and what dies with the run: they go with the run",
+        f"{ON_DEVICE}::test_a_plan_answers_for_other_numbers_places_and_defaults",
+    ),
+    "jgpu.device.wanted.Wanted._values": (
+        "the buffer's content: a value goes when a run may write its buffer",
+        "device/on_device/test_wanted.py::test_a_value_is_forgotten_when_its_buffer_is_written",
+    ),
+    "jgpu.device.autocast._cache": (
+        "the weight's content, as torch's own cache does: within one context a weight is cast once",
+        f"{ON_DEVICE}::test_a_cast_is_not_kept_past_its_context_or_for_another_type",
+    ),
+    "jgpu.device.saving._downloaded": (
+        "the buffer's content: a copy counts only while nothing was recorded since",
+        f"{ON_DEVICE}::test_what_is_saved_is_what_there_is_now_whoever_holds_an_older_copy",
+    ),
+    "jgpu.device.loops.Loops._statements": (
+        "nothing: a code object is made of one text, and is kept alive",
+        "device/test_loops.py::test_a_loop_after_another_counts_anew",
+    ),
+    "jgpu.device.composites.Face.__torch_dispatch__.faces": (
+        "nothing: it lives for one call, by the identity of what the call holds",
+        f"{ON_DEVICE}::test_stand_ins_of_one_call_stand_for_nothing_in_the_next",
+    ),
+    "jgpu.broker.executor.programs.callables._known": (
+        "tensors' sizes beyond whether they are one, run parameters' values: parsers do not look",
+        "broker/programs/test_programs_callables.py"
+        "::test_a_call_is_not_answered_for_by_its_neighbours",
+    ),
+    "jgpu.broker.executor.programs.inference._known": (
+        "which tensors are the same one, bytes of storage where no op looks, parameters' values: "
+        "two guesses must agree",
+        f"{REMEMBERED}::test_what_is_inferred_follows_the_whole_call",
+    ),
+    "jgpu.broker.executor.programs.geometry._interned": (
+        "nothing: equal geometries are one view",
+        f"{REMEMBERED}::test_geometries_that_differ_in_anything_are_different_views",
+    ),
+    "jgpu.broker.executor.programs.buffers.Buffer._views": (
+        "the storage: views are dropped with it",
+        f"{REMEMBERED}::test_a_view_shows_the_storage_that_came_back",
+    ),
+    "jgpu.broker.executor.programs.ops.resolve": (
+        "nothing: the dispatcher's kernels are those that this torch was built with",
+        f"{REMEMBERED}::test_what_is_known_of_an_op_is_of_one_kind_of_device",
+    ),
+    "jgpu.broker.executor.programs.ops._registered": (
+        "when it was asked: an op that is registered later is none of this torch's",
+        f"{REMEMBERED}::test_an_op_that_is_registered_later_is_refused",
+    ),
+    "jgpu.broker.executor.programs.contracts.language._meta": (
+        "whose tensor it stands for: contracts only look",
+        f"{REMEMBERED}::test_contracts_leave_their_tensors_as_they_were",
+    ),
+    "jgpu.broker.executor.programs.contracts.recurrent._workspace": (
+        "the weights' values, on which no size depends",
+        f"{REMEMBERED}::test_a_workspace_is_of_the_layer_that_was_asked_for",
+    ),
+    "jgpu.broker.executor.programs.definition.Definition._variants": MASKS,
+    "jgpu.broker.executor.programs.definition.Definition._masks": MASKS,
+    "jgpu.broker.executor.programs.definition.Definition._bytes": MASKS,
+    "jgpu.broker.executor.programs.definition.Definition._restrides": LEARNT,
+    "jgpu.broker.executor.programs.definition.Definition._unseen": LEARNT,
+    **dict.fromkeys(
+        (
+            f"jgpu.broker.executor.programs.plan.Plan.{name}"
+            for name in (
+                *("bases", "generators", "last_use", "last_write", "taken", "variables"),
+                "written",
+            )
+        ),
+        PLAN,
+    ),
+    "jgpu.broker.executor.programs.shared.SharedEntries._kept": SHARED,
+    "jgpu.broker.executor.definitions.Definitions._bad": SHARED,
+    "jgpu.wire.vocabulary.refusal": (
+        "nothing: the lists are constants",
+        f"{REMEMBERED}::test_what_is_refused_is_refused_in_any_order",
+    ),
+    "jgpu.sched.policies.known_policies": (
+        "packages that are installed while the broker runs; they count from its next start on",
+        f"{REMEMBERED}::test_policies_are_those_of_the_start",
+    ),
+}
+
+#: by class or by full name: what it holds. State is looked up by whose it is and is never computed
+#: from its key, so it cannot answer for another.
+STATE = {
+    "jgpu.device.activate._done": "whether the device was activated",
+    "jgpu.device.autocast._library": "registrations with torch",
+    "jgpu.device.cells._running": "the cell that runs",
+    "jgpu.device.composites.LOWERED": "a list of ops",
+    "jgpu.device.composites._library": "registrations with torch",
+    "jgpu.device.cudaface.memory._fraction": "what the user set",
+    "jgpu.device.current": "the process's session",
+    "jgpu.device.dispatch.LOWERED": "a list of ops, filled when the device is installed",
+    "jgpu.device.errors._CLASSES": "a list of errors",
+    "jgpu.device.infer.Plan": "one op's answer",
+    "jgpu.device.infer._last": "a counter",
+    "jgpu.device.largest": "what lives, and the limit that the broker told",
+    "jgpu.device.loops.Loops._counted": "how far a running loop is",
+    "jgpu.device.modules._optimizers": "what lives",
+    "jgpu.device.recorder.Compiled.wanted": "what is read after each run: a guess",
+    "jgpu.device.recorder.Recorder.by_hash": "programs that were sent, by their hash",
+    "jgpu.device.recorder._Builder": "one program in the making",
+    "jgpu.device.rng.Generators": "states that the device told, until a work draws",
+    "jgpu.device.session.Session": "one connection's state",
+    "jgpu.device.spelled.SpelledOut": "a list of ops",
+    "jgpu.device.storage._proxies": "one object a buffer, which holds nothing but the buffer",
+    "jgpu.wire.program.Op": "one op's arguments",
+    "jgpu.broker.executor.aside.Aside": "tasks that wait",
+    "jgpu.broker.executor.definitions.Definitions._pending": "who waits for a check",
+    "jgpu.broker.executor.devices.cpu.CpuDevice": "lanes",
+    "jgpu.broker.executor.devices.cuda.CudaDevice": "lanes, streams, arenas",
+    "jgpu.broker.executor.devices.cuda._Lane": "uses of streams",
+    "jgpu.broker.executor.devices.null.NullDevice": "works that are over",
+    "jgpu.broker.executor.devices.fake": "a device for tests of the devices' code",
+    "jgpu.broker.executor.dispatch.Dispatch": "works that wait for their program; handlers",
+    "jgpu.broker.executor.forecast.Forecast": "bytes of the iteration that runs",
+    "jgpu.broker.executor.gate.Gate": "who is held back",
+    "jgpu.broker.executor.hoststore.HostStore": "files and buffers of the pool",
+    "jgpu.broker.executor.orders.Orders": "accounts",
+    "jgpu.broker.executor.probes.Probes": "questions that wait",
+    "jgpu.broker.executor.programs.checking._Walk": "one program while it is checked",
+    "jgpu.broker.executor.programs.compile.Variant": "one compiled program",
+    "jgpu.broker.executor.programs.compile._Writer": "one program while it is compiled",
+    "jgpu.broker.executor.programs.contracts.language.CONTRACTS": "a list of ops",
+    "jgpu.broker.executor.programs.contracts.language._SELFCHECKED": "a list of ops",
+    "jgpu.broker.executor.programs.contracts.language._WITHOUT_META": "a list of ops",
+    "jgpu.broker.executor.programs.contracts.language.Call": "one call",
+    "jgpu.broker.executor.programs.definition.Definition.predicted_s": "an estimate",
+    "jgpu.broker.executor.programs.guards.Look": "one call",
+    "jgpu.broker.executor.programs.interpret.Walker": "one run",
+    "jgpu.broker.executor.programs.outcome.RunContext": "one run",
+    "jgpu.broker.executor.programs.plan.Plan.names": "part of the plan",
+    "jgpu.broker.executor.programs.plan.Plan.private": "part of the plan",
+    "jgpu.broker.executor.programs.precautions.language": "a list of ops",
+    "jgpu.broker.executor.programs.precautions.language.Attempt": "one call",
+    "jgpu.broker.executor.programs.shared.SharedEntries._held": "sums over the entries",
+    "jgpu.broker.executor.programs.shared.SharedEntries._owners": "whose the entries are",
+    "jgpu.broker.executor.pump.Pump": "sessions, and what they wait for",
+    "jgpu.broker.executor.runs.RunWork": "one run",
+    "jgpu.broker.executor.session.Session": "one session's state",
+    "jgpu.broker.executor.shortage.Shortage": "works that wait for memory",
+    "jgpu.broker.executor.table.BufferTable": "one session's buffers",
+    "jgpu.broker.executor.turns.Turns": "sessions, works and leases",
+    "jgpu.sched.core.Core": "handlers",
+    "jgpu.sched.lane_table.LaneTable": "sessions and lanes",
+    "jgpu.sched.lanes.Lane": "one lane's sessions",
+    "jgpu.sched.ledger.Ledger": "users",
+    "jgpu.sched.policies.pack.Pack": "rates that were measured",
+    "jgpu.sched.sessions.User": "one user's sessions",
+    "jgpu.sched.simulate": "a simulated world",
+    "jgpu.sched.spilling.Spilling": "sessions whose memory moves",
+}
+
+
+def state_of(container):
+    """The entry of `STATE` that covers a container: its own, its class's or a package's."""
+    parts = container.full.split(".")
+    names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((name for name in names if name in STATE), None)
+
+
+FOUND = [c for c in containers(*PACKAGES) if c.kind in KEYED and c.grown]
+
+
+def test_every_cache_says_what_its_key_leaves_out():
+    silent = [
+        f"{c.full} ({c.kind}, line {c.line})"
+        for c in FOUND
+        if c.full not in CACHES and (c.kind in ALWAYS or state_of(c) is None)
+    ]
+    assert silent == [], "list them in CACHES, or in STATE if nothing in them is computed"
+
+
+def test_every_entry_is_of_something_that_is_there():
+    names = {c.full for c in FOUND}
+    assert CACHES.keys() - names == set()
+    assert STATE.keys() - {state_of(c) for c in FOUND} == set()
+    assert {name for name in names if name in CACHES and name in STATE} == set()
+
+
+def functions_of(path):
+    tree = ast.parse((TESTS / path).read_text())
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("name", CACHES)
+def test_what_it_leaves_out_is_varied_by_a_test(name):
+    reason, test = CACHES[name]
+    path, _, function = test.partition("::")
+    assert reason
+    assert function in functions_of(path)
