@@ -60,7 +60,12 @@ def _git(*words):
     """What git says of this tree; "" where there is no git or no repository."""
     try:
         done = subprocess.run(
-            ["git", *words], cwd=_ROOT, capture_output=True, text=True, check=False, timeout=30
+            ["git", "-c", f"safe.directory={_ROOT}", *words],
+            cwd=_ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
         )
     except OSError:
         return ""

@@ -13,6 +13,7 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
+import processes
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -90,7 +91,7 @@ def within(name, packages):
 
 def run_python(code):
     """Standard output of an interpreter of its own, as JSON."""
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT
     )
     assert done.returncode == 0, done.stderr
@@ -167,7 +168,7 @@ for name in sys.argv[1:]:
 print(json.dumps(found))
 """
     names = [name for name in MODULES if not name.endswith("__main__")]
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-W", "error", "-c", code, *names],
         capture_output=True,
         text=True,
@@ -221,6 +222,61 @@ def test_no_two_modules_of_the_tests_have_one_name():
     assert [name for name, count in names.items() if count > 1] == []
 
 
+#: They wait without a deadline, or end a child and leave a grandchild.
+STARTS = {"Popen", "call", "check_call", "check_output", "getoutput", "getstatusoutput", "run"}
+#: Calls that wait for ever where they are given nothing.
+WAITS = {"join", "wait"} | {f"get_{channel}_msg" for channel in ("iopub", "shell", "stdin")}
+#: Of those, what waits for nothing, or has a deadline of its own.
+SHORT = {"group.join": "enters a control group", "barrier.wait": "it was made with one"}
+#: Where processes are started by hand, each with the reason.
+BY_HAND = {
+    "contract_fuzz.py": "a program that is run by hand, too, and finds no module beside it",
+    "processes.py": "the way that all others go",
+    "results.py": "programs that are run by hand use it",
+}
+
+
+def endless_waits(path):
+    """What in a test starts a process, or waits, without a deadline."""
+    tree = ast.parse(path.read_bytes(), path)
+    # Coroutines are given to `asyncio.wait_for`, or wait for what another test's task does.
+    awaited = {
+        inner for node in ast.walk(tree) if isinstance(node, ast.Await) for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        name, whose = node.func.attr, ast.unparse(node.func.value)
+        if whose == "subprocess" and name in STARTS:
+            yield f"line {node.lineno}: `processes.run` or `processes.start` instead"
+        elif name == "readline" and whose.endswith(".stdout"):
+            yield f"line {node.lineno}: `line()` of what `processes.start` gives instead"
+        elif (
+            name in WAITS
+            and not (node.args or node.keywords or node in awaited)
+            # What `processes.start` gives waits for a while only.
+            and not whose.endswith("process")
+            and f"{whose}.{name}" not in SHORT
+        ):
+            yield f"line {node.lineno}: {name}() needs a deadline"
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_test_waits_for_ever(path):
+    assert path.name in BY_HAND or list(endless_waits(path)) == []
+
+
+def test_a_wait_without_end_would_be_found(tmp_path):
+    file = tmp_path / "test_x.py"
+    file.write_text(
+        "subprocess.run(['true'], timeout=3)\nserver.stdout.readline()\nthread.join()\n"
+        "thread.join(3)\nclient.get_iopub_msg()\n', '.join(words)\nprocess.wait()\nseen.wait()\n"
+        "async def f(): await asyncio.wait_for(event.wait(), 3)\n"
+    )
+    found = [text.partition(":")[0] for text in endless_waits(file)]
+    assert found == ["line 1", "line 2", "line 3", "line 5", "line 8"]
+
+
 # -- what no file may say ------------------------------------------------------------------------
 
 #: The project speaks of itself alone. Written in pieces, for this file is looked through, too.
@@ -238,8 +294,13 @@ FORBIDDEN = {
 def tracked():
     """Files under version control, by name and text; none where there is no git."""
     try:
-        listed = subprocess.run(
-            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+        listed = processes.run(
+            # Whoever runs the tests may have said this in a home that they do not see.
+            ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
     except (OSError, subprocess.CalledProcessError):
         return

@@ -6,6 +6,7 @@ import sys
 import threading
 from time import monotonic_ns
 
+import processes
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,7 +46,7 @@ for n in range(1 << 40):
 
 
 def child(page, script):
-    return subprocess.Popen(
+    return processes.start(
         [sys.executable, "-c", script, str(page.descriptor)],
         pass_fds=(page.descriptor,),
         stdout=subprocess.PIPE,
@@ -80,7 +81,7 @@ def test_a_record_that_changes_all_the_time_is_read_whole():
     page = FlightPage.create()
     process = child(page, HASTY)
     try:
-        assert process.stdout.readline() == "begun\n"
+        assert process.line() == "begun\n"
         seen = set()
         while len(seen) < 500:
             entry = only(page)

@@ -7,14 +7,12 @@ sys.path.append(str(Path(__file__).parents[1] / "kernelprovider"))
 
 import pytest
 from fake_control import FakeControl
-from own_home import make_home
 from real_broker import real_broker
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """A home of the test's own."""
-    return make_home(tmp_path, monkeypatch)
+def _at_home(home):
+    """Every test here has a home of its own."""
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import processes
 import pytest
 from rich.console import Console
 
@@ -98,14 +99,15 @@ def address(tmp_path_factory):
     )
     path = directory / "broker.sock"
     words = ["--config", str(config), "--socket", str(path), "--device", "null", "--private"]
-    process = subprocess.Popen(
+    process = processes.start(
         [sys.executable, "-m", "jgpu", "broker", *words],
-        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
-    assert b"Listening" in process.stderr.readline()
-    yield Address(path, "environment")
-    process.terminate()
-    process.communicate(timeout=20)
+    with process:
+        assert b"Listening" in process.line()
+        yield Address(path, "environment")
+        process.end()
 
 
 @pytest.fixture
@@ -167,9 +169,7 @@ def test_doctor_says_that_a_named_broker_is_absent(monkeypatch, tmp_path):
     assert main(["doctor"]) == 1
 
 
-def test_doctor_says_that_ones_own_broker_is_started_when_needed(monkeypatch, tmp_path):
-    monkeypatch.delenv("JGPU_ADDRESS", raising=False)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+def test_doctor_says_that_ones_own_broker_is_started_when_needed():
     assert findings(doctor.check_broker)[-1] == ("broker", "note")
 
 

@@ -1,8 +1,8 @@
 """The frame of `jgpu`: finding subcommands, help, errors as sentences."""
 
-import subprocess
 import sys
 
+import processes
 import pytest
 
 import jgpu
@@ -21,7 +21,7 @@ def test_help_lists_the_commands_without_importing_any(capsys):
         "print(sorted(name for name in sys.modules if name.startswith('jgpu.')))"
     )
     command = [sys.executable, "-c", code]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    answer = processes.run(command, capture_output=True, text=True, check=True)
     assert "kernelspec" in answer.stdout
     assert answer.stdout.splitlines()[-1] == "['jgpu.cli', 'jgpu.errors']"
 
@@ -47,13 +47,13 @@ def test_an_error_is_one_sentence_and_an_advice(monkeypatch, tmp_path, capsys):
 
 
 def test_the_package_can_be_run_as_a_module():
-    answer = subprocess.run([sys.executable, "-m", "jgpu", "--version"], capture_output=True)
+    answer = processes.run([sys.executable, "-m", "jgpu", "--version"], capture_output=True)
     assert answer.stdout == f"jgpu {jgpu.__version__}\n".encode()
 
 
 def test_an_output_that_nobody_reads_is_no_error():
     command = f"{sys.executable} -m jgpu --help | true; echo ${{PIPESTATUS[0]}}"
-    answer = subprocess.run(["/bin/bash", "-c", command], capture_output=True, text=True)
+    answer = processes.run(["/bin/bash", "-c", command], capture_output=True, text=True)
     assert (answer.stdout, answer.stderr) == ("0\n", "")
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+import processes
 import pytest
 from rich.console import Console
 
@@ -52,9 +53,9 @@ def write_lessons(directory, result=RESULT):
     return directory
 
 
-def demo(*arguments):
+def demo(*arguments, timeout_s=processes.DEADLINE_S):
     command = [sys.executable, "-m", "jgpu", "demo", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return processes.run(command, capture_output=True, text=True, timeout=timeout_s)
 
 
 def shown(renderable):
@@ -126,21 +127,20 @@ def process():
 
     def start(**environ):
         code = "import sys; print(flush=True); sys.stdin.read()"
-        made = subprocess.Popen(
+        made = processes.start(
             [sys.executable, "-c", code],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **environ},
         )
         running.append(made)
-        made.stdout.readline()
+        assert made.line()
         return made.pid
 
     yield start
     for each in running:
-        each.stdin.close()
-        each.stdout.close()
-        each.wait(20)
+        with each:
+            pass
 
 
 def test_one_executor_and_kernels_without_gpus_are_what_is_due(process):
@@ -206,7 +206,7 @@ def test_a_lesson_that_fails_is_an_exit_status_and_a_sentence(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_demonstration_itself(tmp_path):
-    answer = demo("--device", "cpu")
+    answer = demo("--device", "cpu", timeout_s=880)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     results = answer.stdout.partition("Results")[2]
     assert "test accuracy 9" in results

@@ -10,9 +10,9 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jgpu.cli import main
 
 
-def test_install_list_and_remove_for_the_user(capsys, tmp_path):
+def test_install_list_and_remove_for_the_user(capsys, home):
     assert main(["kernelspec", "install", "--user"]) == 0
-    directory = tmp_path / "data" / "kernels" / "jgpu"
+    directory = home / "data" / "kernels" / "jgpu"
     assert capsys.readouterr().out == f"Installed the kernel 'jgpu' in {directory}.\n"
     assert main(["kernelspec", "list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["kernels"] == {"jgpu": str(directory)}
@@ -37,15 +37,15 @@ def test_this_interpreter_named_by_its_path_is_this_environment(capsys):
     assert KernelSpecManager().get_kernel_spec("jgpu").argv[0] == sys.executable
 
 
-def test_what_is_no_interpreter_installs_nothing(capsys, tmp_path):
+def test_what_is_no_interpreter_installs_nothing(capsys, home):
     assert main(["kernelspec", "install", "--user", "--python", "/no/such"]) == 1
     assert "There is no interpreter '/no/such'." in capsys.readouterr().err
-    assert not (tmp_path / "data").exists()
+    assert not (home / "data").exists()
 
 
-def test_every_kernel_is_routed_and_no_more(capsys, tmp_path):
+def test_every_kernel_is_routed_and_no_more(capsys, home):
     assert main(["kernelspec", "install", "--user", "--all-kernels"]) == 0
-    file = tmp_path / "config" / "jupyter_config.json"
+    file = home / "config" / "jupyter_config.json"
     said = capsys.readouterr().out
     assert str(file) in said
     assert "JUPYTER_DEFAULT_PROVISIONER_NAME=jgpu-provisioner" in said

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import processes
 import pytest
 from real_broker import status, until
 
@@ -22,7 +23,7 @@ def command(*words):
 def test_a_program_gets_a_seat_and_sees_no_gpu(control):
     words = ["--user", "user1", "--priority", "low", "--", sys.executable, "-c", PRINT]
     environ = {**os.environ, "CUDA_VISIBLE_DEVICES": "0"}
-    answer = subprocess.run(command(*words), capture_output=True, check=True, env=environ)
+    answer = processes.run(command(*words), capture_output=True, check=True, env=environ)
     inside = json.loads(answer.stdout)
     assert inside["JGPU_TICKET"] == "ticket-1"
     assert inside["JGPU_ADDRESS"] == control.address
@@ -81,11 +82,9 @@ def test_signals_reach_the_program_once(control, tmp_path, number):
         f"more = signal.sigtimedwait([{int(number)}], 0.1)\n"
         "sys.exit(9 if more is None else 10)\n"
     )
-    process = subprocess.Popen(
-        command("--", sys.executable, "-c", code), stdout=subprocess.PIPE, start_new_session=True
-    )
+    process = processes.start(command("--", sys.executable, "-c", code), stdout=subprocess.PIPE)
     with process:
-        assert process.stdout.readline() == b"ready\n"
+        assert process.line() == b"ready\n"
         process.send_signal(number)
         assert process.wait(20) == 9
     assert isinstance(control.requests[-1], LeaveSeat)
@@ -99,7 +98,7 @@ def test_a_program_inherits_no_blocked_signal(control, tmp_path):
 
 @pytest.mark.e2e
 def test_a_seat_at_a_real_broker_is_taken_and_given_up(broker):
-    answer = subprocess.run(command("--", "/bin/sh", "-c", "echo $JGPU_TICKET"), stdout=-1)
+    answer = processes.run(command("--", "/bin/sh", "-c", "echo $JGPU_TICKET"), capture_output=True)
     assert answer.returncode == 0
     assert len(answer.stdout) > 16
     assert status(broker)["sessions"] == []
@@ -108,7 +107,7 @@ def test_a_seat_at_a_real_broker_is_taken_and_given_up(broker):
 @pytest.mark.e2e
 def test_a_private_broker_is_started_outlives_the_program_and_is_used_again(home, tmp_path):
     runs = [
-        subprocess.run(command("--", "/bin/true"), capture_output=True, text=True) for _ in range(2)
+        processes.run(command("--", "/bin/true"), capture_output=True, text=True) for _ in range(2)
     ]
     assert [run.returncode for run in runs] == [0, 0], runs
     (lock,) = home.glob(".local/state/jgpu/*/broker.sock.lock")

@@ -1,11 +1,12 @@
 """A real broker, on the CPU mostly, and Python processes with a seat at it."""
 
 import os
-import subprocess
 import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
+
+import processes
 
 from jgpu.errors import BrokerUnreachable
 from jgpu.wire.address import Address, ask
@@ -53,7 +54,7 @@ class Broker:
     def seat(self, source, *arguments, timeout_s=100, environment=None):
         """Run Python source (text), or a file (a Path), whose `cuda` is the shared device."""
         where = [str(source)] if isinstance(source, Path) else ["-c", source]
-        done = subprocess.run(
+        done = processes.run(
             [sys.executable, *where, *map(str, arguments)],
             env=self.environment(**(environment or {})),
             capture_output=True,
@@ -79,13 +80,12 @@ def broker_on(device, directory, *options):
     log = Path(directory) / "broker.log"
     clean = {k: v for k, v in os.environ.items() if not k.startswith("JGPU_")}
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=clean)
+        process = processes.start(command, stdout=output, stderr=output, env=clean)
     try:
         _until_it_answers(process, address, log)
         yield Broker(address, process, log)
     finally:
-        process.terminate()
-        process.wait(20)
+        process.end()
 
 
 def _until_it_answers(process, address, log):

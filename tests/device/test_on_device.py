@@ -4,10 +4,10 @@ They are ordinary tests; only their process differs: there `cuda` is the shared 
 share a process, for most of the time of one is its start.
 """
 
-import subprocess
 import sys
 from pathlib import Path
 
+import processes
 import pytest
 
 FOLDER = Path(__file__).parent / "on_device"
@@ -21,7 +21,7 @@ _GROUPS = [_FILES[at : at + _AT_ONCE] for at in range(0, len(_FILES), _AT_ONCE)]
 @pytest.mark.parametrize("files", _GROUPS, ids=" ".join)
 def test_on_the_shared_device(broker, files):
     paths = [str(FOLDER / file) for file in files]
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *paths],
         env=broker.environment(),
         capture_output=True,

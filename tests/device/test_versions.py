@@ -1,8 +1,8 @@
 """A torch that does not fit is refused with a sentence and computes nothing in silence."""
 
-import subprocess
 import sys
 
+import processes
 import pytest
 
 from jgpu.device import versions
@@ -46,7 +46,7 @@ def test_a_missing_part_is_named(monkeypatch):
 
 
 def test_a_torch_that_does_not_fit_answers_every_question_for_cuda_with_the_reason():
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-c", MISFIT], capture_output=True, text=True, timeout=60, check=True
     )
     lines = done.stdout.splitlines()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import processes
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
@@ -60,7 +61,7 @@ class Host:
         command = [sys.executable, "-m", "jgpu", "broker", "--private", *self._options]
         command += ["--socket", str(self.address.path), "--spool", str(self.directory / "spool")]
         with (self.directory / "broker.log").open("ab") as log:
-            self.broker = subprocess.Popen(
+            self.broker = processes.start(
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.environ
             )
         until(lambda: self.state() == "ready", "a ready executor")
@@ -97,14 +98,14 @@ class Host:
     def program(self, source, user="user1", **environ):
         """A `jgpu run` of Python source, talked to through pipes."""
         command = [sys.executable, "-m", "jgpu", "run", "--user", user, "--"]
-        process = subprocess.Popen(
+        process = processes.start(
             [*command, sys.executable, "-c", source],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=self.environ | environ,
             text=True,
         )
-        self._open.callback(_end, process)
+        self._open.callback(process.__exit__)
         return process
 
     def notebook(self, path="lesson.ipynb", user="user1", **environ):
@@ -135,8 +136,7 @@ class Host:
         """End everything."""
         self._open.close()
         if self.broker is not None and self.broker.poll() is None:
-            self.broker.terminate()
-            self.broker.wait(DEADLINE_S)
+            self.broker.end()
 
 
 class Said:
@@ -222,8 +222,3 @@ class Notebook:
         if self.client is not None:
             self.client.stop_channels()
         self.manager.shutdown_kernel(now=True)
-
-
-def _end(process):
-    process.kill()
-    process.communicate()

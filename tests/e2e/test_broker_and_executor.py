@@ -27,14 +27,14 @@ for line in sys.stdin:
 def started(host, user="user1"):
     """The program above, its first tensor on the device."""
     program = host.program(PROGRAM, user)
-    assert program.stdout.readline() == "ready 499500.0\n"
+    assert program.line() == "ready 499500.0\n"
     return program
 
 
 def say(program, word):
     program.stdin.write(word + "\n")
     program.stdin.flush()
-    return program.stdout.readline().strip()
+    return program.line().strip()
 
 
 def test_programs_of_several_users_share_one_executor(host):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import processes
 import pytest
 from host import until
 
@@ -81,11 +82,11 @@ def test_memory_is_free_within_a_second_though_forked_workers_hold_the_socket(ho
 def test_a_killed_servers_kernel_is_gone_within_two_and_a_half_seconds(host):
     spec = host.notebook(path="spec.ipynb").manager.kernel_spec.resource_dir
     command = [sys.executable, "-c", SERVER, os.path.dirname(spec), f"{HOLD}\n"]
-    server = subprocess.Popen(
+    server = processes.start(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=host.environ, text=True
     )
     with server:
-        while (line := server.stdout.readline()) != "ready\n":
+        while (line := server.line()) != "ready\n":
             assert line
         (kernel,) = host.sessions
         server.kill()

@@ -3,9 +3,9 @@
 import contextlib
 import json
 import re
-import subprocess
 import sys
 
+import processes
 import pytest
 from host import Host, until
 
@@ -39,7 +39,7 @@ def host(small_host):
 def run(host, *words):
     """A `jgpu` command on the host; what it printed."""
     command = [sys.executable, "-m", "jgpu", *words]
-    found = subprocess.run(command, env=host.environ, capture_output=True, text=True, check=False)
+    found = processes.run(command, env=host.environ, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
     return found.stdout
 
@@ -126,7 +126,7 @@ def test_the_policy_is_shown_and_changed_live(host):
     assert "The policy is las from now on" in run(host, "policy", "las")
     until(lambda: host.device["policy"] == "las", "the policy")
     command = [sys.executable, "-m", "jgpu", "policy", "best"]
-    refused = subprocess.run(command, env=host.environ, capture_output=True, text=True, check=False)
+    refused = processes.run(command, env=host.environ, capture_output=True, text=True, check=False)
     assert refused.returncode == 1
     assert "There is no scheduling policy 'best'" in refused.stderr
     run(host, "policy", "fair")

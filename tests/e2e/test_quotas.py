@@ -2,9 +2,9 @@
 
 import contextlib
 import json
-import subprocess
 import sys
 
+import processes
 import pytest
 from host import Host, until
 
@@ -52,14 +52,14 @@ def host(tmp_path):
 
 def started(host, user="user1"):
     program = host.program(PROGRAM, user)
-    assert program.stdout.readline() == "ready\n"
+    assert program.line() == "ready\n"
     return program
 
 
 def say(program, words):
     program.stdin.write(words + "\n")
     program.stdin.flush()
-    return program.stdout.readline().strip()
+    return program.line().strip()
 
 
 def set_quota(host, scope, **settings):
@@ -68,7 +68,7 @@ def set_quota(host, scope, **settings):
 
 def usage(host, user="user1"):
     """What `jgpu quota usage` says of a user, and the status at the same time."""
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-m", "jgpu", "quota", "usage", user, "--json"],
         capture_output=True, text=True, check=True, env=host.environ,
     )  # fmt: skip

@@ -88,11 +88,10 @@ def process_behind(path):
     return struct.unpack("3i", credentials)[0]
 
 
-def test_a_private_broker_that_was_killed_is_started_again_with_the_kernel(tmp_path):
+def test_a_private_broker_that_was_killed_is_started_again_with_the_kernel(tmp_path, home):
+    private = user_socket()
     with contextlib.closing(Host(tmp_path)) as host:
-        place = {"JGPU_ADDRESS": "", "XDG_STATE_HOME": str(tmp_path / "state")}
-        notebook = host.notebook(**place)
-        private = user_socket(host.environ | place)
+        notebook = host.notebook(HOME=str(home), JGPU_ADDRESS=f"unix:{private}")
         assert notebook.ok(f"import torch; print({USE})") == "3.0"
         os.kill(process_behind(private), signal.SIGKILL)
         assert notebook.run(USE).error in ("DeviceLost", "BrokerUnreachable")

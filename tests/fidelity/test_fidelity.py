@@ -2,10 +2,10 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
 
+import processes
 import pytest
 from results import write_result
 
@@ -16,9 +16,9 @@ from jgpu.cli._bench.fidelity.workers import compare, list_cases
 pytestmark = pytest.mark.e2e
 
 
-def bench(*arguments, path):
+def bench(*arguments, path, timeout_s=1700):
     command = [sys.executable, "-m", "jgpu", "bench", "fidelity", "--expect", "--json", str(path)]
-    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    return processes.run([*command, *arguments], capture_output=True, text=True, timeout=timeout_s)
 
 
 def check(done, path, at_least):
@@ -46,7 +46,7 @@ def test_a_larger_slice_is_no_worse_than_known_in_another_order(tmp_path):
 @pytest.mark.timeout(4 * 3600)
 def test_the_databases_are_no_worse_than_known(tmp_path):
     path = tmp_path / "found.json"
-    done = bench("--seed", "3", path=path)
+    done = bench("--seed", "3", path=path, timeout_s=4 * 3600)
     cases = json.loads(path.read_text())["cases"]
     totals = {
         database: sum((Counter(c["counts"]) for c in cases if c["case"].startswith(database)),

@@ -6,10 +6,10 @@ CPU, by the same program, is not.
 """
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import processes
 import pytest
 import torch
 from seat import broker_on
@@ -31,7 +31,7 @@ on_gpu = pytest.param(
 def natively(device, path):
     """What a process without a seat draws."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("JGPU_")}
-    subprocess.run([sys.executable, PROGRAM, device, path], env=clean, check=True, timeout=200)
+    processes.run([sys.executable, PROGRAM, device, path], env=clean, check=True, timeout=200)
     return torch.load(path)
 
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 from fake_control import FakeControl
-from own_home import make_home
+
+from jgpu.wire.address import user_directory
 
 FAKE_BROKER = Path(__file__).with_name("fake_control.py")
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """A home of the test's own."""
-    return make_home(tmp_path, monkeypatch)
+def _at_home(home):
+    """Every test here has a home of its own."""
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def private_python(home, tmp_path, monkeypatch):
     script.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE_BROKER} "$@"\n')
     script.chmod(0o755)
     monkeypatch.setenv("JGPU_BROKER_PYTHON", str(script))
-    host = os.uname().nodename.partition(".")[0]
-    starts = home / ".local" / "state" / "jgpu" / host[:24] / "starts"
+    starts = user_directory() / "starts"
+    assert starts.is_relative_to(home)
     yield starts
     if starts.exists():
         for pid in starts.read_text().split():

@@ -1,10 +1,11 @@
 """A real broker process with a device that computes nothing."""
 
 import json
-import subprocess
 import sys
 import time
 from contextlib import contextmanager
+
+import processes
 
 from jgpu.errors import BrokerUnreachable
 from jgpu.wire.address import Address, ask
@@ -17,13 +18,12 @@ def real_broker(directory, *options):
     address = Address(directory / "broker.sock", "environment")
     command = [sys.executable, "-m", "jgpu", "broker", "--socket", str(address.path), *options]
     with (directory / "broker.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        process = processes.start(command, stdout=log, stderr=log)
     try:
         until(lambda: process.poll() is None and answers(address))
         yield address
     finally:
-        process.terminate()
-        process.wait(20)
+        process.end()
 
 
 def answers(address):

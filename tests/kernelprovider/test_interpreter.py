@@ -1,9 +1,9 @@
 """Other interpreters' environments: what they have, and one command that adds what is missing."""
 
-import subprocess
 import sys
 from pathlib import Path
 
+import processes
 import pytest
 
 import jgpu
@@ -20,7 +20,7 @@ def test_this_interpreter_has_what_it_needs():
 
 
 def test_an_environment_is_known_by_its_directory_and_its_lack(tmp_path):
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "v"], check=True)
+    processes.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "v"], check=True)
     found = examine(str(tmp_path / "v"))
     assert found.executable == str(tmp_path / "v" / "bin" / "python")
     assert found.prefix == tmp_path / "v"
@@ -49,8 +49,8 @@ def test_pip_is_given_this_very_package():
 
 @pytest.mark.slow
 @pytest.mark.e2e
-def test_the_client_is_installed_into_an_environment_without_pip(tmp_path):
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "v"], check=True)
+def test_the_client_is_installed_into_an_environment_without_pip(tmp_path, package_index):
+    processes.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "v"], check=True)
     after = install_client(examine(str(tmp_path / "v")))
     assert after.has["jgpu"] == jgpu.__version__
     assert after.missing == []

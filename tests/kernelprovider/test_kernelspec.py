@@ -3,13 +3,13 @@
 import contextlib
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 from unittest.mock import ANY
 from urllib.request import Request, urlopen
 
+import processes
 import pytest
 from ipykernel.kernelspec import get_kernel_dict
 from jupyter_client.kernelspec import KernelSpecManager
@@ -147,7 +147,7 @@ def test_a_jupyter_server_starts_its_kernels_through_the_route(control, tmp_path
 def jupyter_server(directory):
     """A server's own description: its url and token."""
     options = ["--no-browser", "--allow-root", "--ServerApp.port=0", "--log-level=ERROR"]
-    server = subprocess.Popen([sys.executable, "-m", "jupyter_server", *options], cwd=directory)
+    server = processes.start([sys.executable, "-m", "jupyter_server", *options], cwd=directory)
     try:
         deadline = time.monotonic() + 60
         while (description := described()) is None:
@@ -155,8 +155,7 @@ def jupyter_server(directory):
             assert time.monotonic() < deadline
         yield description
     finally:
-        server.terminate()
-        server.wait(30)
+        server.end()
 
 
 def described():

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 import sysconfig
 import time
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import ANY
 
+import processes
 import pytest
 from jupyter_client.ioloop import AsyncIOLoopKernelManager
 from jupyter_client.kernelspec import KernelSpecManager
@@ -213,7 +213,7 @@ def test_the_users_startup_file_is_run_and_seen(control, kernel_name, tmp_path, 
 def bare_environment(tmp_path):
     """A virtual environment with everything that is installed here, jgpu excepted."""
     prefix = tmp_path / "bare"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", prefix], check=True)
+    processes.run([sys.executable, "-m", "venv", "--without-pip", prefix], check=True)
     here = Path(sysconfig.get_paths()["purelib"])
     site = Path(sysconfig.get_path("purelib", vars={"base": str(prefix)}))
     for entry in here.iterdir():
@@ -280,6 +280,6 @@ def test_a_manager_that_ends_its_kernel_with_the_interpreter_gives_the_seat_up(
         f"manager = KernelManager(kernel_name={kernel_name!r}); manager.start_kernel()\n"
         "atexit.register(manager.shutdown_kernel, now=True)\n"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    ended = processes.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert ended.stderr == b""
     assert control.requests[1:] == [LeaveSeat("ticket-1", restart=False)]

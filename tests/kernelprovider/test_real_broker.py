@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 
+import processes
 import pytest
 from real_broker import real_broker, status, until
 from test_provisioner import kernel, run
@@ -60,11 +61,11 @@ def test_a_killed_servers_kernels_are_gone_within_two_and_a_half_seconds(broker)
         f"client.execute_interactive({USE!r}, timeout=50)\n"
         "print('ready', flush=True); input()\n"
     )
-    server = subprocess.Popen(
+    server = processes.start(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     with server:
-        assert server.stdout.readline() == b"ready\n"
+        assert server.line() == b"ready\n"
         assert len(sessions(broker)) == 1
         server.kill()
     until(lambda: sessions(broker) == [], timeout_s=2.5)

@@ -53,7 +53,7 @@ def test_a_private_broker_is_started_where_none_answers_and_used_by_the_next(pri
 
 
 def test_many_that_start_a_private_broker_at_once_get_one(private_python):
-    seats, barrier = [], threading.Barrier(6)
+    seats, barrier = [], threading.Barrier(6, timeout=30)
 
     def one(number):
         barrier.wait()
@@ -71,29 +71,29 @@ def test_many_that_start_a_private_broker_at_once_get_one(private_python):
 def test_a_private_broker_that_ends_at_once_is_quoted():
     command = ["/bin/sh", "-c", "echo first; echo the device is on fire >&2; exit 3"]
     with pytest.raises(BrokerUnreachable, match=r"status 3: the device is on fire \(log: "):
-        privatebroker.start(find({}), command=command)
+        privatebroker.start(find(), command=command)
 
 
 def test_old_words_in_the_log_are_not_quoted():
     for words in ("old", "new"):
         with pytest.raises(BrokerUnreachable, match=f"status 1: {words} "):
-            privatebroker.start(find({}), command=["/bin/sh", "-c", f"echo {words}; exit 1"])
+            privatebroker.start(find(), command=["/bin/sh", "-c", f"echo {words}; exit 1"])
 
 
 def test_a_private_broker_that_cannot_be_executed_is_an_error():
     with pytest.raises(BrokerUnreachable, match=r"/no/such: No such file"):
-        privatebroker.start(find({}), command=["/no/such"])
+        privatebroker.start(find(), command=["/no/such"])
 
 
 def test_a_private_broker_that_never_listens_is_an_error_in_time():
     with pytest.raises(BrokerUnreachable, match="not ready yet"):
-        privatebroker.start(find({}), command=["/bin/sleep", "1"], timeout_s=0.1)
+        privatebroker.start(find(), command=["/bin/sleep", "1"], timeout_s=0.1)
 
 
 def test_an_interpreter_without_the_extras_says_so(monkeypatch):
     monkeypatch.setattr(privatebroker, "_MODULES", ("sys", "no_such_module", "neither_this"))
     with pytest.raises(BrokerUnreachable, match="lacks no_such_module, neither_this: install"):
-        privatebroker.start(find({}))
+        privatebroker.start(find())
 
 
 def test_the_hiding_is_undone_for_a_broker():

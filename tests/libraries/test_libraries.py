@@ -6,9 +6,9 @@ libraries. A case trains a tiny model that it makes in code for a few steps.
 
 import os
 import pickle
-import subprocess
 from pathlib import Path
 
+import processes
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -20,12 +20,12 @@ MODULES = {"cases_transformers": 7, "cases_trainers": 4, "cases_metrics": 28}
 
 
 def outcomes(python, device, module, path, environ):
-    done = subprocess.run(
+    done = processes.run(
         [python, _RUNNER, device, module, path],
         env=environ | {"PYTHONPATH": str(_HERE), "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
-        check=False,
+        timeout=440,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return pickle.loads(path.read_bytes())

@@ -4,6 +4,7 @@ nbval reads no server's configuration; the environment tells it the provisioner.
 it must print what is stored.
 """
 
+import processes
 import contextlib
 import subprocess
 import sys
@@ -33,7 +34,7 @@ def device_seconds(host):
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 def test_a_lesson_prints_what_is_stored(host, lesson):
     before = device_seconds(host)
-    done = subprocess.run(
+    done = processes.run(
         [
             sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval-lax",
             "--nbval-cell-timeout=600", "-o", "addopts=", "-o", "filterwarnings=", str(lesson),
@@ -42,7 +43,7 @@ def test_a_lesson_prints_what_is_stored(host, lesson):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        check=False,
+        timeout=880,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-8000:]
     assert device_seconds(host) > before  # it did run on the shared device

@@ -1,11 +1,11 @@
 """Files: what the device writes native torch reads, and the other way; trainings go on across."""
 
 import pickle
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import processes
 import pytest
 import torch
 from files import flat, told
@@ -15,7 +15,7 @@ _PROGRAM = Path(__file__).parent / "files.py"
 
 
 def native(*arguments):
-    subprocess.run([sys.executable, str(_PROGRAM), *map(str, arguments)], check=True)
+    processes.run([sys.executable, str(_PROGRAM), *map(str, arguments)], check=True)
 
 
 @pytest.fixture(scope="module")

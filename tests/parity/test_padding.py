@@ -4,9 +4,9 @@ The device has none and computes the padded rows, too: what is no padding agrees
 bits.
 """
 
-import subprocess
 import sys
 
+import processes
 import pytest
 
 _PROGRAM = """
@@ -30,6 +30,6 @@ def test_padded_rows_of_an_encoder_in_evaluation(broker, tmp_path):
     import torch
 
     native, device = tmp_path / "native.pt", tmp_path / "device.pt"
-    subprocess.run([sys.executable, "-c", _PROGRAM, "cpu", str(native)], check=True)
+    processes.run([sys.executable, "-c", _PROGRAM, "cpu", str(native)], check=True)
     broker.seat(_PROGRAM, "cuda", device).check()
     torch.testing.assert_close(torch.load(native), torch.load(device))

@@ -7,10 +7,10 @@ case then compares every returned tensor and number by its bytes.
 import importlib
 import os
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 
+import processes
 import pytest
 from cases import CASES
 
@@ -44,11 +44,11 @@ class Outcomes:
         """Two dicts of outcomes by case: native, device."""
         if module not in self._found:
             native, device = self._directory / f"{module}.cpu", self._directory / f"{module}.cuda"
-            with subprocess.Popen(
+            with processes.start(
                 [sys.executable, str(_RUNNER), "cpu", module, str(native)], env=_native()
             ) as process:
                 self._broker.seat(_RUNNER, "cuda", module, device).check()
-            assert process.returncode == 0
+                assert process.wait() == 0
             self._found[module] = [pickle.loads(out.read_bytes()) for out in (native, device)]
         return self._found[module]
 

@@ -12,6 +12,7 @@ import tarfile
 from importlib.metadata import version
 from pathlib import Path
 
+import processes
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "e2e"))
@@ -71,7 +72,7 @@ class Peers:
     def run(self, name, *arguments, timeout_s):
         """Run some of a peer's tests: exit status, what was said, kernels that we provisioned."""
         source = self.source(name)
-        answer = subprocess.run(
+        answer = processes.run(
             [self.python, "-m", "pytest", *_OPTIONS, *arguments],
             cwd=source,
             env=self.environ,

@@ -3,11 +3,11 @@
 import ast
 import importlib
 import pkgutil
-import subprocess
 import sys
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
+import processes
 import pytest
 from scheduler_driver import Device, device_with
 
@@ -64,7 +64,7 @@ def test_no_module_knows_clocks_chance_sockets_or_torch(path):
 
 def test_importing_the_scheduler_brings_in_no_torch():
     code = "import sys, jgpu.sched; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert processes.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("name", ["jgpu.sched", *MODULES])

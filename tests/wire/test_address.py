@@ -8,6 +8,7 @@ import struct
 import termios
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -113,12 +114,12 @@ def test_the_longest_path_can_be_bound(tmp_path):
 # -- a user's directory --------------------------------------------------------------------------
 
 
-def test_the_directory_is_below_the_state_home_and_of_this_host(tmp_path):
+def test_the_directory_is_below_the_state_home_and_of_this_host(home):
     host = os.uname().nodename.partition(".")[0][:24]
-    assert user_directory({"HOME": str(tmp_path)}) == tmp_path / ".local/state/jgpu" / host
-    assert user_directory({"XDG_STATE_HOME": str(tmp_path)}) == tmp_path / "jgpu" / host
+    assert user_directory({"HOME": str(home)}) == home / ".local/state/jgpu" / host
+    assert user_directory({"XDG_STATE_HOME": str(home)}) == home / "jgpu" / host
     # A relative one is to be ignored, says its specification.
-    assert user_directory({"HOME": str(tmp_path), "XDG_STATE_HOME": "x"}).is_relative_to(tmp_path)
+    assert user_directory({"HOME": str(home), "XDG_STATE_HOME": "x"}).is_relative_to(home)
 
 
 def test_a_home_too_long_for_a_socket_is_left_for_one_that_fits(tmp_path):
@@ -129,9 +130,12 @@ def test_a_home_too_long_for_a_socket_is_left_for_one_that_fits(tmp_path):
     assert len(os.fsencode(user_socket({"HOME": str(long)}))) <= MAX_SOCKET_PATH
 
 
-def test_without_home_the_account_says_where_and_without_account_there_is_a_place(monkeypatch):
-    expected = Path(pwd.getpwuid(os.getuid()).pw_dir, ".local/state/jgpu")
-    assert user_directory({}).parent == expected
+def test_without_home_the_account_says_where_and_without_account_there_is_a_place(
+    monkeypatch, home
+):
+    accounts = {os.getuid(): SimpleNamespace(pw_dir=str(home))}
+    monkeypatch.setattr(pwd, "getpwuid", accounts.__getitem__)
+    assert user_directory({}).parent == home / ".local/state/jgpu"
     monkeypatch.setattr(os, "getuid", lambda: 987654)
     assert user_directory({}) == Path("/var/tmp/jgpu-987654")
 
@@ -209,7 +213,7 @@ def answering(listener, data):
                 while unread(connection):
                     pass
 
-    thread = threading.Thread(target=serve)
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     return thread
 
@@ -218,7 +222,7 @@ def test_the_reply_may_come_in_pieces(tmp_path, listener):
     frame = FrameWriter().encode(StatusIs(b"{}"), 1)
     thread = answering(listener, [frame[:3], frame[3:20], frame[20:]])
     assert ask(here(tmp_path), AskStatus()) == StatusIs(b"{}")
-    thread.join()
+    thread.join(20)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +240,7 @@ def test_a_refusal_is_raised_as_the_error_it_names(tmp_path, listener, reason, e
     with pytest.raises(error, match="Because") as caught:
         ask(here(tmp_path), AskStatus())
     assert type(caught.value) is error
-    thread.join()
+    thread.join(20)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +251,7 @@ def test_what_is_no_reply_is_no_broker(tmp_path, listener, data, sentence):
     thread = answering(listener, data)
     with pytest.raises(BrokerUnreachable, match=sentence):
         ask(here(tmp_path), AskStatus())
-    thread.join()
+    thread.join(20)
 
 
 def test_an_answer_that_does_not_come_ends_at_the_deadline(tmp_path, listener):
@@ -282,11 +286,11 @@ def test_a_connection_that_breaks_is_told(tmp_path, listener):
             pass
         connection.close()  # with the request unread: a reset
 
-    thread = threading.Thread(target=serve)
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     with pytest.raises(BrokerUnreachable, match=r"broke the connection \(Connection reset"):
         ask(here(tmp_path), AskStatus())
-    thread.join()
+    thread.join(20)
 
 
 def test_a_private_brokers_absence_has_no_advice_about_the_environment(tmp_path):

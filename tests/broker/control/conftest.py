@@ -3,10 +3,10 @@
 import contextlib
 import resource
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
+import processes
 import pytest
 from control_client import RunningBroker, until
 
@@ -33,7 +33,7 @@ def start_broker(tmp_path):
         log = tmp_path / f"log{len(started)}"
         command = [sys.executable, "-m", "jgpu", "broker", "--config", str(file)]
         with log.open("wb") as stream:
-            process = subprocess.Popen(
+            process = processes.start(
                 [*command, "--socket", str(path), "--device", device, *words],
                 stdout=stream,
                 stderr=stream,

@@ -1,7 +1,8 @@
 """A client made of `jgpu.wire` alone, and a handle on a real broker process.
 
 As a program (`control_client.py SOCKET TICKET MODE`) it opens a session, says "ready" and stays;
-MODE "fork" leaves a child behind that holds the socket, "early" does not wait for the device.
+MODE "fork" forks a child that holds the socket, too, and says its number, "early" does not wait for
+the device.
 """
 
 import json
@@ -125,10 +126,8 @@ class RunningBroker:
             self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            raise
+        finally:
+            self.process.end(signal.SIGKILL)
 
 
 def main(path, ticket, mode):
@@ -138,9 +137,9 @@ def main(path, ticket, mode):
         client.receive()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    if mode == "fork" and not os.fork():
-        os.setsid()
-        time.sleep(5)
+    if mode == "fork" and (child := os.fork()):
+        sys.stdout.write(f"{child}\n")
+        sys.stdout.flush()
     time.sleep(60)
 
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import control_client
+import processes
 import pytest
 from control_client import ARENA, Client, until
 
@@ -46,11 +47,11 @@ def open_session(broker, **fields):
 
 
 def client_process(broker, ticket="", mode=""):
-    process = subprocess.Popen(
+    process = processes.start(
         [sys.executable, control_client.__file__, str(broker.address.path), ticket, mode],
         stdout=subprocess.PIPE,
     )
-    assert process.stdout.readline() == b"ready\n"
+    assert process.line() == b"ready\n"
     return process
 
 
@@ -155,9 +156,13 @@ def test_a_killed_process_is_noticed_within_a_second(broker):
 
 
 def test_a_killed_process_is_noticed_although_a_fork_holds_its_socket(broker):
-    process = client_process(broker, mode="fork")
-    end(process)
-    until(lambda: not broker.status()["sessions"])
+    with client_process(broker, mode="fork") as process:
+        fork = int(process.line())
+        process.kill()
+        process.wait()
+        until(lambda: not broker.status()["sessions"])
+        assert Path(f"/proc/{fork}").exists()
+        os.kill(fork, signal.SIGKILL)
 
 
 def test_the_seat_of_a_killed_server_goes_with_its_last_session(broker):
@@ -168,12 +173,12 @@ def test_the_seat_of_a_killed_server_goes_with_its_last_session(broker):
         f"seat = ask(Address(Path(sys.argv[1]), 'user'), TakeSeat({limits.PROTOCOL}, 'k'))\n"
         "print(seat.ticket, flush=True); sys.stdin.read()"
     )
-    server = subprocess.Popen(
+    server = processes.start(
         [sys.executable, "-c", code, str(broker.address.path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    ticket = server.stdout.readline().decode().strip()
+    ticket = server.line().decode().strip()
     client, _ = open_session(broker, ticket=ticket)
     assert isinstance(client.receive(), Ready)
     server.stdin.close()

@@ -5,8 +5,8 @@ reads replies. Both wait with deadlines, never by sleeping.
 """
 
 import os
+import signal
 import socket
-import subprocess
 import sys
 import time
 from array import array
@@ -14,6 +14,7 @@ from collections import deque
 from struct import pack, unpack
 
 import msgspec
+import processes
 
 from jgpu.broker.flightpage import FlightPage
 from jgpu.broker.settings import ExecutorSettings
@@ -105,7 +106,7 @@ class Executor:
         self.page = FlightPage.create()
         given = [theirs.fileno(), self.page.descriptor]
         command = [sys.executable, *program, text, *map(str, given)]
-        self.process = subprocess.Popen(command, pass_fds=given, preexec_fn=preexec)
+        self.process = processes.start(command, pass_fds=given, preexec_fn=preexec)
         theirs.close()
         self.page.close()
         self.control = Stream(ours, m.ExecutorNotice)
@@ -116,7 +117,7 @@ class Executor:
         try:
             self.ready = self.control.receive(m.ExecutorReady | m.ExecutorFailed, START_S)
         except BaseException:
-            self.process.kill()
+            self.process.end(signal.SIGKILL)
             self.__exit__()
             raise
 
@@ -130,7 +131,10 @@ class Executor:
         for client in self.clients:
             client.close()
         self.control.socket.close()
-        self.process.wait(DEADLINE_S)
+        try:
+            self.process.wait(DEADLINE_S)
+        finally:
+            self.process.end(signal.SIGKILL)
 
     def connect(self, user="user1", arena=1 << 20, **adopt):
         self.sessions += 1

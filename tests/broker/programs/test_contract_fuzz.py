@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import processes
 import pytest
 import torch
 from contract_fuzz import arguments, described, table, written
@@ -30,11 +31,11 @@ needs_gcc = pytest.mark.skipif(
 
 def started(*arguments):
     command = [sys.executable, PROGRAM, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return processes.start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def told(process):
-    said, complained = process.communicate()
+def told(process, timeout_s=processes.DEADLINE_S):
+    said, complained = process.communicate(timeout=timeout_s)
     assert process.returncode == 0, complained[-4000:]
     return json.loads(said)
 
@@ -61,7 +62,8 @@ def test_a_slice_of_the_tries():
 def test_many_tries_over_the_databases_calls():
     """A fifth of a million; the program itself throws as many as one likes."""
     halves = [started("--databases", "--tries", 100_000, "--seed", seed) for seed in (21, 22)]
-    for found in map(told, halves):
+    for half in halves:
+        found = told(half, 2300)
         assert found["faults"] == []
         assert sum(found["counts"].values()) == 100_000
         assert found["ways"]["with --databases"] == found["ways"]["not tried"] == []

@@ -1,11 +1,11 @@
 """`torch.cuda`, `torch.accelerator` and their like, as a notebook asks them."""
 
 import os
-import subprocess
 import sys
 import time
 import warnings
 
+import processes
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -72,7 +72,7 @@ def test_a_process_has_not_used_the_device_before_it_does():
         "from jgpu.device import current; assert not current.session.connected\n"
         "torch.cuda.init(); assert torch.cuda.is_initialized() and torch.cuda._initialized\n"
     )
-    subprocess.run([sys.executable, "-c", source], check=True, timeout=100)
+    processes.run([sys.executable, "-c", source], check=True, timeout=100)
 
 
 # -- memory ----------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_an_event_that_tells_the_time_begins_with_the_device():
         "end.record()\n"
         "assert 0 < start.elapsed_time(end) < 1000\n"
     )
-    subprocess.run([sys.executable, "-c", source], check=True, timeout=100)
+    processes.run([sys.executable, "-c", source], check=True, timeout=100)
 
 
 def test_recording_an_event_waits_for_nothing():
@@ -202,7 +202,7 @@ def test_recording_an_event_waits_for_nothing():
     event = torch.cuda.Event()
     (x + 1).sum()
     event.record()
-    event.wait()
+    event.wait(torch.cuda.current_stream())
     event.query()
     assert current.session.round_trips == before
     event.synchronize()

@@ -96,7 +96,7 @@ def test_an_interrupt_while_waiting_raises_at_once_and_leaves_the_session_usable
     interrupter.start()
     with pytest.raises(KeyboardInterrupt):
         read_for_ever(x)
-    interrupter.join()
+    interrupter.join(20)
     assert works()
 
 
@@ -158,7 +158,7 @@ def test_threads_may_use_the_device():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(60)
     assert sorted(results) == [(k, [2.0 * k] * 4) for k in range(6)]
 
 

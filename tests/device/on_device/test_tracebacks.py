@@ -2,12 +2,12 @@
 
 import dis
 import importlib
-import subprocess
 import sys
 import traceback
 from pathlib import Path
 from types import FunctionType
 
+import processes
 import pytest
 import torch
 import torch.nn.functional as F
@@ -183,7 +183,7 @@ SHOWS = (
 @pytest.mark.parametrize(("setting", "shown"), [("", False), ("0", False), ("1", True)])
 def test_a_setting_shows_everything(setting, shown, monkeypatch):
     monkeypatch.setenv("JGPU_FULL_TRACEBACKS", setting)
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-c", SHOWS], capture_output=True, text=True, timeout=60, check=True
     )
     assert "RuntimeError: The size of tensor a (2)" in done.stderr
