@@ -45,6 +45,14 @@ CACHES = {
         "log has; the default dtype: plans are forgotten when it is set",
         f"{ON_DEVICE}::test_a_plan_answers_for_other_numbers_places_and_defaults",
     ),
+    "jgpu.device.attention._known": (
+        "addresses, as far as no alignment depends on them",
+        "device/test_on_cuda.py::test_the_same_tensors_take_another_kernel_under_other_switches",
+    ),
+    "jgpu.device.recurrent._layouts": (
+        "where weights lie and what they hold: how they are packed follows from shapes and type",
+        "device/test_on_cuda.py::test_the_op_that_cuda_would_run_is_recorded_forward_and_backward",
+    ),
     "jgpu.device.views.known": (
         "where the tensor begins: offsets are added, and looked at where elements grow",
         f"{ON_DEVICE}::test_a_view_is_not_shown_from_where_another_of_its_geometry_began",
@@ -197,6 +205,7 @@ STATE = {
     "jgpu.broker.executor.programs.contracts.language._WITHOUT_META": "a list of ops",
     "jgpu.broker.executor.programs.contracts.language.Call": "one call",
     "jgpu.broker.executor.programs.definition.Definition.predicted_s": "an estimate",
+    "jgpu.broker.executor.programs.foretold._library": "registrations with torch",
     "jgpu.broker.executor.programs.guards.Look": "one call",
     "jgpu.broker.executor.programs.interpret.Walker": "one run",
     "jgpu.broker.executor.programs.outcome.RunContext": "one run",

@@ -1,10 +1,16 @@
 """Composite ops that branch on the device: lowered as the executor's device would lower them.
 
 Left alone, PyTorch treats the backend as "some GPU": LSTM and GRU pick CUDA-only cells, attention
-decomposes into the quadratic math path, dropout takes the fused kernel. Here such an op runs once
-more, at the autograd key, on stand-ins (`Face`) that share the buffers and say that they live on
-the executor's kind of device. Torch's own code then chooses, its own formulas differentiate, and
-every primitive that it reaches is recorded as usual: forward and gradients are native, bit for bit.
+decomposes into the quadratic math path, dropout takes the fused kernel.
+
+Where the executor computes on the CPU such an op runs once more, at the autograd key, on stand-ins
+(`Face`) that share the buffers and say that they live on the CPU. Torch's own code then chooses,
+its own formulas differentiate, and every primitive that it reaches is recorded as usual: forward
+and gradients are native, bit for bit.
+
+On a CUDA executor being taken for a GPU is right: dropout and cells are left to torch. Attention
+and recurrent layers, where torch asks the device itself, have modules of their own. Nothing here
+ever says that it lives on CUDA: autograd would ask CUDA for a stream, which ends the process.
 
 The list of ops is `LOWERED`, each with the branch that makes it necessary.
 """
@@ -15,7 +21,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from jgpu.device import copies, current, dispatch
+from jgpu.device import attention, copies, current, dispatch, recurrent
 from jgpu.device.ops import COMPOSITE, info_of
 from jgpu.device.tensor import DeviceTensor, device, set_data, wrap
 from jgpu.device.tracebacks import unseen
@@ -40,11 +46,11 @@ LOWERED = {
 
 _library: Any = None
 _make = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
-_DEVICES = {"cpu": torch.device("cpu"), "null": torch.device("cpu")}
+_CPU = torch.device("cpu")
 
 
 class Face(torch.Tensor):
-    """Stands for a device tensor inside a composite; is on the executor's own device."""
+    """Stands for a device tensor inside a composite; says that it is on the CPU."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
     _twin: DeviceTensor
@@ -80,9 +86,6 @@ class Face(torch.Tensor):
         keywords = {name: twin(value) for name, value in (kwargs or {}).items()}
         if "device" in keywords:
             keywords["device"] = None
-        found = _FACTS.get(func._schema.name)
-        if found is not None:
-            return found(*arguments, **keywords)
         result = dispatch.dispatch(func, arguments, keywords)
         for each in faces.values():
             each._follow()
@@ -112,16 +115,15 @@ def face_of(tensor: DeviceTensor) -> Face:
     geometry = tensor._g
     made = _make(
         Face, geometry.shape, geometry.stride, tensor._o, None,
-        geometry.dtype, torch.strided, _executor_device(),
+        geometry.dtype, torch.strided, _CPU,
     )  # fmt: skip
     made._twin = tensor
     result: Face = made
     return result
 
 
-def _executor_device() -> torch.device:
-    kind = current.session.device_facts().kind
-    return _DEVICES.get(kind, torch.device("cuda", 0))
+def _is_cuda() -> bool:
+    return current.session.device_facts().kind == "cuda"
 
 
 class _ToFace(torch.autograd.Function):
@@ -166,7 +168,9 @@ def _leave(value: Any) -> Any:
 
 
 def lower(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a composite as the executor's device would, on stand-ins of its tensors."""
+    """Run a composite as the executor's device would."""
+    if _is_cuda():
+        return _as_on_cuda(op, args, kwargs)
     entered = tuple(_enter(value) for value in args)
     keywords = {name: _enter(value) for name, value in kwargs.items()}
     with _Factories():
@@ -175,6 +179,21 @@ def lower(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if result is face:  # dropout in evaluation: no node in the graph, as natively
             return argument
     return _leave(result)
+
+
+def _as_on_cuda(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """By torch's own composite, but for what it would ask CUDA itself."""
+    name = op._schema.name[6:]
+    made: Any = NotImplemented
+    if name == "scaled_dot_product_attention":
+        given = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)]
+        if all(type(each) is DeviceTensor for each in given):
+            named = dict(kwargs)
+            grouped = named.pop("enable_gqa", False)
+            made = attention.attend(*args, **named, grouped=grouped)
+    elif not name.endswith("_cell") and name != "dropout":
+        made = recurrent.run_layers(op, args)
+    return dispatch.take_apart(info_of(op), args, kwargs) if made is NotImplemented else made
 
 
 def _differentiated(tensor: torch.Tensor) -> bool:
@@ -231,8 +250,8 @@ def _chunked_as_there(options: Any) -> None:
 
     @functools.wraps(original)
     def adjust(self: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
-        if device is not None and device.type == "cuda":
-            device = _executor_device()
+        if device is not None and device.type == "cuda" and not _is_cuda():
+            device = _CPU
         return original(self, *args, device=device, **kwargs)
 
     options._adjust = unseen(adjust)
@@ -242,6 +261,7 @@ def install() -> None:
     """Register the lowerings at the backend's autograd key."""
     if hasattr(torch.nn, "LinearCrossEntropyOptions"):
         _chunked_as_there(torch.nn.LinearCrossEntropyOptions)
+    recurrent.install()
     global _library
     _library = torch.library.Library("aten", "IMPL")
     for name, lowering in (dict.fromkeys(LOWERED, lower) | FOR_SUBCLASSES).items():
@@ -256,22 +276,3 @@ def _kernel(op: Any, lowering: Any) -> Any:
         return lowering(op, args, kwargs)
 
     return kernel
-
-
-def _fused_sdp_choice(query: DeviceTensor, *rest: Any, **kwargs: Any) -> int:
-    """Which attention kernel the device would take: asked of empty tensors of these geometries."""
-
-    def stand_in(value: Any) -> Any:
-        if not isinstance(value, DeviceTensor):
-            return value
-        g = value._g
-        return torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device="cpu")
-
-    with torch._C._DisableTorchDispatch():
-        choice: int = torch.ops.aten._fused_sdp_choice.default(
-            stand_in(query), *(stand_in(value) for value in rest), **kwargs
-        )
-    return choice
-
-
-_FACTS = {"aten::_fused_sdp_choice": _fused_sdp_choice}

@@ -360,6 +360,8 @@ def _shape_returns(plan: Plan, flat: list[Any]) -> Any:
         else:
             shaped.append(flat[at : at + group])
             at += group
+    for place, value in plan.plain:
+        shaped.insert(place, value)
     return tuple(shaped) if shaped else None
 
 

@@ -43,8 +43,8 @@ class Plan:
     """
 
     __slots__ = (
-        "args", "geometries", "grown", "ident", "info", "kwargs", "many", "outs", "returns_list",
-        "single", "writes_first",
+        "args", "geometries", "grown", "ident", "info", "kwargs", "many", "outs", "plain",
+        "returns_list", "single", "writes_first",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +64,8 @@ class Plan:
         #: geometries, when it returns one list of new tensors, or nothing
         self.many: list[Geometry] | None = None
         self.returns_list: list[int] | None = None
+        #: returns that are no tensors: place among the returns, and value; not among `outs`
+        self.plain: tuple[tuple[int, Any], ...] = ()
         self.grown: tuple[tuple[int, Geometry], ...] = ()
         #: the op writes its first argument, returns it, and leaves its geometry: the in-place case
         self.writes_first = False
@@ -239,6 +241,9 @@ def _read_returned(plan: Plan, returned: Any, tensors: list[torch.Tensor]) -> No
     values = returned if isinstance(returned, tuple) else (returned,)
     if not plan.info.func._schema.returns:  # it only writes, as `_foreach_add_` does
         values = ()
+    numbers = {i: value for i, value in enumerate(values) if isinstance(value, int | float)}
+    plan.plain = tuple(numbers.items())
+    values = tuple(value for i, value in enumerate(values) if i not in numbers)
     if isinstance(returned, list) or any(isinstance(value, list) for value in values):
         values = (returned,) if isinstance(returned, list) else values
         groups = [len(value) if isinstance(value, list) else -1 for value in values]
@@ -274,12 +279,13 @@ def _read_grown(plan: Plan, tensors: list[torch.Tensor]) -> None:
 
 
 def _list_returns(info: OpInfo, count: int) -> list[int] | None:
+    """How `count` tensors are shared out among an op's returns, of which one may be a list."""
     kinds = [str(ret.type) for ret in info.func._schema.returns]
     if kinds == ["Tensor"]:
         return None
-    if kinds == ["List[Tensor]"]:
-        return [count]
-    return [-1] * count
+    if "List[Tensor]" not in kinds:
+        return [-1] * count
+    return [count - len(kinds) + 1 if kind == "List[Tensor]" else -1 for kind in kinds]
 
 
 def corrected(geometry: wire.Geometry | None) -> Geometry | None:

@@ -54,6 +54,8 @@ class Generators:
         #: numbers of forgotten generators, appended by finalizers alone
         self.forgotten: list[int] = []
         self.initial_seed = DEFAULT_SEED
+        #: how often the default one was seeded, or given a state
+        self.reseeded = 0
         #: states known without asking: by number, with the connection they belong to
         self._states: dict[int, tuple[int, bytes]] = {}
 
@@ -249,6 +251,7 @@ def manual_seed(seed: int, index: int = 0) -> None:
     value = seed % _WORD
     if index == 0:
         session.generators.initial_seed = value
+        session.generators.reseeded += 1
     session.generators.note_state(index, None)
     session.seed(index, value - _WORD if value >= _HALF else value)
 
@@ -276,4 +279,5 @@ def set_state(state: torch.Tensor, index: int = 0) -> int:
     seed = int.from_bytes(data[:8], "little")
     if index == 0:
         current.session.generators.initial_seed = seed
+        current.session.generators.reseeded += 1
     return seed

@@ -411,6 +411,14 @@ class Session:
             raise _probe_error(*reply.error)
         return [None if out is None else from_wire(out) for out in reply.outputs]
 
+    def choose(self, make: Callable[[int], Any]) -> tuple[int, ...]:
+        """What the device would do by itself; `make` makes the question. One round trip."""
+        reply = self._request(make)
+        if reply.error is not None:
+            raise _probe_error(*reply.error)
+        numbers: tuple[int, ...] = reply.numbers
+        return numbers
+
     def synchronize(self) -> None:
         """Wait until all work sent so far is done."""
         with self._lock:
@@ -845,6 +853,7 @@ _HANDLERS: dict[type, Callable[[Session, Any], None]] = {
     m.Synced: Session._on_reply,
     m.Value: Session._on_value,
     m.Probed: Session._on_reply,
+    m.Chosen: Session._on_reply,
     m.RngIs: Session._on_reply,
     m.MemoryIs: Session._on_reply,
     m.DefinitionUnknown: Session._on_definition_unknown,

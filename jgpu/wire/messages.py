@@ -29,6 +29,8 @@ __all__ = [
     "Cancel",
     "CellEnded",
     "CellStarted",
+    "ChooseAttention",
+    "Chosen",
     "ClientMessage",
     "ControlMessage",
     "ControlReply",
@@ -51,6 +53,7 @@ __all__ = [
     "Hello",
     "IterationEnded",
     "LaneReport",
+    "LayOutWeights",
     "Learnt",
     "LeaveSeat",
     "Loop",
@@ -96,6 +99,10 @@ Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=limits.MAX_NAME)]
 Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62))]
 Hash: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Number: TypeAlias = bool | int | float | tuple[float, float]
+#: one of torch's `SDPBackend`
+Kernel: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=15)]
+#: a number of features
+Width: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 Ids: TypeAlias = Annotated[tuple[Natural, ...], msgspec.Meta(max_length=limits.MAX_SLOTS)]
 
 #: `Tag.kind`: what a buffer is to its notebook (DESIGN: resident memory or not).
@@ -402,6 +409,52 @@ class Probe(_Message, frozen=True):
     flags: Flags = Flags()
 
 
+class ChooseAttention(_Message, frozen=True):
+    """Which attention kernel would the device itself take for such tensors? Out of order, at once.
+
+    Reply: Chosen, with one number of torch's `SDPBackend`.
+    """
+
+    request: Natural
+    query: Geometry
+    key: Geometry
+    value: Geometry
+    mask: Geometry | None
+    dropout: float
+    causal: bool
+    scale: float | None
+    #: heads of key and value may serve several of the query
+    grouped: bool
+    #: whether gradients are wanted of query, key, value and mask
+    differentiated: tuple[bool, bool, bool, bool]
+    #: kernels that the notebook allows, and all kernels in the order that it prefers
+    allowed: Annotated[tuple[Kernel, ...], msgspec.Meta(max_length=16)]
+    preferred: Annotated[tuple[Kernel, ...], msgspec.Meta(max_length=16)]
+    flags: Flags = Flags()
+
+
+class LayOutWeights(_Message, frozen=True):
+    """How does the device's library pack a recurrent layer's weights? Out of order, at once.
+
+    Reply: Chosen, with the elements of the whole buffer and the place of each weight in it; without
+    numbers where torch would not use the library for such weights.
+    """
+
+    request: Natural
+    weights: Annotated[tuple[Geometry, ...], msgspec.Meta(max_length=1024)]
+    #: weights of one layer in one direction
+    each: Annotated[int, msgspec.Meta(ge=2, le=5)]
+    features: Width
+    #: cuDNN's number of the cell: relu, tanh, lstm, gru
+    mode: Annotated[int, msgspec.Meta(ge=0, le=3)]
+    hidden: Width
+    #: size of an LSTM's projections, 0 without
+    projection: Width
+    layers: Annotated[int, msgspec.Meta(ge=1, le=512)]
+    bidirectional: bool
+    flags: Flags = Flags()
+
+
 class Seed(_Message, frozen=True):
     """Seeds generator `index` of the session (0: the default one). No reply."""
 
@@ -549,6 +602,17 @@ class Probed(_Message, frozen=True):
 
     request: Natural
     outputs: tuple[Geometry | None, ...] = ()
+    error: tuple[Name, Text] | None = None
+
+
+class Chosen(_Message, frozen=True):
+    """What the device would do by itself: answers ChooseAttention and LayOutWeights.
+
+    With `error`: the exception's type name and its text, raised on the user's line.
+    """
+
+    request: Natural
+    numbers: Annotated[tuple[Natural, ...], msgspec.Meta(max_length=1025)] = ()
     error: tuple[Name, Text] | None = None
 
 
@@ -716,6 +780,8 @@ ClientMessage: TypeAlias = (
     | Free
     | Tag
     | Probe
+    | ChooseAttention
+    | LayOutWeights
     | Seed
     | GetRng
     | SetRng
@@ -737,6 +803,7 @@ ExecutorMessage: TypeAlias = (
     | Synced
     | Value
     | Probed
+    | Chosen
     | RngIs
     | MemoryIs
     | Failed

@@ -38,7 +38,7 @@ _REFUSED: Final = tuple(
         ),
         (
             r"miopen.*|_?mps_.*|.*_mps|xnnpack.*|vulkan.*|.*_overrideable.*|_propagate_xla.*|"
-            r"_?cudnn_(?!rnn$|rnn_backward$).*",
+            r"_?cudnn_(?!rnn$|rnn_backward$|init_dropout_state$).*",
             "these belong to other backends",
         ),
         (r"from_file|from_blob", "programs do not touch files"),
@@ -85,7 +85,8 @@ CONTRACTED: Final = frozenset(  # a test holds it to the contracts themselves
     _batch_norm_with_update _batch_norm_with_update_functional _cast_Byte _cast_Char
     _cast_Double _cast_Float _cast_Half _cast_Int _cast_Long _cast_Short _cdist_backward
     _cdist_forward _chunk_cat _conj _conj_copy _conj_physical _convolution _convolution_mode
-    _ctc_loss _ctc_loss_backward _dim_arange _dirichlet_grad _embedding_bag
+    _ctc_loss _ctc_loss_backward _cudnn_init_dropout_state _cudnn_rnn _cudnn_rnn_backward
+    _dim_arange _dirichlet_grad _embedding_bag
     _embedding_bag_backward _embedding_bag_dense_backward _embedding_bag_forward_only
     _embedding_bag_per_sample_weights_backward _euclidean_dist _fft_c2c _fft_c2r _fft_r2c
     _foreach_abs _foreach_acos _foreach_add _foreach_addcdiv _foreach_addcmul _foreach_asin

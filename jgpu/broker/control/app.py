@@ -66,6 +66,12 @@ class JgpuBroker(Application):
         fail, says so and serves from the CPU; "cuda" insists on the GPU; "cpu" runs the same
         programs with torch's CPU kernels; "null" computes nothing and is for tests.""",
     ).tag(config=True)
+    null_poses_as = Enum(
+        ("null", "cpu", "cuda"),
+        "null",
+        help="""For tests: what a device "null" says it is, so that notebooks record what they would
+        record for a GPU. It computes nothing all the same.""",
+    ).tag(config=True)
     gpu = Int(
         0,
         min=0,
@@ -373,6 +379,7 @@ class JgpuBroker(Application):
             device=self.device,
             executor=ExecutorSettings(
                 device="cpu",
+                poses_as=self.null_poses_as,
                 index=self.gpu,
                 capacity=int(self.memory),
                 lanes=self.lanes,

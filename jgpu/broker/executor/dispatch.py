@@ -65,6 +65,8 @@ class Dispatch:
             messages.Free: self._note,
             messages.Tag: self._note,
             messages.Probe: probes.ask,
+            messages.ChooseAttention: probes.ask,
+            messages.LayOutWeights: probes.ask,
             messages.Memory: self._memory,
             messages.CellStarted: self._cell_started,
             messages.IterationEnded: self._iteration_ended,

@@ -16,13 +16,16 @@ from time import monotonic, thread_time
 from typing import Any, Final
 
 from jgpu.broker.executor.aside import Aside
-from jgpu.broker.executor.programs import HANDS, Prober, question_of
+from jgpu.broker.executor.programs import HANDS, Chooser, Prober, choice_of, question_of
 from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.turns import Turns
 from jgpu.errors import ProgramError
 from jgpu.wire import limits, messages
 
 __all__ = ["Probes"]
+
+#: what is answered beside the lanes: what an op returns, what the device would do by itself
+_Question = messages.Probe | messages.ChooseAttention | messages.LayOutWeights
 
 #: virtual seconds that a user may be ahead of others and go on probing
 _CREDIT_S: Final = 0.25
@@ -33,7 +36,7 @@ _WAITING_BYTES: Final = 256 << 10
 @dataclass(slots=True)
 class _Waiting:
     session: Session
-    message: messages.Probe
+    message: _Question
     question: bytes
     #: when it was seen to be ahead of others, and for how long it waits for them at most
     since: float = 0.0
@@ -46,12 +49,14 @@ class Probes:
     def __init__(
         self,
         prober: Prober,
+        chooser: Chooser,
         turns: Turns,
         hand: Callable[[int], Aside],
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """`hand(n)` makes the n-th thread that probes are made on."""
         self._prober = prober
+        self._chooser = chooser
         self._turns = turns
         self._hand = hand
         self._clock = clock
@@ -67,14 +72,18 @@ class Probes:
         """Whether somebody waits for others to have had as much."""
         return bool(self._waiting)
 
-    def ask(self, session: Session, message: messages.Probe) -> None:
+    def ask(self, session: Session, message: _Question) -> None:
         """Answer a probe now if the answer is known, else when its turn has come."""
         try:
-            question = question_of(message.op, message.inputs, message.params, message.flags)
+            question = _key_of(message)
         except ProgramError as error:
             _reply(session, message, error)
             return
-        known = self._prober.known(question, session.identity)
+        known: Any
+        if isinstance(message, messages.Probe):
+            known = self._prober.known(question, session.identity)
+        else:
+            known = self._chooser.known(question, session.identity)
         if known is not None:
             _reply(session, message, known)
             return
@@ -137,13 +146,18 @@ class Probes:
             self._free.append(self._hands[-1])
         hand = self._free.pop()
         self._running.add(identity)
-        message, prober = probe.message, self._prober
+        message, prober, chooser = probe.message, self._prober, self._chooser
         clock = monotonic if prober.device == "cuda" else thread_time
 
         def task() -> tuple[Any, float]:
             began = clock()
             try:
-                answer: Any = prober.ask(message.op, message.inputs, message.params, message.flags)
+                answer: Any
+                if isinstance(message, messages.Probe):
+                    parts = message.op, message.inputs, message.params, message.flags
+                    answer = prober.ask(*parts)
+                else:
+                    answer = chooser.ask(message)
             except Exception as error:
                 answer = error
             return answer, clock() - began
@@ -158,13 +172,26 @@ class Probes:
         session.helping_bytes -= _WAITING_BYTES
         self._turns.charge(session, seconds)
         if not isinstance(answer, Exception):
-            self._prober.remember(probe.question, session.identity, answer)
+            remembers = self._prober if isinstance(probe.message, messages.Probe) else self._chooser
+            remembers.remember(probe.question, session.identity, answer)
         _reply(session, probe.message, answer)
 
 
-def _reply(session: Session, message: messages.Probe, answer: Any) -> None:
+def _key_of(message: _Question) -> bytes:
+    """What the answer is kept under; raises `ProgramError` for a question that is too large."""
+    if isinstance(message, messages.Probe):
+        return question_of(message.op, message.inputs, message.params, message.flags)
+    return choice_of(message)
+
+
+def _reply(session: Session, message: _Question, answer: Any) -> None:
+    is_probe = isinstance(message, messages.Probe)
+    request = message.request
     if isinstance(answer, Exception):
         error = type(answer).__name__, str(answer)[: limits.MAX_TEXT]
-        session.send(messages.Probed(message.request, error=error))
+        made = messages.Probed if is_probe else messages.Chosen
+        session.send(made(request, error=error))
+    elif is_probe:
+        session.send(messages.Probed(request, *answer))
     else:
-        session.send(messages.Probed(message.request, *answer))
+        session.send(messages.Chosen(request, answer))

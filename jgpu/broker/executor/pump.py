@@ -21,7 +21,7 @@ from jgpu.broker.executor.devices.base import Device
 from jgpu.broker.executor.dispatch import HELPING, Dispatch
 from jgpu.broker.executor.hoststore import HostStore
 from jgpu.broker.executor.probes import Probes
-from jgpu.broker.executor.programs import DeviceKind, Prober, scratch_bytes
+from jgpu.broker.executor.programs import Chooser, DeviceKind, Prober, scratch_bytes
 from jgpu.broker.executor.rests import Rests
 from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.spilling import Spilling
@@ -82,6 +82,7 @@ class Pump:
         self.turns.configure(settings.lanes, device.facts.capacity)
         self._probes = Probes(
             Prober(kind, most_bytes=scratch_bytes(device.facts.capacity)),
+            Chooser(kind, most_bytes=scratch_bytes(device.facts.capacity)),
             self.turns,
             lambda number: self._aside(f"probes {number}", Kind.PROBE),
         )

@@ -10,7 +10,7 @@ from results import write_result
 
 from jgpu.broker.executor.aside import Aside
 from jgpu.broker.executor.probes import Probes
-from jgpu.broker.executor.programs import HANDS, Prober
+from jgpu.broker.executor.programs import HANDS, Chooser, Prober
 from jgpu.wire import messages as m
 from jgpu.wire.program import Geometry, Op, Slot
 
@@ -85,7 +85,11 @@ class Bench:
         self.kernels, self.turns, self.now = Kernels(), Turns(), 0.0
         self.woken = threading.Semaphore(0)
         self.probes = Probes(
-            self.kernels, self.turns, lambda n: Aside(f"hand {n}", self.woken.release), self.clock
+            self.kernels,
+            Chooser("null"),
+            self.turns,
+            lambda n: Aside(f"hand {n}", self.woken.release),
+            self.clock,
         )
 
     def clock(self):

@@ -1,7 +1,8 @@
 """The `null` device: shapes only. Programs run on meta tensors, downloads give zeros.
 
 For fast tests of everything above a device, and for measuring what the rest costs. Jobs are over
-when `submit` returns.
+when `submit` returns. It may say that it is of another kind (`ExecutorSettings.poses_as`), so that
+what clients do with a GPU can be seen without one.
 """
 
 from collections import deque
@@ -29,7 +30,8 @@ class NullDevice(HostDevice):
     def __init__(self, settings: ExecutorSettings, page: FlightPage | None = None) -> None:
         super().__init__(page)
         self.torch_device = torch.device("meta")
-        self.facts = DeviceFacts("null", "null (shared)", settings.capacity or _CAPACITY, 1)
+        name = "null (shared)"
+        self.facts = DeviceFacts(settings.poses_as, name, settings.capacity or _CAPACITY, 1)
         self._done: deque[tuple[int, Job]] = deque()
         self._records: dict[int, Record] = {}
         #: of the lane whose job runs

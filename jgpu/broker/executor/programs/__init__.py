@@ -1,12 +1,14 @@
 """The program side of an executor: checking, compiling and running what clients record.
 
 `define` turns a program's bytes into a `Definition`, `Definition.run` runs it over a session's
-`Buffer`s, `Prober` asks kernels for the geometry of what they return, `DefinitionCache` keeps
+`Buffer`s, `Prober` asks kernels for the geometry of what they return, `Chooser`
+asks torch what it would choose on this device, `DefinitionCache` keeps
 definitions for all sessions. Nothing here knows of sessions, lanes, sockets or scheduling.
 """
 
 from jgpu.broker.executor.programs.buffers import Buffer, Failure
 from jgpu.broker.executor.programs.cache import DefinitionCache
+from jgpu.broker.executor.programs.choices import Chooser, choice_of
 from jgpu.broker.executor.programs.definition import Definition, DeviceKind, define
 from jgpu.broker.executor.programs.outcome import Outcome, RunContext, Suspended
 from jgpu.broker.executor.programs.probe import HANDS, Prober, question_of, scratch_bytes
@@ -14,6 +16,7 @@ from jgpu.broker.executor.programs.probe import HANDS, Prober, question_of, scra
 __all__ = [
     "HANDS",
     "Buffer",
+    "Chooser",
     "Definition",
     "DefinitionCache",
     "DeviceKind",
@@ -22,6 +25,7 @@ __all__ = [
     "Prober",
     "RunContext",
     "Suspended",
+    "choice_of",
     "define",
     "question_of",
     "scratch_bytes",

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import torch
 
+from jgpu.broker.executor.programs import foretold
 from jgpu.errors import ProgramError
 from jgpu.wire.vocabulary import is_internal, refusal
 
@@ -46,6 +47,8 @@ _COMPOSITE: Final = (
     "CompositeImplicitAutograd",
     "CompositeExplicitAutogradNonFunctional",
 )
+#: Tensors that kernels write though their schema does not say so: base name and argument.
+_WRITTEN: Final = frozenset({("_cudnn_rnn", "dropout_state"), ("_cudnn_rnn_backward", "reserve")})
 _KEYS: Final = {"cpu": "CPU", "cuda": "CUDA", "null": "Meta"}
 
 
@@ -95,6 +98,9 @@ class OpInfo:
         return any("tensor" in a.kind and not (a.kwarg_only and a.written) for a in self.arguments)
 
 
+foretold.install()
+
+
 @lru_cache(maxsize=4096)
 def resolve(name: str, device: str) -> OpInfo:
     """The op that a program calls `name`; raises `ProgramError` with the reason if it may not."""
@@ -121,7 +127,7 @@ def _registered() -> frozenset[str]:
 
 def _describe(name: str, base: str, overload: Any) -> OpInfo:
     schema = overload._schema
-    arguments = tuple(_argument(name, argument) for argument in schema.arguments)
+    arguments = tuple(_argument(name, base, argument) for argument in schema.arguments)
     returns = tuple(
         {"Tensor": "tensor", "List[Tensor]": "tensors"}.get(str(r.real_type), "other")
         for r in schema.returns
@@ -149,7 +155,7 @@ def _describe(name: str, base: str, overload: Any) -> OpInfo:
     )
 
 
-def _argument(name: str, argument: Any) -> Argument:
+def _argument(name: str, base: str, argument: Any) -> Argument:
     text = str(argument.real_type)
     inner = text.removeprefix("Optional[").removesuffix("]") if text.startswith("Opt") else text
     kind = _KINDS.get(inner)
@@ -163,6 +169,6 @@ def _argument(name: str, argument: Any) -> Argument:
         required=not argument.has_default_value(),
         default=argument.default_value,
         kwarg_only=argument.kwarg_only,
-        written=alias is not None and alias.is_write,
+        written=(alias is not None and alias.is_write) or (base, argument.name) in _WRITTEN,
         broadcast=kind in ("ints", "floats") and argument.N is not None,
     )

@@ -9,6 +9,7 @@ The rule that must not be broken: no contract, no run.
 
 from jgpu.broker.executor.programs.contracts import (
     attention,
+    cudnn,
     elementwise,
     factors,
     images,
@@ -30,6 +31,7 @@ __all__ = [
     "CONTRACTS",
     "attention",
     "check",
+    "cudnn",
     "elementwise",
     "factors",
     "images",

@@ -1,0 +1,159 @@
+"""Trains what CUDA computes otherwise than the CPU, on a device that says it is CUDA.
+
+    python on_cuda.py FILE
+
+Every model does three steps with gradients for all its parameters. `FILE` gets the ops that each
+recorded in its third one; it is written at the end, when the kernel has lived through all of them.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from jgpu.device import current
+
+BATCH, STEPS, WIDTH = 3, 5, 16
+
+
+class Attention(nn.Module):
+    """One attention layer with its projections."""
+
+    def __init__(self, mask=None, dtype=torch.float32, heads=2, **how):
+        super().__init__()
+        self.project = nn.Linear(WIDTH, 3 * WIDTH, dtype=dtype)
+        self.mask, self.how, self.heads = mask, how, heads
+
+    def forward(self, x):
+        parts = self.project(x.to(self.project.weight.dtype)).chunk(3, -1)
+        heads = [part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts]
+        mask = self.mask() if self.mask is not None else None
+        return F.scaled_dot_product_attention(*heads, attn_mask=mask, **self.how)
+
+
+def boolean():
+    return torch.ones(STEPS, STEPS, dtype=torch.bool, device="cuda").tril()
+
+
+def additive():
+    return torch.zeros(BATCH, 1, STEPS, STEPS, device="cuda")
+
+
+def recurrent(kind, **how):
+    return lambda: kind(WIDTH, 6, **how)
+
+
+def packed(module):
+    """The same over sequences of several lengths."""
+
+    class Packed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = module()
+
+        def forward(self, x):
+            lengths = torch.tensor([5, 3, 2])
+            data = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+            return self.inner(data)[0].data
+
+    return Packed
+
+
+HALF = torch.float16
+FLASH, EFFICIENT = SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION
+CUDNN, MATH = SDPBackend.CUDNN_ATTENTION, SDPBackend.MATH
+
+#: name: module, and kernels of attention that are allowed
+MODELS = {
+    "dropout": (lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.Dropout(0.3)), None),
+    "attention": (Attention, None),
+    "flash": (lambda: Attention(dtype=HALF, is_causal=True), FLASH),
+    "flash, padded": (lambda: Attention(dtype=HALF, heads=4, dropout_p=0.1), FLASH),
+    "efficient": (lambda: Attention(is_causal=True), EFFICIENT),
+    "efficient, dropout": (lambda: Attention(dropout_p=0.2), EFFICIENT),
+    "efficient, boolean": (lambda: Attention(boolean), EFFICIENT),
+    "efficient, additive": (lambda: Attention(additive, dropout_p=0.1), EFFICIENT),
+    "cudnn": (lambda: Attention(dtype=HALF, is_causal=True, dropout_p=0.25), CUDNN),
+    "cudnn, boolean": (lambda: Attention(boolean, dtype=HALF), CUDNN),
+    "math": (lambda: Attention(boolean, dropout_p=0.1), MATH),
+    "lstm": (recurrent(nn.LSTM), None),
+    "lstm, all of it": (
+        recurrent(
+            nn.LSTM, num_layers=2, dropout=0.4, bidirectional=True, proj_size=4, batch_first=True
+        ),
+        None,
+    ),
+    "lstm, no bias": (recurrent(nn.LSTM, bias=False, batch_first=True), None),
+    "lstm, packed": (packed(recurrent(nn.LSTM, batch_first=True)), None),
+    "gru": (recurrent(nn.GRU, num_layers=2, dropout=0.2), None),
+    "gru, packed": (packed(recurrent(nn.GRU, batch_first=True, bidirectional=True)), None),
+    "rnn": (recurrent(nn.RNN, nonlinearity="relu", batch_first=True), None),
+    "encoder": (lambda: nn.TransformerEncoderLayer(WIDTH, 2, 8, batch_first=True), None),
+}
+
+
+def recorded(log):
+    return [entry[0].info.name.removeprefix("aten::") for entry in log]
+
+
+def train(make, allowed):
+    """Three steps; returns the ops of the last one, in order."""
+    torch.manual_seed(5)
+    model = make().to("cuda").train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ops = []
+    for _ in range(3):
+        x = torch.zeros(BATCH, STEPS, WIDTH, device="cuda", requires_grad=True)
+        session = current.session
+        session.cut()
+        session.limit = 1 << 30
+        with sdpa_kernel(allowed if allowed is not None else [FLASH, EFFICIENT, CUDNN, MATH]):
+            out = model(x)
+        out = out[0] if isinstance(out, tuple) else out
+        out.float().square().sum().backward()
+        ops = recorded(session.log)
+        assert x.grad is not None
+        missing = [name for name, p in model.named_parameters() if p.grad is None]
+        assert not missing, missing
+        optimizer.step()
+        optimizer.zero_grad()
+        torch.cuda.synchronize()
+    return ops
+
+
+def main(path):
+    found = {name: train(make, allowed) for name, (make, allowed) in MODELS.items()}
+    found["switched"] = switched()
+    cells()
+    with torch.backends.cudnn.flags(enabled=False):
+        found["without cudnn"] = train(recurrent(nn.GRU), None)
+    torch.cuda.synchronize()
+    Path(path).write_text(json.dumps(found))
+
+
+def switched():
+    """The kernels that the same tensors take, one after another."""
+    half = [torch.zeros(2, 3, 5, 8, device="cuda", dtype=HALF) for _ in range(3)]
+    taken = []
+    for allowed in (FLASH, EFFICIENT, CUDNN, FLASH):
+        current.session.cut()
+        with sdpa_kernel(allowed):
+            F.scaled_dot_product_attention(*half)
+        taken += recorded(current.session.log)
+    return taken
+
+
+def cells():
+    """Single steps take the fused cells."""
+    cell = nn.LSTMCell(WIDTH, 6).cuda()
+    hx, cx = cell(torch.zeros(BATCH, WIDTH, device="cuda"))
+    (hx + cx).sum().backward()
+    nn.GRUCell(WIDTH, 6).cuda()(torch.zeros(BATCH, WIDTH, device="cuda")).sum().backward()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
