@@ -137,6 +137,8 @@ class Core:
         _check_user(event.user, event.weight)
         if event.priority not in list(Priority):
             raise IllegalEvent(f"Session {event.session} has no class {event.priority}.")
+        if len(self._ledger.users) > self._limits.users_kept:
+            self._ledger.forget({each.user.name for each in self._table.sessions.values()})
         user = self._ledger.user(event.user, event.weight)
         story: deque[Entry] = deque(maxlen=self._limits.story_entries)
         times: deque[float] = deque(maxlen=self._limits.iterations_kept)

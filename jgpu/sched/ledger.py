@@ -48,6 +48,8 @@ class Ledger:
         self.busy_s = 0.0
         #: the sum of all charges for what was computed beside the lanes
         self.beside_s = 0.0
+        #: what users were charged whose accounts are not kept
+        self.forgotten_s = 0.0
         #: up to when has been charged
         self.now = 0.0
         #: whether any user is throttled
@@ -60,6 +62,18 @@ class Ledger:
             user = self.users[name] = User(name)
         user.weight = weight
         return user
+
+    def forget(self, here: set[str]) -> None:
+        """Drop half of the accounts of users who are not `here`, those who were idle longest first.
+
+        They come back as newcomers, who are neither owed anything nor owe it.
+        """
+        gone = [user for name, user in self.users.items() if name not in here]
+        gone.sort(key=lambda user: user.idle_since or 0.0)
+        for user in gone[: -(-len(gone) // 2)]:
+            self.forgotten_s += user.device_seconds
+            del self.users[user.name]
+        self.throttles = any(user.throttled for user in self.users.values())
 
     def configure(self, name: str, weight: float, *, throttled: bool) -> None:
         """Set a user's share, and whether he runs only where the device would idle."""
@@ -159,7 +173,7 @@ class Ledger:
 
     def validate(self) -> None:
         """Check every invariant of the accounts."""
-        charged = sum(user.device_seconds for user in self.users.values())
+        charged = self.forgotten_s + sum(user.device_seconds for user in self.users.values())
         total = self.busy_s + self.beside_s
         assert abs(charged - total) <= 1e-9 * max(1.0, total)
         for name, user in self.users.items():

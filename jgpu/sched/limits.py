@@ -52,6 +52,8 @@ class Limits:
     iterations_kept: int = 128
     #: how long after memory could not be brought back, for want of it, that is tried again
     retry_s: float = 0.050
+    #: accounts kept of users who have no session
+    users_kept: int = 4096
     #: entries kept of each session's story
     story_entries: int = 64
 

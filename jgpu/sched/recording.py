@@ -90,6 +90,8 @@ class Recorder:
     def __init__(self, sink: Sink, policy: str, limits: Limits | None = None) -> None:
         """Begin a recording of a core that has been told nothing yet."""
         self._sink = sink
+        #: lines written; as many as are read are written
+        self._lines = 1
         self._closed = False
         header: dict[str, Any] = {"recording": _NAME, "version": VERSION, "policy": policy}
         if limits is not None and limits != Limits():
@@ -97,8 +99,9 @@ class Recorder:
         sink.write(msgspec.json.encode(header).decode() + "\n")
 
     def note(self, event: events.Event, now: float) -> None:
-        """Write an event down; after `close` nothing happens."""
-        if not self._closed:
+        """Write an event down; after `close`, or as many lines as are read, nothing happens."""
+        if not self._closed and self._lines < _MOST_LINES:
+            self._lines += 1
             self._sink.write(write_event(event, now) + "\n")
 
     def close(self) -> None:

@@ -24,6 +24,8 @@ from jgpu.wire.messages import ExecutorNotice
 __all__ = ["ExecutorChannel"]
 
 _RECEIVE_BYTES: Final = 256 << 10
+#: Frames that wait for an executor that does not read.
+_STUCK: Final = 1024
 #: Too many descriptors on their way; the executor takes some within this time.
 _RETRY_S: Final = 0.01
 
@@ -49,6 +51,11 @@ class ExecutorChannel:
         self._writing = False
         self.closed = False
         self._loop.add_reader(connection.fileno(), self._receive)
+
+    @property
+    def is_stuck(self) -> bool:
+        """So many frames wait that the executor cannot be reading."""
+        return len(self._outgoing) >= _STUCK
 
     def send(self, message: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> None:
         """Queue a message; a no-op on a closed channel. Raises `OSError` out of descriptors."""

@@ -160,7 +160,9 @@ class Sessions:
             self._forget(number)
 
     def evict(self, order: Evict) -> None:
-        """Have a session's memory go to the host."""
+        """Have a session's memory go to the host; `BrokerRefused` while nobody can be told to."""
+        if self.supervisor.is_stuck:
+            raise BrokerRefused("The device's process does not answer. Try again in a moment.")
         self.supervisor.send(order)
 
     def use_policy(self, policy: str) -> None:

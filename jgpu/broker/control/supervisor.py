@@ -105,6 +105,11 @@ class Supervisor:
         """How often an executor ended without being told to."""
         return self._restarts.count
 
+    @property
+    def is_stuck(self) -> bool:
+        """The executor does not read what it is sent."""
+        return self._process is not None and self._process.channel.is_stuck
+
     def send(self, message: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> None:
         """To the executor, if one is there; raises `OSError` out of descriptors."""
         if self._process is not None:

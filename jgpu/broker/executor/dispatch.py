@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 from jgpu.broker.executor.cancel import begin_cancel
 from jgpu.broker.executor.definitions import Definitions, Verdict
 from jgpu.broker.executor.devices.base import Device
-from jgpu.broker.executor.early import answer_early, may_answer_early
+from jgpu.broker.executor.early import (
+    FOLLOWERS,
+    answer_early,
+    last_writer,
+    may_answer_early,
+)
 from jgpu.broker.executor.gate import Gate, RefusedRun
 from jgpu.broker.executor.probes import Probes
 from jgpu.broker.executor.programs import Definition
@@ -103,13 +108,15 @@ class Dispatch:
     def _download(self, session: Session, message: messages.Download) -> None:
         work = DownloadWork(session, message)
         self._waits(session, ends_iteration=message.ends_iteration)
-        if not may_answer_early(session):
+        early = may_answer_early(session)
+        writer = last_writer(session, message.buffer) if early else None
+        if not early or (writer is not None and len(writer.followers) >= FOLLOWERS):
             self._accept(session, work)
             return
         session.count(work)
         if message.ends_iteration:
             self._turns.boundary(session)
-        answer_early(session, work)
+        answer_early(session, work, writer)
 
     def _run(self, session: Session, message: messages.Run) -> None:
         if message.work in session.asked:

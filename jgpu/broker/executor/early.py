@@ -12,7 +12,7 @@ The rule that must not be broken: every download is answered exactly once, by wh
 takes it from its writer's `followers`.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from jgpu.broker.executor.devices.base import Device
 from jgpu.broker.executor.transfers import DownloadWork
@@ -21,7 +21,10 @@ from jgpu.broker.executor.works import Work
 if TYPE_CHECKING:
     from jgpu.broker.executor.session import Session
 
-__all__ = ["EarlyDownload", "answer_early", "may_answer_early"]
+__all__ = ["FOLLOWERS", "EarlyDownload", "answer_early", "last_writer", "may_answer_early"]
+
+#: downloads that may follow one work; what comes then takes its place in the order of works
+FOLLOWERS: Final = 64
 
 
 def may_answer_early(session: "Session") -> bool:
@@ -50,10 +53,9 @@ class EarlyDownload:
             self._work.reply()
 
 
-def answer_early(session: "Session", work: DownloadWork) -> None:
+def answer_early(session: "Session", work: DownloadWork, writer: Work | None) -> None:
     """Answer now, or as soon as the last unfinished work that writes the buffer is over."""
     download = EarlyDownload(work, session.device)
-    writer = _last_writer(session, work.message.buffer)
     if writer is None:
         download.answer()
         return
@@ -67,7 +69,8 @@ def answer_early(session: "Session", work: DownloadWork) -> None:
     download.answer()
 
 
-def _last_writer(session: "Session", buffer: int) -> Work | None:
+def last_writer(session: "Session", buffer: int) -> Work | None:
+    """The last unfinished work that writes a buffer."""
     for works in (session.received, session.offered):
         for work in reversed(works):
             if work.may_write(buffer) and not work.over:

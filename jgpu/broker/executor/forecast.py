@@ -42,9 +42,9 @@ class Forecast:
 
     def live_bytes(self, work: Work) -> int:
         """Bytes for the work that is offered next; also notes what it leaves behind."""
+        self._forget(work.frees())
         if isinstance(work, RunWork) and isinstance(work.definition, Definition):
             message, definition = work.message, work.definition
-            self._forget(message.free)
             work.transient = definition.transient_bytes(message.live, message.dead)
             live = self._made_bytes + work.transient
             self._peak = max(self._peak, live + definition.surplus_bytes)

@@ -9,6 +9,7 @@ The rule that must not be broken: a session that cannot be adopted costs nobody 
 import logging
 import os
 import socket
+from typing import Final
 
 from jgpu.broker.executor.accounts import Account
 from jgpu.broker.executor.connection import Connection
@@ -22,6 +23,8 @@ from jgpu.wire.arena import Arena
 __all__ = ["Orders"]
 
 _log = logging.getLogger(__name__)
+#: accounts after which those of users without a session go
+_ACCOUNTS: Final = 4096
 
 
 class Orders:
@@ -130,6 +133,10 @@ class Orders:
         """The user's account; it outlives his sessions, for it keeps what was set."""
         account = self._accounts.get(user)
         if account is None:
+            if len(self._accounts) >= _ACCOUNTS:
+                # What was set is set again before the user's next session.
+                kept = {n: a for n, a in self._accounts.items() if a.sessions or a.owed_s}
+                self._accounts = kept
             account = Account(user, self._pump.device.facts.capacity)
             self._accounts[user] = account
         return account

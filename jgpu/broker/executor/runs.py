@@ -5,7 +5,7 @@ is there afterwards, with a value or with the reason why it has none.
 """
 
 from ctypes import string_at
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from jgpu.wire.messages import TensorReport
 
 __all__ = ["RunWork", "bits"]
+
+#: programs of which a session's client is remembered to know the learnt geometry
+_TOLD: Final = 8192
 
 
 def bits(flags: bytes, count: int) -> list[int]:
@@ -138,6 +141,8 @@ class RunWork(Work):
         self._keep(outcome, port)
         if not outcome.learnt and message.program not in session.told:
             # An earlier session's run found out; this one has not been told yet.
+            if len(session.told) >= _TOLD:
+                session.told.clear()  # what is told twice is known
             session.told.add(message.program)
             self._learnt = definition.learnt
         else:

@@ -207,7 +207,10 @@ class Desk:
         old = self.now - 2 * max(self.scopes.longest_period, _LEAST_HORIZON_S)
         self._horizon = max(self._horizon, old)
         self.usage.forget(old)
-        for user in {session.user for session in self._registry.sessions.values()}:
+        here = {session.user for session in self._registry.sessions.values()}
+        self._orders = {user: order for user, order in self._orders.items() if user in here}
+        self._standings = {user: s for user, s in self._standings.items() if user in here}
+        for user in here:
             self._look_at(user)
 
     def _look_at(self, user: str) -> None:

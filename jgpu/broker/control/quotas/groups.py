@@ -15,6 +15,8 @@ __all__ = ["Groups", "unix_group_exists", "unix_groups", "unix_user_exists"]
 
 #: For how long a look-up counts, in seconds.
 _FRESH_S: Final = 300.0
+#: users whose groups are remembered
+_REMEMBERED: Final = 4096
 
 
 def unix_groups(user: str) -> frozenset[str]:
@@ -80,7 +82,11 @@ class Groups:
 
     def refresh(self, user: str, now: float) -> None:
         """Ask the host; blocks, and may be called on any thread."""
-        self._found[user] = (now, self._look_up(user))
+        found = self._look_up(user)
+        self._found.pop(user, None)
+        self._found[user] = (now, found)
+        if len(self._found) > _REMEMBERED:
+            self._found.pop(next(iter(self._found)), None)
 
     def of(self, user: str) -> frozenset[str]:
         """All groups of a user, as far as known."""

@@ -31,6 +31,8 @@ __all__ = ["Ledger", "LedgerOwner", "LedgerState"]
 _LOG = logging.getLogger("jgpu.broker")
 #: How long the end of the broker may wait for the last rows.
 _FLUSH_S: Final = 3.0
+#: Rows that wait to be written; an hour of sessions that come and go while nothing can be.
+_MOST_ROWS: Final = 200_000
 
 
 class LedgerState(enum.Enum):
@@ -90,6 +92,10 @@ class Ledger:
         """These are to be written with the next ones."""
         for charge in charges:
             self._charges[charge.key] = charge
+        lost = len(self._charges) - _MOST_ROWS
+        for key in list(self._charges)[: max(0, lost)]:
+            del self._charges[key]
+            self.note = "It could not be written for so long that the oldest usage is lost."
 
     def keep_setting(self, key: SettingKey, value: str | None) -> None:
         """This is to be written soon; None takes it out."""

@@ -76,6 +76,8 @@ class Usage:
                 self._history[user] = kept
             else:
                 del self._history[user]
+        for user in self._windows.keys() - self._history.keys():
+            del self._windows[user]
 
     def _note(self, user: str, seconds: float, at: float) -> None:
         slices = self._history.setdefault(user, {})

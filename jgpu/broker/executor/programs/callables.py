@@ -88,6 +88,8 @@ class _Enough(Exception):
 
 
 _MOST: Final = 8192
+#: characters of a key that is kept; longer ones are of lists of many tensors
+_LONGEST_KEY: Final = 4096
 _LOCK: Final = Lock()
 _known: OrderedDict[tuple[Any, ...], Callable[..., Any] | None] = OrderedDict()
 
@@ -101,7 +103,8 @@ def quickest(step: Step, views: Sequence[tuple[ViewSpec, int]]) -> Callable[...,
     if found is key:
         found = _find(step, views)
         with _LOCK:
-            _known[key] = found
+            if len(repr(key)) <= _LONGEST_KEY:
+                _known[key] = found
             while len(_known) > _MOST:
                 _known.popitem(last=False)
     return found if callable(found) else step.info.call

@@ -47,6 +47,8 @@ _GUESSES: Final = (
 #: How much the k-th parameter exceeds the first; probabilities stay below 1.
 _GROWTH: Final = {"float": lambda k: 0.25 - 0.25 / (k + 1), "int": int}
 _MOST: Final = 16384
+#: characters of a key that is kept; longer ones are of lists of many tensors
+_LONGEST_KEY: Final = 4096
 #: Ops whose result depends on how large their argument's storage is.
 _STORAGE_MATTERS: Final = ("as_strided", "resize", "resize_as", "_reshape_alias")
 
@@ -138,7 +140,8 @@ def infer(info: OpInfo, bound: Bound, tensors: Sequence[tuple[Geometry, int]]) -
     if found is key:
         found = _infer(info, bound, tensors)
         with _LOCK:
-            _known[key] = found
+            if len(repr(key)) <= _LONGEST_KEY:
+                _known[key] = found
             while len(_known) > _MOST:
                 _known.popitem(last=False)
     if isinstance(found, str):

@@ -1,0 +1,410 @@
+"""Every table that a client can grow has an owner, a bound, and a test that grows it.
+
+Found by reading the code (`containers`): each dictionary, set, list, queue, memo and cached
+function that outlives a call, in the broker, the scheduler and the wire. (The kernel's own side has
+one client, its notebook; what grows there is that process's.) What grows and is not in one of the
+lists below fails, and so does an entry for what is not there any more.
+
+`BOUNDED` are those that what clients send can fill: whose they are, what bounds them, and the test
+that pushes past it. `OWNED` hold a few entries of something that is bounded itself, and go with
+it. `FIXED` cannot be grown by a client. Each group says why in a word.
+"""
+
+import ast
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from containers import containers
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("jgpu.broker", "jgpu.sched", "jgpu.wire")
+#: they have no clients
+WITHOUT_CLIENTS = ("jgpu.sched.simulate", "jgpu.broker.executor.devices.fake")
+
+
+class Bounded(NamedTuple):
+    owner: str
+    bound: str
+    #: file and name of the test that grows it
+    grown: str
+
+
+CONTROL, EXECUTOR, PROGRAMS = "jgpu.broker.control.", "jgpu.broker.executor.", (
+    "jgpu.broker.executor.programs."
+)  # fmt: skip
+REGISTRY = "tests/broker/control/test_registry.py::"
+SHARED = "tests/broker/programs/test_programs_shared.py::"
+GROWTH = "tests/broker/executor/test_growth.py::"
+CONTROL_GROWTH = "tests/broker/control/test_control_growth.py::"
+SCHED = "tests/sched/test_scheduler_growth.py::"
+
+BOUNDED = {
+    # -- the control process
+    CONTROL + "registry.Registry.seats": Bounded(
+        "identity", "max_user_seats, four times max_sessions in all",
+        REGISTRY + "test_whoever_takes_all_seats_that_they_can_leaves_seats_to_others",
+    ),
+    CONTROL + "registry.Registry.sessions": Bounded(
+        "identity", "max_user_sessions; of those that are ending twice as many",
+        REGISTRY + "test_sessions_whose_ends_take_long_are_not_opened_without_end",
+    ),
+    CONTROL + "registry.Registry.usage": Bounded(
+        "user", "4,096 users",
+        REGISTRY + "test_settled_use_is_remembered_of_the_last_users",
+    ),
+    CONTROL + "server.Broker._unanswered": Bounded(
+        "identity", "max_user_connections, eight times as many in all",
+        "tests/broker/control/test_control_shares.py::"
+        "test_whoever_has_too_many_connections_is_told_so_in_a_sentence",
+    ),
+    CONTROL + "identity.Identities._names": Bounded(
+        "uid", "4,096 names",
+        "tests/broker/control/test_control_parts.py::"
+        "test_names_are_remembered_of_those_who_connected_last",
+    ),
+    CONTROL + "quotas.groups.Groups._found": Bounded(
+        "user", "4,096 users", CONTROL_GROWTH + "test_groups_are_remembered_of_the_last_users"
+    ),
+    CONTROL + "quotas.usage.Usage._windows": Bounded(
+        "user", "users with usage within the horizon",
+        CONTROL_GROWTH + "test_windows_go_with_the_usage_that_they_show",
+    ),
+    CONTROL + "quotas.ledger.Ledger._charges": Bounded(
+        "session and slice of five minutes, until written", "200,000 rows",
+        CONTROL_GROWTH + "test_rows_that_cannot_be_written_are_not_kept_without_end",
+    ),
+    CONTROL + "channel.ExecutorChannel._outgoing": Bounded(
+        "sessions' beginnings and ends; evictions while 1,024 frames wait are refused",
+        "a few frames a session, and 1,024",
+        CONTROL_GROWTH + "test_a_channel_that_nobody_reads_says_so",
+    ),
+    # -- the executor
+    EXECUTOR + "connection.Connection._unsent": Bounded(
+        "session", "32 MiB, then the stream is broken",
+        GROWTH + "test_a_client_that_does_not_read_is_ended",
+    ),
+    EXECUTOR + "orders.Orders._accounts": Bounded(
+        "user", "those with a session, and 4,096",
+        GROWTH + "test_accounts_of_users_without_a_session_go",
+    ),
+    EXECUTOR + "probes.Probes._waiting": Bounded(
+        "session", "64 with the helpers, 16 MiB",
+        GROWTH + "test_a_session_with_enough_to_be_helped_with_is_not_read",
+    ),
+    EXECUTOR + "works.Work.followers": Bounded(
+        "work", "64 downloads, the others take their place in the order of works",
+        GROWTH + "test_downloads_behind_one_work_are_counted",
+    ),
+    EXECUTOR + "session.Session.told": Bounded(
+        "session", "8,192 programs", GROWTH + "test_what_a_session_was_told_is_forgotten_in_time"
+    ),
+    EXECUTOR + "session.Session.generators": Bounded(
+        "session", "1,024", GROWTH + "test_generators_are_few"
+    ),
+    EXECUTOR + "forecast.Forecast._made": Bounded(
+        "session", "buffers that it has",
+        GROWTH + "test_a_forecast_forgets_what_was_dropped_between_two_works",
+    ),
+    EXECUTOR + "aside.Aside._spent": Bounded(
+        "identity", "256, and those with tasks", GROWTH + "test_an_aside_remembers_few_who_are_gone"
+    ),
+    PROGRAMS + "shared.SharedEntries._owners": Bounded(
+        "identity", "8,192 answers and 16 MiB; 4,096 definitions and 64 MiB of form",
+        SHARED + "test_whoever_brings_ten_thousand_entries_makes_room_with_their_own",
+    ),
+    PROGRAMS + "inference._known": Bounded(
+        "executor", "16,384 keys of 4,096 characters",
+        GROWTH + "test_keys_of_long_lists_are_not_kept",
+    ),
+    PROGRAMS + "callables._known": Bounded(
+        "executor", "8,192 keys of 4,096 characters",
+        GROWTH + "test_keys_of_long_lists_are_not_kept",
+    ),
+    # -- the scheduler
+    "jgpu.sched.ledger.Ledger.users": Bounded(
+        "user", "those with a session, and 4,096",
+        SCHED + "test_accounts_are_kept_of_few_users_without_a_session",
+    ),
+    "jgpu.sched.sessions.Session.story": Bounded(
+        "session", "64 entries",
+        "tests/sched/test_scheduler_surface.py::"
+        "test_a_story_tells_what_happened_and_why_and_is_bounded",
+    ),
+    "jgpu.sched.sessions.Session.iteration_times": Bounded(
+        "session", "128 times",
+        "tests/sched/test_scheduler_surface.py::"
+        "test_the_distribution_of_iteration_times_is_that_of_the_last_ones",
+    ),
+    # -- the wire
+    "jgpu.wire.framing.FrameReader._buffer": Bounded(
+        "connection", "a frame of 4 MiB and one read",
+        GROWTH + "test_a_reader_holds_no_more_than_a_frame",
+    ),
+}  # fmt: skip
+
+OWNED = {
+    "a seat or a session, whose numbers are limited": """
+        broker.control.server.Broker._holders
+        broker.control.sessions.Sessions._lines
+        broker.control.quotas.meter.Meter._accounts
+        broker.control.quotas.meter.Meter._current
+        broker.control.quotas.desk.Desk._orders
+        broker.control.quotas.desk.Desk._standings
+        broker.executor.accounts.Account.sessions
+        broker.executor.gate.Gate._begun
+        broker.executor.gate.Gate._gates
+        broker.executor.pump.Pump._backlog
+        broker.executor.pump.Pump._blocked
+        broker.executor.pump.Pump._handlers
+        broker.executor.pump.Pump._stalled
+        broker.executor.pump.Pump.sessions
+        broker.executor.turns.Turns._forecasts
+        broker.executor.turns.Turns._idle_told
+        broker.executor.turns.Turns._sessions
+        broker.executor.devices.cuda.CudaDevice._arenas
+        broker.executor.probes.Probes._running
+        sched.journal.Journal.waiting
+        sched.lane_table.LaneTable.cramped
+        sched.lane_table.LaneTable.sessions
+        sched.lane_table.LaneTable.unplaced
+        sched.lanes.Lane.members
+        sched.lanes.Lane.waiting
+        sched.ledger.Ledger.active
+        sched.sessions.User.active
+        sched.spilling.Spilling._stranded
+        sched.spilling.Spilling.leaving
+    """,
+    "a connection, whose number is limited": """
+        broker.control.server.Broker._tasks
+        broker.executor.connection.Connection._hunted
+        wire.framing.FrameWriter._kept
+    """,
+    "what was used between two counts, a row a session": """
+        broker.control.quotas.meter.Meter._changed
+    """,
+    "usage within the horizon, a figure a user and slice": """
+        broker.control.quotas.usage.Usage._history
+        broker.control.quotas.window.Window._cells
+    """,
+    "the works of a session: 2,048 and 16 MiB, then it is not read": """
+        broker.executor.dispatch.Dispatch._missing
+        broker.executor.forecast.Forecast._peaks
+        broker.executor.forecast.Forecast._pending
+        broker.executor.session.Session.after
+        broker.executor.session.Session.asked
+        broker.executor.session.Session.cancel_requests
+        broker.executor.session.Session.cancelled
+        broker.executor.session.Session.held
+        broker.executor.session.Session.offered
+        broker.executor.session.Session.received
+        broker.executor.shortage.Shortage._back
+        broker.executor.turns.Turns._leases
+        broker.executor.turns.Turns._starts
+        broker.executor.turns.Turns._works
+        broker.executor.devices.cpu.CpuDevice._done
+        broker.executor.devices.cpu._Lane._done
+        broker.executor.devices.cpu._Lane.jobs
+        broker.executor.devices.cuda._Flight.after
+        broker.executor.devices.cuda._Flight.retired
+        broker.executor.devices.cuda._Lane.flying
+        broker.executor.devices.null.NullDevice._done
+        sched.journal.Journal.actions
+        sched.lanes.Lane.in_flight
+        sched.retirement.lane.in_flight
+        sched.sessions.Session.claims
+        sched.sessions.Session.queue
+        sched.sessions.Session.started
+    """,
+    "tasks of the helpers: 64 a session and 16 MiB, then it is not read": """
+        broker.executor.aside.Aside._results
+        broker.executor.aside.Aside._tasks
+        broker.executor.aside.Aside._tokens
+        broker.executor.definitions.Definitions._pending
+    """,
+    "one work, and goes with it": """
+        broker.executor.gate.RefusedRun._failures
+        broker.executor.programs.interpret.Walker._held
+        broker.executor.programs.interpret.Walker.env
+        broker.executor.programs.interpret.Walker.failures
+        broker.executor.programs.interpret.Walker.generators
+        broker.executor.programs.interpret.Walker.learnt
+        broker.executor.programs.interpret.Walker.poison
+        broker.executor.programs.interpret.Walker.verified
+        broker.executor.programs.outcome.Outcome.failures
+        broker.executor.programs.outcome.Outcome.outputs
+        broker.executor.programs.outcome.RunContext.generators
+        broker.executor.runs.RunWork._failures
+        broker.executor.runs.RunWork._stopped
+        broker.executor.runs.RunWork._told
+        broker.executor.transfers.DownloadWork._data
+        broker.executor.works.Work.before
+    """,
+    "one program, whose ops and slots the wire limits": """
+        broker.executor.programs.callables._Seen.calls
+        broker.executor.programs.checking._Walk.least
+        broker.executor.programs.checking._Walk.names
+        broker.executor.programs.checking._Walk.resized
+        broker.executor.programs.checking._Walk.slots
+        broker.executor.programs.checking._Walk.steps
+        broker.executor.programs.compile.Variant.step_of_line
+        broker.executor.programs.compile.Variant.comparisons
+        broker.executor.programs.compile._Writer.comparisons
+        broker.executor.programs.precautions.language.Attempt._given
+        broker.executor.programs.compile._Writer.claims
+        broker.executor.programs.compile._Writer.clamped
+        broker.executor.programs.compile._Writer.constants
+        broker.executor.programs.compile._Writer.globals
+        broker.executor.programs.compile._Writer.lines
+        broker.executor.programs.compile._Writer.restrides
+        broker.executor.programs.compile._Writer.step_of_line
+        broker.executor.programs.compile._Writer.tells
+        broker.executor.programs.compile._Writer.variables
+        broker.executor.programs.contracts.language.Call._arguments
+        broker.executor.programs.contracts.language.Call._host
+        broker.executor.programs.definition.Definition._restrides
+        broker.executor.programs.definition.Definition._unseen
+        broker.executor.programs.definition.Definition.predicted_s
+        broker.executor.programs.guards.Look._arguments
+        broker.executor.programs.plan.Plan.bases
+        broker.executor.programs.plan.Plan.generators
+        broker.executor.programs.plan.Plan.last_use
+        broker.executor.programs.plan.Plan.last_write
+        broker.executor.programs.plan.Plan.names
+        broker.executor.programs.plan.Plan.private
+        broker.executor.programs.plan.Plan.taken
+        broker.executor.programs.plan.Plan.variables
+        broker.executor.programs.plan.Plan.written
+        wire.program.Op.kwargs
+    """,
+    "one definition: 8 compiled forms, 32 sizes and 64 masks, then they begin anew": """
+        broker.executor.programs.definition.Definition._bytes
+        broker.executor.programs.definition.Definition._masks
+        broker.executor.programs.definition.Definition._variants
+    """,
+    "buffers: 262,144 a session; 8 views a buffer": """
+        broker.executor.programs.buffers.Buffer._views
+        broker.executor.table.BufferTable.buffers
+        broker.executor.hoststore.HostStore._gaps
+        broker.executor.hoststore.Saved._chunks
+        broker.executor.spilling.Loaded.back
+        broker.executor.spilling.Loaded.unreadable
+        broker.executor.devices.cuda.CudaDevice.uses
+    """,
+    "what is alive elsewhere, by weak reference": """
+        broker.executor.programs.geometry._interned
+    """,
+    "`programs.shared`, with the table of its keys": """
+        broker.executor.programs.shared.SharedEntries._held
+        broker.executor.programs.shared.SharedEntries._kept
+    """,
+    "the last 256 programs that were refused": """
+        broker.executor.definitions.Definitions._bad
+    """,
+    "a memo of 4,096, 1,024 or 256 answers": """
+        broker.executor.programs.contracts.language._meta
+        broker.executor.programs.contracts.recurrent._workspace
+        broker.executor.programs.ops._registered
+        broker.executor.programs.ops.resolve
+        wire.vocabulary.refusal
+    """,
+}
+
+FIXED = {
+    "made by an administrator": """
+        broker.control.identity.Identities.administrators
+        broker.control.quotas.groups.Groups._members
+        broker.control.quotas.ledger.Ledger._settings
+        broker.control.quotas.scopes.QuotaSettings.members
+        broker.control.quotas.scopes.QuotaSettings.specs
+        broker.control.quotas.scopes.Scopes.live
+        broker.control.settings.BrokerSettings.administrators
+        broker.control.settings.BrokerSettings.executor_environment
+    """,
+    "read once, at the ledger's opening": """
+        broker.control.quotas.leftovers.Leftovers.charges
+        broker.control.quotas.leftovers.Leftovers.settings
+        broker.control.quotas.store.Loaded.settings
+        broker.control.quotas.store.Loaded.usage
+    """,
+    "one of it": """
+        broker.control.quotas.store.Store._engine
+        broker.control.sessions.Sessions._asked
+        broker.control.supervisor.Supervisor._claim
+        broker.executor.devices.cuda.CudaDevice._copies
+        broker.executor.hoststore.HostStore._file
+        broker.executor.hoststore.HostStore._stage
+        broker.executor.pump.Pump._next_look
+        broker.executor.session.Session.cell_first
+        sched.policies.known_policies
+    """,
+    "lanes, helpers and restarts, of which the settings say how many there are": """
+        broker.control.restarts.Restarts._ends
+        broker.executor.devices.cpu.CpuDevice._lanes
+        broker.executor.devices.null.NullDevice._records
+        broker.executor.devices.cuda.CudaDevice._lanes
+        broker.executor.devices.cuda.CudaDevice._streams
+        broker.executor.devices.cuda._Lane._spare
+        broker.executor.devices.cuda._Lane._uses
+        broker.executor.probes.Probes._free
+        broker.executor.probes.Probes._hands
+        broker.executor.turns.Turns._tails
+        sched.lane_table.LaneTable.lanes
+        sched.policies.pack.Pack._rates
+    """,
+    "calls of the broker's own, one at a time": """
+        broker.control.quotas.thread.BlockingThread._calls
+    """,
+    "the control process's own stream": """
+        broker.executor.connection.Connection.descriptors
+    """,
+    "the last works, for measurements alone": """
+        broker.executor.trace.Trace._rows
+    """,
+    "tables that are written in the code": """
+        broker.executor.dispatch.Dispatch._handlers
+        broker.executor.programs.contracts.language.CONTRACTS
+        broker.executor.programs.precautions.language.PRECAUTIONS
+        broker.executor.programs.contracts.language._SELFCHECKED
+        broker.executor.programs.contracts.language._WITHOUT_META
+        broker.executor.turns.Turns._handlers
+        sched.core.Core._handlers
+    """,
+}
+
+
+def found():
+    """Everything that may grow, without the package's name."""
+    return {
+        each.full.removeprefix("jgpu.")
+        for each in containers(*PACKAGES)
+        if each.grown
+        and each.name != "__all__"
+        and not any(each.module.startswith(other) for other in WITHOUT_CLIENTS)
+    }
+
+
+def listed(groups):
+    return [name for names in groups.values() for name in names.split()]
+
+
+def test_every_table_that_can_grow_has_an_owner_and_a_bound():
+    known = {name.removeprefix("jgpu.") for name in BOUNDED} | {*listed(OWNED), *listed(FIXED)}
+    assert found() - known == set()
+
+
+def test_no_entry_is_without_its_table():
+    known = {name.removeprefix("jgpu.") for name in BOUNDED} | {*listed(OWNED), *listed(FIXED)}
+    assert known - found() == set()
+
+
+def test_no_table_stands_in_two_lists():
+    names = [*(name.removeprefix("jgpu.") for name in BOUNDED), *listed(OWNED), *listed(FIXED)]
+    assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize("name", sorted(BOUNDED))
+def test_every_bound_is_pushed_by_a_test_that_there_is(name):
+    file, _, test = BOUNDED[name].grown.partition("::")
+    tree = ast.parse((ROOT / file).read_text())
+    assert test in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
