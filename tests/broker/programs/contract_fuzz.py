@@ -103,7 +103,7 @@ class Fuzzer:
         op, seen = chance.choice(self.calls[self.name(number)])
         geometries = list(seen)
         for _ in range(chance.choice((1, 1, 1, 2, 2, 3))):
-            if chance.random() < 0.72 or not numbers(op):
+            if geometries and (chance.random() < 0.72 or not numbers(op)):
                 k = chance.randrange(len(geometries))
                 geometries[k] = changed(geometries[k], chance)
             else:

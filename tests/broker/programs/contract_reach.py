@@ -2,7 +2,7 @@
 
 They cannot run here, so their contracts are held to this instead: for a call's arguments, whether
 every element that the kernel addresses lies in the tensor that it takes it from. Read off the
-kernels (ATen/native/cuda/RNN.cu, Dropout.cu, ATen/native/transformers/cuda, ATen/native/cudnn/MHA),
+kernels (ATen/native/cuda/RNN.cu, Dropout.cu, ATen/native/transformers/cuda, ATen/native/cudnn),
 independently of the contracts; checks that the kernels make themselves are left out, so a contract
 that leans on one is found.
 """
@@ -211,6 +211,38 @@ def gru_backward(a):
     )
 
 
+def layers(a):
+    """cuDNN reads states and output one behind the other, by sizes that come with the call.
+
+    The input and gradients are made contiguous; buffers are told with their bytes.
+    """
+    kind, sizes = a["input"].dtype, list(a["batch_sizes"])
+    if len(a["input"].shape) != (2 if sizes else 3) or not 0 <= a["mode"] <= 3:
+        return False
+    if sizes:
+        told = sum(sizes) == a["input"].shape[0] and sizes == sorted(sizes, reverse=True)
+        rows, batch = a["input"].shape[0], sizes[0]
+        if not told or sizes[-1] < 1:
+            return False
+    else:
+        rows, batch = prod(a["input"].shape[:2]), a["input"].shape[0 if a["batch_first"] else 1]
+    ways, hidden = 2 if a["bidirectional"] else 1, a["hidden_size"]
+    shown = a["proj_size"] or hidden
+    if min(a["num_layers"], hidden, shown) < 1:
+        return False
+    states = a["num_layers"] * ways * batch
+    given = [("hx", states * shown)] + ([("cx", states * hidden)] if a["mode"] == 2 else [])
+    if "output" in a:
+        given.append(("output", rows * ways * shown))
+    return all(flat(a[name], count, kind) for name, count in given)
+
+
+def layers_backward(a):
+    """Gradients of states are viewed in the states' sizes, which raises; so are the weights'."""
+    whole = layers(a) and a["reserve"] is not None and a["reserve"].dtype == "uint8"
+    return whole and a["weight_stride0"] > 0 and len(a["weight"]) % a["weight_stride0"] == 0
+
+
 def alone(a):
     """It walks the one tensor it has, and makes the others like it."""
     return True
@@ -235,6 +267,9 @@ ON_CUDA = {
     "_thnn_fused_lstm_cell_backward_impl": (_ONLY, lstm_backward),
     "_thnn_fused_gru_cell": (_ONLY, cell(3, "hx")),
     "_thnn_fused_gru_cell_backward": (_ONLY, gru_backward),
+    "_cudnn_rnn": (_ONLY, layers),
+    "_cudnn_rnn_backward": (_ONLY, layers_backward),
+    "_cudnn_init_dropout_state": (_NO_REACH, alone),
     "_fused_dropout": (_NO_REACH, alone),
     "_masked_scale": (_NO_REACH, together),
 }

@@ -70,7 +70,8 @@ def seeds(databases):
     found = defaultdict(dict)
 
     def note(op, seen):
-        if base_of(op.name) in CONTRACTED and seen and len(found[op.name]) < PER_OP:
+        base = base_of(op.name)
+        if base in CONTRACTED and (seen or base in ON_CUDA) and len(found[op.name]) < PER_OP:
             key = seen, repr(op.args), repr(sorted(op.kwargs.items()))
             found[op.name].setdefault(key, (op, seen))
 
@@ -209,6 +210,40 @@ def on_cuda():
         for has_bias in (False, True):
             args = torch.ones(shape), torch.ones(batch, 5 * hidden), has_bias
             yield as_op(backward.default, args, {})
+    yield from recurrent_layers()
+
+
+def recurrent_layers():
+    """All layers by cuDNN in one call: packed and not, both directions, with projections."""
+    a = torch.ops.aten
+    for mode, projection, ways, first, sizes in (
+        (2, 0, 1, False, []), (2, 2, 2, True, []), (3, 0, 2, False, [3, 2, 2]), (0, 0, 1, True, []),
+    ):  # fmt: skip
+        hidden, width, layers = 4, 5, 2
+        shown, rows = projection or hidden, (1, 1, 4, 3)[mode] * hidden
+        weights = []
+        for place in range(layers * ways):
+            features = width if place < ways else shown * ways
+            weights += [torch.ones(rows, features), torch.ones(rows, shown)]
+            weights += [torch.ones(rows), torch.ones(rows)]
+            weights += [torch.ones(shown, hidden)] if projection else []
+        each = len(weights) // (layers * ways)
+        buffer = torch.ones(sum(weight.numel() for weight in weights))
+        leading = (sum(sizes),) if sizes else (2, 3)
+        batch = sizes[0] if sizes else (2 if first else 3)
+        hx = torch.ones(layers * ways, batch, shown)
+        cx = torch.ones(layers * ways, batch, hidden) if mode == 2 else None
+        data, made = torch.ones(*leading, width), torch.ones(*leading, shown * ways)
+        state, reserve = torch.ones(16, dtype=torch.uint8), torch.ones(64, dtype=torch.uint8)
+        numbers = (mode, hidden, projection, layers, first, 0.5, True, ways == 2, sizes, state)
+        given = (data, weights, each, buffer, hx, cx)
+        yield as_op(a._cudnn_rnn.default, (*given, *numbers), {})
+        gradients = (made, made, hx, cx)
+        mask = [True, True, cx is not None, True]
+        args = (*given, *gradients, *numbers, reserve, mask)
+        yield as_op(a._cudnn_rnn_backward.default, args, {})
+    state = (0.5, True, 7)
+    yield as_op(a._cudnn_init_dropout_state.default, state, {"dtype": torch.uint8})
 
 
 def from_databases():
