@@ -10,7 +10,9 @@ text. Errors that PyTorch users catch by torch's own classes (`torch.OutOfMemory
     │   ├── NotSupported               the shared device cannot do this
     │   ├── QuotaExceeded              more than the user may have
     │   │   └── BudgetExceeded         the user's device time of this period is used up
+    │   ├── HeldOff                    the user's programs ended the device too often
     │   ├── WorkFailed                 an op failed on the device
+    │   │   ├── ProgramRefused         a program that has ended the device
     │   │   └── WorkCancelled          an interrupt took back work that had not started
     │   └── PoisonedTensor             a tensor whose computation failed earlier is used again
     ├── HostError                      the installation, the administrator
@@ -31,12 +33,14 @@ __all__ = [
     "ConfigError",
     "DeviceLost",
     "FrameError",
+    "HeldOff",
     "HostError",
     "JgpuError",
     "NotSupported",
     "NotebookError",
     "PoisonedTensor",
     "ProgramError",
+    "ProgramRefused",
     "ProtocolError",
     "QuotaExceeded",
     "VersionMismatch",
@@ -92,10 +96,23 @@ class BudgetExceeded(_OneLine, QuotaExceeded):
     reason = "budget"
 
 
+class HeldOff(_OneLine, NotebookError, RuntimeError):
+    """The user's programs have ended the shared device again and again; they wait for a while."""
+
+    fault = "the user's programs"
+    reason = "held_off"
+
+
 class WorkFailed(NotebookError, RuntimeError):
     """An op that was already sent failed on the device; names the op and the notebook line."""
 
     reason = "work_failed"
+
+
+class ProgramRefused(WorkFailed):
+    """A program that has ended the shared device is not run again."""
+
+    reason = "program_refused"
 
 
 class WorkCancelled(WorkFailed):

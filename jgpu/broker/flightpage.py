@@ -14,6 +14,7 @@ Thread ids are those of `threading.get_ident`, which `faulthandler` prints, and 
 """
 
 import enum
+import faulthandler
 import mmap
 import os
 import struct
@@ -49,6 +50,7 @@ _RING_AT, _RING = 256, 48
 _NAMES_AT: Final = _RING_AT + _RING * _FLIGHT_WORDS * _WORD
 _NAMES_MOST: Final = _RECORD_BYTES - _NAMES_AT
 _LOOKS: Final = 16
+_MOST_FAULT: Final = 1 << 16
 
 
 class State(enum.IntEnum):
@@ -228,6 +230,12 @@ class FlightPage:
 
     # -- writing -----------------------------------------------------------------------------
 
+    def watch_faults(self) -> None:
+        """Have this process write behind the page which of its threads a fatal signal ended."""
+        if self.descriptor >= 0:
+            os.lseek(self.descriptor, SIZE, os.SEEK_SET)
+            faulthandler.enable(self.descriptor)
+
     def open(self, label: str) -> Record:
         """A record that nobody has; one that is on no page where all are taken."""
         for place in range(_RECORDS):
@@ -250,6 +258,10 @@ class FlightPage:
         self._pump[0] = monotonic_ns() << 1
 
     # -- reading -----------------------------------------------------------------------------
+
+    def fault(self) -> str:
+        """What `faulthandler` wrote, if a fatal signal ended the process."""
+        return os.pread(self.descriptor, _MOST_FAULT, SIZE).decode(errors="replace")
 
     def pump_sign(self) -> PumpSign | None:
         """The pump's last sign; None before the first one."""

@@ -4,6 +4,7 @@ Names and labels come from users, so they are always text and never markup.
 """
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -203,6 +204,18 @@ def _what(session: Mapping[str, Any]) -> Text:
     return text
 
 
+def _last_end(end: Mapping[str, Any]) -> str:
+    """How the executor before this one ended, as far as the asker may know."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(end["when"]))
+    text = f"The executor before {end['how']} on {when}"
+    culprit = end["culprit"]
+    if culprit is None:
+        return f"{text}."
+    if culprit["session"] is None:
+        return f"{text}, by a program of {culprit['user']}."
+    return f"{text}, by {culprit['op']} of session {culprit['session']} ({culprit['user']})."
+
+
 def _tail(label: str, longest: int) -> str:
     """The end of a long path is what tells it from others."""
     line = label.replace("\n", " ")
@@ -218,6 +231,8 @@ def report(status: Mapping[str, Any]) -> RenderableType:
     """Everything, one below the other."""
     parts: list[RenderableType] = [device_table(status)]
     parts += [Text(d["note"], style="yellow") for d in status["devices"] if d["note"]]
+    ends = [_last_end(d["last_end"]) for d in status["devices"] if d.get("last_end")]
+    parts += [Text(text, style="yellow") for text in ends]
     parts.append(session_table(status) if status["sessions"] else Text("No sessions."))
     # Users beyond their budget, and a ledger that cannot be written; none of it from old brokers.
     said = [user.get("text", "") for user in status.get("users", ())]

@@ -12,6 +12,7 @@ from jgpu.wire import messages as m
 __all__ = [
     "DeviceIndexError",
     "DeviceOutOfMemory",
+    "asked_for",
     "from_failure",
     "mixed_devices",
     "refused",
@@ -57,14 +58,16 @@ def use_of_lost(session: Any, buffer: Any) -> BaseException:
         )
         error.__cause__ = cause
         return error
-    text = "This tensor was on a device that is gone (the broker or its device ended)."
-    return errors.DeviceLost(session.on_lost(text))
+    why = session.why_lost or "The broker or its device ended."
+    return errors.DeviceLost(session.on_lost(f"This tensor was on a device that is gone. {why}"))
 
 
 _CLASSES: dict[str, type[errors.JgpuError]] = {
     "BudgetExceeded": errors.BudgetExceeded,
+    "HeldOff": errors.HeldOff,
     "IndexError": DeviceIndexError,
     "OutOfMemoryError": DeviceOutOfMemory,
+    "ProgramRefused": errors.ProgramRefused,
     "WorkCancelled": errors.WorkCancelled,
     "cancelled": errors.WorkCancelled,
 }
@@ -78,7 +81,7 @@ def from_failure(
     Where memory was short, `explain_memory` says what the notebook has.
     """
     kind = _CLASSES.get(failure.error)
-    if kind is errors.WorkCancelled or kind is errors.BudgetExceeded:
+    if kind in (errors.WorkCancelled, errors.BudgetExceeded, errors.HeldOff):
         return kind(failure.text)  # no op is at fault, and no line
     text = f"{failure.text} (in {failure.name or 'an op'} on the shared device{_where(place)})"
     if kind is None:
@@ -101,6 +104,12 @@ def _mixed(name: str) -> type[errors.JgpuError]:
         return errors.WorkFailed
     _CLASSES[name] = made
     return made
+
+
+def asked_for(place: tuple[str, int] | None) -> str:
+    """A sentence that names the notebook's line; empty if it is not known."""
+    where = _where(place).removeprefix(", ")
+    return f" It was {where}." if where else ""
 
 
 def _where(place: tuple[str, int] | None) -> str:

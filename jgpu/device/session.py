@@ -17,7 +17,7 @@ from typing import Any
 
 from jgpu import errors
 from jgpu.device import flags
-from jgpu.device.errors import from_failure, use_of_lost
+from jgpu.device.errors import asked_for, from_failure, use_of_lost
 from jgpu.device.geometry import Geometry, from_wire
 from jgpu.device.guard import raise_kept
 from jgpu.device.infer import Plan, TensorRef
@@ -78,6 +78,8 @@ class Session:
         self._works: deque[tuple[int, Cut]] = deque(maxlen=_KEPT_WORKS)
         self._tags: list[int] = []
         self._lost: errors.DeviceLost | None = None
+        #: why what was on the device before is gone
+        self.why_lost = ""
         self._forked = False
         self.ready: m.Ready | None = None
         #: called with the text when everything on the device is gone
@@ -651,7 +653,7 @@ class Session:
         self.learnt.take(compiled.plans, message.tensors)
 
     def _on_failed(self, message: m.Failed) -> None:
-        error = from_failure(message, self._place(message), self.explain_memory)
+        error = from_failure(message, self._place(message.work, message.op), self.explain_memory)
         for buffer in message.buffers:
             self.poisoned[buffer] = error
         self._awaited.forget(message.buffers)
@@ -673,10 +675,11 @@ class Session:
         self._failures = [each for each in self._failures if each is not failure]
         return len(self._failures) < waiting
 
-    def _place(self, message: m.Failed) -> tuple[str, int] | None:
+    def _place(self, number: int, op: int) -> tuple[str, int] | None:
+        """File and line that asked for an op of a work; None if they are not known (any more)."""
         for work, cut in self._works:
-            if work == message.work and message.op < len(cut.lines) and cut.code is not None:
-                line = line_of(cut.code, cut.lines[message.op])
+            if work == number and op < len(cut.lines) and cut.code is not None:
+                line = line_of(cut.code, cut.lines[op])
                 return (cut.code.co_filename, line) if line else None
         return None
 
@@ -719,6 +722,8 @@ class Session:
         link.resync(message.epoch)
         if message.lost:
             text = message.text or "The device was restarted."
+            if message.work:
+                text += asked_for(self._place(message.work, message.op))
             link.begin_anew()
             self._forget(errors.DeviceLost(text))
         with quiet():
@@ -784,7 +789,8 @@ class Session:
         later, self._later = self._later, {}
         for answered in later.values():
             answered(None)
-        self._lost = errors.DeviceLost(self.on_lost(str(error)))
+        self.why_lost = str(error)
+        self._lost = errors.DeviceLost(self.on_lost(self.why_lost))
 
     def forked(self) -> None:
         """In a forked child: the connection is the parent's; touching the device is an error.

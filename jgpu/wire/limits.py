@@ -11,6 +11,7 @@ __all__ = [
     "MAX_LIST",
     "MAX_NAME",
     "MAX_OPS",
+    "MAX_REFUSED",
     "MAX_SLOTS",
     "MAX_TEXT",
     "MAX_WANTED",
@@ -33,6 +34,8 @@ MAX_GEOMETRIES: Final = 65536
 #: Most values that a run tells unasked, and the bytes of the largest.
 MAX_WANTED: Final = 8
 WANTED_BYTES: Final = 64
+#: Most programs that are refused for what they did, and users of whom each is.
+MAX_REFUSED: Final = 1024
 #: Most dimensions of a tensor (torch's own kernels stop at 64).
 MAX_DIMS: Final = 64
 #: Longest list argument of an op, longest name, longest text (labels, error sentences).

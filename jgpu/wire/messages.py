@@ -65,7 +65,9 @@ __all__ = [
     "Quit",
     "QuotasAre",
     "Ready",
+    "RefusePrograms",
     "Refused",
+    "RefusedProgram",
     "ReportIs",
     "Resync",
     "Resynced",
@@ -664,12 +666,15 @@ class Notice(_Message, frozen=True):
 class Resync(_Message, frozen=True):
     """A (new) executor has the descriptor: send `Resynced`, then again what was not acknowledged.
 
-    `lost`: the session's tensors are gone; `text` says why.
+    `lost`: the session's tensors are gone; `text` says why. Where `work` is not 0, op `op` of that
+    work of the session ended the executor.
     """
 
     epoch: Natural
     lost: bool = False
     text: Text = ""
+    work: Natural = 0
+    op: Natural = 0
 
 
 # -- control -> executor ---------------------------------------------------------------------
@@ -678,7 +683,8 @@ class Resync(_Message, frozen=True):
 class Adopt(_Message, frozen=True):
     """A session; its socket's and its arena's descriptors come with the frame. No reply.
 
-    `epoch` > 0: the descriptor was another executor's; begin with Resync.
+    `epoch` > 0: the descriptor was another executor's; begin with Resync, which says `lost`,
+    `lost_work` and `lost_op`.
     """
 
     session: Natural
@@ -693,6 +699,10 @@ class Adopt(_Message, frozen=True):
     priority: Annotated[int, msgspec.Meta(ge=0, le=2)] = 1
     #: whose limits the session counts for; empty: the user's
     identity: Name = ""
+    #: how the executor before ended, in words for this session; its work and op where it was these
+    lost: Text = ""
+    lost_work: Natural = 0
+    lost_op: Natural = 0
 
 
 class SetUser(_Message, frozen=True):
@@ -700,7 +710,7 @@ class SetUser(_Message, frozen=True):
 
     `limit` and `resident_limit`: bytes of all his sessions together, and those of models among
     them; 0 for no limit. `throttled`: his work runs only where the device would idle. `refusal`:
-    why new work of his is refused, empty where it is not.
+    why new work of his is refused, empty where it is not; `refused_as`: the error's name.
     """
 
     user: Name
@@ -709,6 +719,26 @@ class SetUser(_Message, frozen=True):
     resident_limit: Natural = 0
     throttled: bool = False
     refusal: Text = ""
+    refused_as: Name = "BudgetExceeded"
+
+
+class RefusedProgram(msgspec.Struct, frozen=True, array_like=True):
+    """A program, or what is probed, that has ended executors at its op `op`.
+
+    `users`: whose runs of it are refused; none: everybody's.
+    """
+
+    program: Hash
+    text: Text
+    op: Natural = 0
+    name: Name = ""
+    users: Annotated[tuple[Name, ...], msgspec.Meta(max_length=limits.MAX_REFUSED)] = ()
+
+
+class RefusePrograms(_Message, frozen=True):
+    """All programs that are not run any more, in place of those told before. No reply."""
+
+    programs: Annotated[tuple[RefusedProgram, ...], msgspec.Meta(max_length=limits.MAX_REFUSED)]
 
 
 class Tell(_Message, frozen=True):
@@ -812,5 +842,7 @@ ExecutorMessage: TypeAlias = (
     | Resync
     | Refused
 )
-ExecutorOrder: TypeAlias = SetUser | Adopt | Tell | Detach | Evict | UsePolicy | AskReport | AskStop
+ExecutorOrder: TypeAlias = (
+    SetUser | Adopt | Tell | Detach | Evict | UsePolicy | RefusePrograms | AskReport | AskStop
+)
 ExecutorNotice: TypeAlias = ExecutorReady | ExecutorFailed | SessionEnded | ReportIs

@@ -240,7 +240,14 @@ class JgpuBroker(Application):
         5,
         min=1,
         help="""Executor processes that end by themselves are started again, up to so often within
-        a minute; then the device counts as out of order for a minute.""",
+        a minute; then the device counts as out of order for a minute. Ends that one user's program
+        caused do not count.""",
+    ).tag(config=True)
+    user_crash_limit = Int(
+        5,
+        min=1,
+        help="""A user whose programs have ended the executor so often within ten minutes has to
+        wait: for ten minutes new work of theirs is refused. Others are served meanwhile.""",
     ).tag(config=True)
     executor_command = List(
         Unicode(),
@@ -416,6 +423,7 @@ class JgpuBroker(Application):
             handshake_timeout_s=self.handshake_timeout,
             start_timeout_s=self.start_timeout,
             crash_limit=self.crash_limit,
+            user_crash_limit=self.user_crash_limit,
             executor_environment=dict(self.executor_environment),
             **options,
         )

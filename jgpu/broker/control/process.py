@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from jgpu.broker.control.channel import ExecutorChannel
+from jgpu.broker.control.endings import End, read_end
 from jgpu.broker.control.environment import executor_environment
 from jgpu.broker.control.settings import BrokerSettings
 from jgpu.broker.control.watch import ProcessWatch
@@ -48,6 +49,8 @@ class ExecutorProcess:
         self.first: asyncio.Future[ExecutorReady | str] = loop.create_future()
         #: a sentence that says how the process ended
         self.over: asyncio.Future[str] = loop.create_future()
+        #: how it ended and who did it, once it is gone
+        self.end: End | None = None
         self._gone: asyncio.Future[None] = loop.create_future()
         #: what the executor does, and did when it ended
         self.page = FlightPage.create()
@@ -71,9 +74,8 @@ class ExecutorProcess:
                 )
             except BaseException:
                 ours.close()
-                raise
-            finally:
                 self.page.close()
+                raise
         self.channel = ExecutorChannel(ours, self._notice, self._channel_closed)
         self._watch = ProcessWatch.of_child(self._process.pid, self._exited)
 
@@ -133,22 +135,13 @@ class ExecutorProcess:
         status = self._process.wait()
         self.channel.drain()
         self.channel.close()
+        self.end = read_end(self.pid, status, self.page, self.page.fault())
+        self.page.close()
         if not self._gone.done():
             self._gone.set_result(None)
-        if status < 0:
-            how = f"was ended by signal {-status} ({_signal_name(-status)})"
-        else:
-            how = f"ended with status {status}"
-        self._settle(f"The executor process (pid {self.pid}) {how}.")
+        self._settle(self.end.sentence)
 
     def _settle(self, sentence: str) -> None:
         for future in (self.first, self.over):
             if not future.done():
                 future.set_result(sentence)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown"

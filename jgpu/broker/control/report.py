@@ -42,6 +42,8 @@ class DeviceView:
     capacity: int
     restarts: int
     pid: int | None
+    #: what is shown of the last executor's end, by viewer
+    last_end: Callable[[Viewer], Mapping[str, Any] | None] = lambda viewer: None
 
 
 def build_report(
@@ -82,6 +84,7 @@ def _device(device: DeviceView, viewer: Viewer) -> dict[str, Any]:
         "definitions": report.definitions if report else 0,
         "restarts": device.restarts,
         "pid": device.pid if viewer.administrator else None,
+        "last_end": device.last_end(viewer),
     }
 
 

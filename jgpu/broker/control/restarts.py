@@ -24,9 +24,14 @@ class Restarts:
     #: all ends ever
     count: int = 0
 
-    def ended(self, now: float) -> float | None:
-        """Seconds to wait before the next start; None: too often, give up for a while."""
+    def ended(self, now: float, *, blamed: bool = False) -> float | None:
+        """Seconds to wait before the next start; None: too often, give up for a while.
+
+        An end that one user is to blame for says nothing of the device: it is made good at once.
+        """
         self.count += 1
+        if blamed:
+            return 0.0
         self._ends.append(now)
         while self._ends[0] < now - self.window_s:
             self._ends.popleft()

@@ -353,6 +353,7 @@ class Broker:
             capacity=settings.executor.capacity,
             restarts=supervisor.restarts,
             pid=supervisor.pid,
+            last_end=self.sessions.culprits.last_end,
         )
         broker = {
             "version": __version__,

@@ -17,12 +17,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from jgpu.broker.control.culprits import Culprits
+from jgpu.broker.control.endings import End
 from jgpu.broker.control.handshake import Visit, check_arena, close_all, reply
 from jgpu.broker.control.identity import Identity, clean_text
 from jgpu.broker.control.quotas.desk import Desk
 from jgpu.broker.control.registry import Registry, Session
 from jgpu.broker.control.runtimes import check_protocol, check_runtime
 from jgpu.broker.control.settings import BrokerSettings
+from jgpu.broker.control.strikes import Strikes
 from jgpu.broker.control.supervisor import ExecutorState, Supervisor
 from jgpu.broker.control.watch import ProcessWatch
 from jgpu.errors import BrokerRefused, JgpuError, VersionMismatch
@@ -87,7 +90,12 @@ class Sessions:
         self._desk = desk
         self._unusable = unusable
         self.supervisor = Supervisor(settings, self)
-        desk.send = self.supervisor.send
+        strikes = Strikes(
+            settings.user_crash_limit, settings.user_crash_window_s, settings.user_crash_pause_s
+        )
+        #: whose work ended executors
+        self.culprits = Culprits(registry, strikes)
+        desk.send, desk.held = self.supervisor.send, self.culprits.held
         #: the policy that was chosen live, if any
         self._policy: UsePolicy | None = None
         #: session number -> its descriptors; the same keys as `registry.sessions`
@@ -172,7 +180,7 @@ class Sessions:
 
     def _adopt(self, session: Session) -> None:
         line = self._lines[session.number]
-        user = self._desk.before_adoption(session)
+        user, story = self._desk.before_adoption(session), self.culprits.story(session.number)
         order = Adopt(
             session=session.number,
             user=session.user,
@@ -183,6 +191,9 @@ class Sessions:
             limit=user.limit,
             epoch=session.adoptions,
             priority=session.priority,
+            lost=story.text[: limits.MAX_TEXT],
+            lost_work=story.work,
+            lost_op=story.op,
             identity=str(session.identity),
         )
         try:
@@ -212,6 +223,7 @@ class Sessions:
         self._forget(number)
 
     def _forget(self, number: int) -> None:
+        self.culprits.forget(number)
         line = self._lines.pop(number, None)
         if line is not None:
             line.close()
@@ -222,10 +234,15 @@ class Sessions:
         """Everybody who waited gets the new executor, in order of arrival."""
         if self._policy is not None:
             self.supervisor.send(self._policy)
+        self.supervisor.send(self.culprits.refusals())
         for session in self._registry.waiting():
             self._adopt(session)
 
-    def executor_lost(self, sentence: str) -> None:
+    def executor_ended(self, end: End) -> bool:
+        """Find out whose work it was; whether one user is to blame."""
+        return self.culprits.ended(end)
+
+    def executor_lost(self) -> None:
         """Sessions stay, without their tensors, and wait for the next executor."""
         for measured in self._report.sessions if self._report else ():
             if measured.session in self._registry.sessions:
@@ -238,7 +255,7 @@ class Sessions:
 
     def executor_failed(self, sentence: str) -> None:
         """No executor for a while: whoever waits is told so."""
-        self.executor_lost(sentence)
+        self.executor_lost()
         error = BrokerRefused(f"The shared device is out of order. {sentence}")
         for session in self._registry.waiting():
             self._dismiss(session, error)

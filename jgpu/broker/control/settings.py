@@ -59,6 +59,10 @@ class BrokerSettings:
     crash_limit: int = 5
     crash_window_s: float = 60.0
     cool_down_s: float = 60.0
+    #: a user whose programs ended executors so often within the window is held off for the pause
+    user_crash_limit: int = 5
+    user_crash_window_s: float = 600.0
+    user_crash_pause_s: float = 600.0
     executor_command: tuple[str, ...] = field(default_factory=_default_command)
     #: set in executors' environment on top of what jgpu sets itself
     executor_environment: Mapping[str, str] = field(default_factory=dict)

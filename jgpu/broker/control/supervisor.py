@@ -10,11 +10,12 @@ import asyncio
 import enum
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import msgspec
 
+from jgpu.broker.control.endings import End
 from jgpu.broker.control.gpus import GpuClaim, claim_gpu, gpu_seems_present
 from jgpu.broker.control.process import ExecutorProcess
 from jgpu.broker.control.restarts import Restarts
@@ -58,8 +59,11 @@ class SupervisorEvents(Protocol):
     def executor_ready(self) -> None:
         """The device works; sessions may be adopted."""
 
-    def executor_lost(self, sentence: str) -> None:
-        """The process ended; all it held is gone. A new one follows."""
+    def executor_ended(self, end: End) -> bool:
+        """The process ended; whether one user is to blame. One of the next two follows."""
+
+    def executor_lost(self) -> None:
+        """All that the process held is gone. A new one follows."""
 
     def executor_failed(self, sentence: str) -> None:
         """No executor for a while; sessions cannot be served."""
@@ -119,10 +123,10 @@ class Supervisor:
         """Until cancelled."""
         try:
             while True:
-                sentence = await self._serve_once()
-                if self._falls_back(sentence):
+                end = await self._serve_once()
+                if self._falls_back(end.sentence):
                     continue
-                await self._pause(sentence)
+                await self._pause(end)
         finally:
             self.state = ExecutorState.STOPPED
             if self._process is not None:
@@ -130,20 +134,21 @@ class Supervisor:
                 await asyncio.shield(process.stop(self._settings.stop_timeout_s))
             self._release_claim()
 
-    async def _serve_once(self) -> str:
-        """From start to end of one process; the sentence says how it ended."""
+    async def _serve_once(self) -> End:
+        """From start to end of one process; how it ended."""
         try:
             if self.device == "cuda" and self._claim is None:
                 self._claim = claim_gpu(self._settings.executor.index)
             executor = msgspec.structs.replace(self._settings.executor, device=self.device)
             self._process = ExecutorProcess(self._settings, executor, self._events.executor_said)
         except (OSError, ConfigError) as error:
-            return f"No executor could be started: {error}"
+            text = f"No executor could be started: {error}"
+            return End("could not be started", text)
         # Cancelled while it serves, `run` stops the process with the patience it deserves.
         sentence = await self._until_over(self._process)
         process, self._process = self._process, None
         await process.stop(_DEAD_PATIENCE_S)
-        return sentence
+        return replace(process.end or End("did not end", sentence), sentence=sentence)
 
     async def _until_over(self, process: ExecutorProcess) -> str:
         try:
@@ -175,14 +180,15 @@ class Supervisor:
         self._release_claim()
         return True
 
-    async def _pause(self, sentence: str) -> None:
+    async def _pause(self, end: End) -> None:
         """Tell of the end and wait until the next start is due."""
-        never_ready = self.facts is None
-        delay_s = self._restarts.ended(time.monotonic())
+        sentence, never_ready = end.sentence, self.facts is None
+        blamed = self._events.executor_ended(end)
+        delay_s = self._restarts.ended(time.monotonic(), blamed=blamed)
         if delay_s is not None and not never_ready:
             self.state, self.note = ExecutorState.RESTARTING, sentence
             _LOG.error("%s It is started again in %.3g s.", sentence, delay_s)
-            self._events.executor_lost(sentence)
+            self._events.executor_lost()
             await asyncio.sleep(delay_s)
             return
         pause_s = self._settings.cool_down_s

@@ -28,9 +28,16 @@ class Account:
         self.resident_limit = 0
         #: why new work of the user is refused; empty where it is not
         self.refusal = ""
+        #: the name of the error that this is
+        self.refused_as = ""
         self.sessions: list[Session] = []
         #: device time of sessions that had ended when it was measured; the next session pays
         self.owed_s = 0.0
+
+    @property
+    def held(self) -> bool:
+        """Whether the user's programs have ended executors again and again."""
+        return bool(self.refusal) and self.refused_as == "HeldOff"
 
     @property
     def used(self) -> int:

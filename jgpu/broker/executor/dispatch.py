@@ -20,6 +20,7 @@ from jgpu.broker.executor.early import (
 from jgpu.broker.executor.gate import Gate, RefusedRun
 from jgpu.broker.executor.probes import Probes
 from jgpu.broker.executor.programs import Definition
+from jgpu.broker.executor.refusals import Refusals
 from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.transfers import DownloadWork, UploadWork
 from jgpu.broker.executor.turns import Turns
@@ -50,12 +51,14 @@ class Dispatch:
         turns: Turns,
         definitions: Definitions,
         probes: Probes,
+        refusals: Refusals,
     ) -> None:
         self._device = device
         self._turns = turns
         self._definitions = definitions
         self._probes = probes
-        self._gate = Gate()
+        self._refusals = refusals
+        self._gate = Gate(refusals)
         #: works by the hash of the definition that the client must send again
         self._missing: dict[bytes, list[RunWork]] = {}
         self._handlers: dict[type, Callable[[Session, Any], None]] = {
@@ -140,6 +143,9 @@ class Dispatch:
         self._turns.offer(session)
 
     def _define(self, session: Session, message: messages.Define) -> None:
+        held = session.account.held
+        if held or self._refusals.of(session.user, program_hash(message.program)):
+            return  # not even looked at; runs of it are refused, or ask for it again
         session.helping += 1
         session.helping_bytes += len(message.program)
         self._definitions.learn(

@@ -1,4 +1,4 @@
-"""Refuses new work of users who have used up their budget.
+"""Refuses new work of users who may have none, and programs that have ended executors.
 
 Only runs are refused: what is on the device stays, can be read, saved and freed. A refused run
 leaves the buffers that it would have written as they are and poisons those that it would have made,
@@ -6,7 +6,8 @@ so that the failure is told at the next wait and whoever uses them hears of it.
 
 The rule that must not be broken: no iteration is refused in part. One that has begun is finished,
 or parameters that an optimizer has updated in part would be worse than a late answer; and one that
-was refused is refused to its end.
+was refused is refused to its end. A program that has ended executors is refused wherever it stands:
+running it would cost everybody everything.
 """
 
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from jgpu.broker.executor.devices.base import Port
 from jgpu.broker.executor.programs import Failure
+from jgpu.broker.executor.refusals import Refusals
 from jgpu.broker.executor.runs import RunWork
 from jgpu.broker.executor.works import LEAST_S, Work
 from jgpu.broker.flightpage import Kind
@@ -34,10 +36,10 @@ class RefusedRun(RunWork):
     kind = Kind.OTHER
 
     def __init__(
-        self, session: "Session", message: "messages.Run", text: str, *, told: bool
+        self, session: "Session", message: "messages.Run", failure: Failure, *, told: bool
     ) -> None:
         super().__init__(session, message)
-        self._text = text
+        self._failure = failure
         #: the client hears of it by another run's failure
         self._is_told = told and not message.report
 
@@ -60,10 +62,9 @@ class RefusedRun(RunWork):
 
     def do(self, port: Port) -> None:
         """Poison what it would have made."""
-        failure = Failure(self.number, 0, "", "BudgetExceeded", self._text)
-        poisoned = self.cancel(port, failure)
+        poisoned = self.cancel(port, self._failure)
         if not self._is_told:
-            self._failures = [(failure, poisoned)]
+            self._failures = [(self._failure, poisoned)]
 
 
 @dataclass(slots=True)
@@ -81,7 +82,10 @@ class _Gate:
 class Gate:
     """Decides which runs are refused; on the pump."""
 
-    def __init__(self) -> None:
+    def __init__(self, refusals: Refusals) -> None:
+        self._refusals = refusals
+        #: sessions that were told of a refused program and have not waited for anything since
+        self._told: set[int] = set()
         #: sessions whose last run does not end its iteration
         self._begun: set[int] = set()
         #: by session, of those whose user's work is refused or was a moment ago
@@ -89,10 +93,20 @@ class Gate:
 
     def work_of(self, session: "Session", message: "messages.Run") -> RunWork:
         """The run, or what stands for it if it is refused."""
-        number = session.number
-        if (session.account.refusal or number in self._gates) and self._is_closed(session):
-            gate, text = self._gates[number], session.account.refusal or _OVER
-            work: RunWork = RefusedRun(session, message, text, told=gate.told)
+        number, account = session.number, session.account
+        refused = self._refusals.of(session.user, message.program)
+        if refused is not None:
+            failure = Failure(
+                message.work, refused.op, refused.name, "ProgramRefused", refused.text
+            )
+            told = number in self._told
+            work: RunWork = RefusedRun(session, message, failure, told=told)
+            self._told.add(number)
+        elif (account.refusal or number in self._gates) and self._is_closed(session):
+            gate, text = self._gates[number], account.refusal or _OVER
+            kind = account.refused_as or "BudgetExceeded"
+            failure = Failure(message.work, 0, "", kind, text)
+            work = RefusedRun(session, message, failure, told=gate.told)
             gate.told = True
         else:
             work = RunWork(session, message)
@@ -119,6 +133,7 @@ class Gate:
 
     def waited(self, session: "Session") -> None:
         """The client waits for something, by which it hears of a refusal; the next is a new one."""
+        self._told.discard(session.number)
         gate = self._gates.get(session.number)
         if gate is not None:
             gate.told = False
@@ -126,8 +141,9 @@ class Gate:
     def forget(self, session: "Session") -> None:
         """The session ends."""
         self._begun.discard(session.number)
+        self._told.discard(session.number)
         self._gates.pop(session.number, None)
 
 
 #: For the rest of an iteration whose beginning was refused, when the budget allows work again.
-_OVER: Final = "The beginning of this iteration was refused for want of budget, so all of it is."
+_OVER: Final = "The beginning of this iteration was refused so all of it is."

@@ -64,6 +64,8 @@ class Orders:
                 self._pump.turns.evict(evicted, resident=order.resident)
         elif isinstance(order, messages.UsePolicy):
             self._pump.turns.use_policy(order.policy)
+        elif isinstance(order, messages.RefusePrograms):
+            self._pump.refusals.set(order)
         elif isinstance(order, messages.AskReport):
             self._connection.send(self._report(order.request))
         else:
@@ -100,7 +102,7 @@ class Orders:
             return
         session = self._session(order, connection, arena)
         try:
-            self._pump.adopt(session, order.epoch, order.limit)
+            self._pump.adopt(session, order.limit, _resync(order) if order.epoch else None)
         except JgpuError as error:
             _log.exception("session %d cannot be adopted", order.session)
             self._pump.refuse(session, str(error))
@@ -144,7 +146,7 @@ class Orders:
     def _set_user(self, order: messages.SetUser) -> None:
         account = self._account(order.user)
         account.limit, account.resident_limit = order.limit, order.resident_limit
-        account.refusal = order.refusal
+        account.refusal, account.refused_as = order.refusal, order.refused_as
         self._pump.turns.configure_user(order.user, order.weight, throttled=order.throttled)
 
     def _ended(self, notice: messages.SessionEnded) -> None:
@@ -181,6 +183,12 @@ class Orders:
         return messages.ReportIs(
             request, lanes, sessions, used, snapshot.policy, len(self._pump.definitions)
         )
+
+
+def _resync(order: messages.Adopt) -> messages.Resync:
+    """What a session is told whose executor ended."""
+    text = order.lost or "The executor that held this session's tensors ended; they are lost."
+    return messages.Resync(order.epoch, True, text, order.lost_work, order.lost_op)
 
 
 def _is_away(status: SessionStatus) -> bool:

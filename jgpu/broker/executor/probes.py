@@ -17,9 +17,11 @@ from typing import Any, Final
 
 from jgpu.broker.executor.aside import Aside
 from jgpu.broker.executor.programs import HANDS, Chooser, Prober, choice_of, question_of
+from jgpu.broker.executor.refusals import Refusals
 from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.turns import Turns
-from jgpu.errors import ProgramError
+from jgpu.broker.flightpage import Kind
+from jgpu.errors import ProgramError, ProgramRefused
 from jgpu.wire import limits, messages
 
 __all__ = ["Probes"]
@@ -52,6 +54,7 @@ class Probes:
         chooser: Chooser,
         turns: Turns,
         hand: Callable[[int], Aside],
+        refusals: Refusals,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """`hand(n)` makes the n-th thread that probes are made on."""
@@ -59,6 +62,7 @@ class Probes:
         self._chooser = chooser
         self._turns = turns
         self._hand = hand
+        self._refusals = refusals
         self._clock = clock
         #: by identity, what waits, oldest first; no empty entries
         self._waiting: dict[str, deque[_Waiting]] = {}
@@ -87,11 +91,22 @@ class Probes:
         if known is not None:
             _reply(session, message, known)
             return
+        refused = self._refusal(session, question)
+        if refused:
+            _reply(session, message, ProgramRefused(refused))
+            return
         session.helping += 1
         session.helping_bytes += _WAITING_BYTES
         queue = self._waiting.setdefault(session.identity, deque())
         queue.append(_Waiting(session, message, question))
         self.start()
+
+    def _refusal(self, session: Session, question: bytes) -> str:
+        """Why a question is not tried: it has ended executors, or its user has; empty if it is."""
+        refused = self._refusals.of(session.user, question)
+        if refused is not None:
+            return refused.text
+        return session.account.refusal if session.account.held else ""
 
     def collect(self) -> None:
         """Hand back what is done, and begin what may be begun."""
@@ -150,6 +165,11 @@ class Probes:
         clock = monotonic if prober.device == "cuda" else thread_time
 
         def task() -> tuple[Any, float]:
+            is_op = isinstance(message, messages.Probe)
+            name = message.op.name if is_op else type(message).__name__
+            number = probe.session.number
+            hand.flight.begin(number, 0, Kind.PROBE, probe.question, name.encode(), 1)
+            hand.flight.mark()[0] = 0
             began = clock()
             try:
                 answer: Any

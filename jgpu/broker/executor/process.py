@@ -47,6 +47,7 @@ def main(arguments: list[str]) -> int:
     settings = msgspec.json.decode(arguments[0], type=ExecutorSettings)
     sock = socket.socket(fileno=int(arguments[1]))
     page = FlightPage.adopt(int(arguments[2]))
+    page.watch_faults()
     _die_with_parent()
     logging.basicConfig(level=settings.log_level, format="%(name)s: %(message)s")
     torch.set_grad_enabled(False)

@@ -22,6 +22,7 @@ from jgpu.broker.executor.dispatch import HELPING, Dispatch
 from jgpu.broker.executor.hoststore import HostStore
 from jgpu.broker.executor.probes import Probes
 from jgpu.broker.executor.programs import Chooser, DeviceKind, Prober, scratch_bytes
+from jgpu.broker.executor.refusals import Refusals
 from jgpu.broker.executor.rests import Rests
 from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.spilling import Spilling
@@ -80,13 +81,16 @@ class Pump:
         self.turns.on_released = self._released
         self.turns.on_violation = self.refuse
         self.turns.configure(settings.lanes, device.facts.capacity)
+        #: programs that are not run any more
+        self.refusals = Refusals()
         self._probes = Probes(
             Prober(kind, most_bytes=scratch_bytes(device.facts.capacity)),
             Chooser(kind, most_bytes=scratch_bytes(device.facts.capacity)),
             self.turns,
             lambda number: self._aside(f"probes {number}", Kind.PROBE),
+            self.refusals,
         )
-        self._dispatch = Dispatch(device, self.turns, self.definitions, self._probes)
+        self._dispatch = Dispatch(device, self.turns, self.definitions, self._probes, self.refusals)
         #: what to call when a descriptor is ready
         self._handlers: dict[int, Callable[[int], None]] = {device.wake_fd: lambda mask: None}
         self._epoll.register(device.wake_fd, select.EPOLLIN | select.EPOLLET)
@@ -191,18 +195,17 @@ class Pump:
 
     # -- sessions ----------------------------------------------------------------------------
 
-    def adopt(self, session: Session, epoch: int, limit: int) -> None:
-        """A session begins; its stream is read from here on."""
+    def adopt(self, session: Session, limit: int, resync: Resync | None = None) -> None:
+        """A session begins, anew with `resync`; its stream is read from here on."""
         self.sessions[session.number] = session
         self._handlers[session.connection.fileno()] = lambda mask: self._ready(session, mask)
         self._epoll.register(session.connection.fileno(), select.EPOLLIN)
         session.mask = select.EPOLLIN
         self._asides[1].put(session.number, lambda: self.device.pin(session.arena.memory), _nothing)
         self.turns.open(session)
-        if epoch:
-            text = "The executor that held this session's tensors ended; they are lost."
-            session.connection.begin_anew(session.token, epoch)
-            session.send(Resync(epoch, lost=True, text=text))
+        if resync is not None:
+            session.connection.begin_anew(session.token, resync.epoch)
+            session.send(resync)
         session.send(Ready(self.device.facts, limit))
 
     def blocked(self, number: int) -> None:

@@ -119,6 +119,13 @@ def test_restarts_are_at_once_then_slower_then_not_for_a_while():
     assert restarts.count == 6
 
 
+def test_ends_that_a_user_is_to_blame_for_are_made_good_at_once_and_never_use_up_the_limit():
+    restarts = Restarts(limit=1, window_s=60.0)
+    assert [restarts.ended(t, blamed=True) for t in range(20)] == [0.0] * 20
+    assert [restarts.ended(t) for t in (20.0, 21.0)] == [0.0, None]
+    assert restarts.count == 22
+
+
 def test_ends_long_ago_do_not_count():
     restarts = Restarts(limit=1, window_s=60.0)
     assert [restarts.ended(t) for t in (0.0, 100.0, 200.0)] == [0.0, 0.0, 0.0]
@@ -232,6 +239,7 @@ def test_an_administrator_sees_everything():
             "definitions": 5,
             "restarts": 1,
             "pid": 99,
+            "last_end": None,
         }
     ]
     assert made["sessions"][0] == {

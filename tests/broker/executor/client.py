@@ -108,7 +108,6 @@ class Executor:
         command = [sys.executable, *program, text, *map(str, given)]
         self.process = processes.start(command, pass_fds=given, preexec_fn=preexec)
         theirs.close()
-        self.page.close()
         self.control = Stream(ours, m.ExecutorNotice)
         self.control.passed = self.notice
         self.notices = []
@@ -128,6 +127,7 @@ class Executor:
         return self
 
     def __exit__(self, *exc):
+        self.page.close()
         for client in self.clients:
             client.close()
         self.control.socket.close()

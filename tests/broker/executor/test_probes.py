@@ -8,9 +8,11 @@ import pytest
 from client import Executor, matmul
 from results import write_result
 
+from jgpu.broker.executor.accounts import Account
 from jgpu.broker.executor.aside import Aside
 from jgpu.broker.executor.probes import Probes
 from jgpu.broker.executor.programs import HANDS, Chooser, Prober
+from jgpu.broker.executor.refusals import Refusals
 from jgpu.wire import messages as m
 from jgpu.wire.program import Geometry, Op, Slot
 
@@ -37,6 +39,8 @@ class Visitor:
 
     number: int
     identity: str
+    user: str = "user1"
+    account: Account = field(default_factory=lambda: Account("user1", 1 << 30))
     ahead_s: float = 0.0
     charged_s: float = 0.0
     helping: int = 0
@@ -89,6 +93,7 @@ class Bench:
             Chooser("null"),
             self.turns,
             lambda n: Aside(f"hand {n}", self.woken.release),
+            Refusals(),
             self.clock,
         )
 

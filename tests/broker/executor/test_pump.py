@@ -58,7 +58,7 @@ class Host:
         arena = Arena.adopt(os.dup(client.arena.descriptor), 1 << 16)
         session = Session(number, user, "", 1.0, connection, arena, account, self.pump.device)
         client.duplicate = theirs
-        self.pump.adopt(session, 0, 0)
+        self.pump.adopt(session, 0)
         self.clients.append(client)
         return client
 

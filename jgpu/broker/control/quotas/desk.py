@@ -80,6 +80,8 @@ class Desk:
         self._horizon = self.now
         #: to the executor; set by whoever has one
         self.send: Callable[[msgspec.Struct], None] = lambda order: None
+        #: why new work of a user is refused for another reason than their budget; empty for most
+        self.held: Callable[[str], str] = lambda user: ""
         #: user -> what the executor of the moment was told last
         self._orders: dict[str, SetUser] = {}
         #: user -> where he stood when his sessions were last looked at
@@ -132,7 +134,7 @@ class Desk:
 
     def order(self, user: str) -> SetUser:
         """What an executor has to know of a user now."""
-        quota, verdict = self.quota(user), self.verdict(user)
+        quota, verdict, held = self.quota(user), self.verdict(user), self.held(user)
         denied = verdict.standing is Standing.DENIED
         return SetUser(
             user,
@@ -140,7 +142,8 @@ class Desk:
             limit=quota.memory,
             resident_limit=quota.resident,
             throttled=verdict.standing is Standing.THROTTLED,
-            refusal=sentence(user, verdict, self.now) if denied else "",
+            refusal=held or (sentence(user, verdict, self.now) if denied else ""),
+            refused_as="HeldOff" if held else "BudgetExceeded",
         )
 
     def before_adoption(self, session: Session) -> SetUser:
