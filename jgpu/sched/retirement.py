@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from jgpu.sched.memory import committed_bytes
 from jgpu.sched.states import IllegalEvent, LaneState, WorkState
 
 if TYPE_CHECKING:
@@ -26,7 +27,17 @@ if TYPE_CHECKING:
     from jgpu.sched.spilling import Spilling
     from jgpu.sched.turns import Turns
 
-__all__ = ["Retirement"]
+__all__ = ["Retirement", "is_cut_off"]
+
+
+def is_cut_off(table: LaneTable) -> bool:
+    """Whether no lane is open, and somebody waits for memory that retired lanes hold."""
+    lanes, sessions = table.lanes.values(), table.sessions.values()
+    retired = [lane for lane in lanes if lane.state is LaneState.RETIRED]
+    if not retired or any(lane.state is LaneState.OPEN for lane in lanes):
+        return False
+    stuck = committed_bytes(sum(each.held for each in sessions if each.stuck), retired)
+    return any(0 < table.lacking(each) <= stuck for each in table.unplaced.values())
 
 
 class Retirement:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jgpu.sched.priorities import name_of
+from jgpu.sched.retirement import is_cut_off
 from jgpu.sched.states import SessionState
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class Snapshot:
     committed: int
     #: time during which at least one lane was busy
     busy_seconds: float
+    #: no lane is open, and somebody waits for memory that retired lanes hold
+    cut_off: bool
     lanes: tuple[LaneStatus, ...]
     sessions: tuple[SessionStatus, ...]
     users: tuple[UserStatus, ...]
@@ -104,6 +107,7 @@ def take_snapshot(table: LaneTable, ledger: Ledger, policy: Policy) -> Snapshot:
         capacity=table.capacity,
         committed=table.committed,
         busy_seconds=ledger.busy_s,
+        cut_off=is_cut_off(table),
         lanes=tuple(_lane_status(lane) for _, lane in sorted(table.lanes.items())),
         sessions=tuple(
             _session_status(session, table, places.get(session.id, 0))

@@ -71,12 +71,14 @@ __all__ = [
     "ReportIs",
     "Resync",
     "Resynced",
+    "RetireLane",
     "RngIs",
     "Run",
     "Runtime",
     "SeatTaken",
     "Seed",
     "SessionEnded",
+    "SessionEnding",
     "SessionReport",
     "SetQuota",
     "SetRng",
@@ -155,6 +157,8 @@ class LaneReport(msgspec.Struct, frozen=True, array_like=True):
     capacity: Natural
     sessions: Ids
     running: Natural | None
+    #: open, closing, or retired: given up, for what runs in it does not end
+    state: Name = "open"
 
 
 class SessionReport(msgspec.Struct, frozen=True, array_like=True):
@@ -755,6 +759,18 @@ class Detach(_Message, frozen=True):
     text: Text = ""
 
 
+class RetireLane(_Message, frozen=True):
+    """Give up a lane that is at a work of this session, which does not end. No reply.
+
+    A session that lives is ended with this sentence. Nothing happens where the lane is at something
+    else by now.
+    """
+
+    lane: Natural
+    session: Natural
+    text: Text = ""
+
+
 class AskReport(_Message, frozen=True):
     """Reply: ReportIs."""
 
@@ -778,6 +794,12 @@ class ExecutorFailed(_Message, frozen=True):
     text: Text
 
 
+class SessionEnding(_Message, frozen=True):
+    """The session has ended, and something of it runs; SessionEnded follows when that is over."""
+
+    session: Natural
+
+
 class SessionEnded(_Message, frozen=True):
     """The session's memory is free. `text` is empty for a good end."""
 
@@ -795,6 +817,8 @@ class ReportIs(_Message, frozen=True):
     used: Natural
     policy: Name
     definitions: Natural = 0
+    #: no lane is open, and somebody waits for memory that retired lanes hold
+    cut_off: bool = False
 
 
 ControlMessage: TypeAlias = (
@@ -843,6 +867,15 @@ ExecutorMessage: TypeAlias = (
     | Refused
 )
 ExecutorOrder: TypeAlias = (
-    SetUser | Adopt | Tell | Detach | Evict | UsePolicy | RefusePrograms | AskReport | AskStop
+    SetUser
+    | Adopt
+    | Tell
+    | Detach
+    | Evict
+    | UsePolicy
+    | RefusePrograms
+    | RetireLane
+    | AskReport
+    | AskStop
 )
-ExecutorNotice: TypeAlias = ExecutorReady | ExecutorFailed | SessionEnded | ReportIs
+ExecutorNotice: TypeAlias = ExecutorReady | ExecutorFailed | SessionEnding | SessionEnded | ReportIs

@@ -89,9 +89,11 @@ def test_who_does_not_fit_beside_it_waits_and_comes_in_when_it_has_ended():
     device.pass_time(10.0)
     device.tell(TimePassed())
     assert status(device, 2).waits_for == ("user1",)
+    assert device.core.snapshot().cut_off
     assert not device.works[work].started
     device.finish(0)
     assert device.works[work].started == 1
+    assert not device.core.snapshot().cut_off
 
 
 def test_all_lanes_there_may_be_can_be_retired_and_as_many_open_again():

@@ -34,6 +34,7 @@ class Orders:
         self._pump = pump
         self._connection = connection
         self._accounts: dict[str, Account] = {}
+        pump.on_ending = lambda number: connection.send(messages.SessionEnding(number))
         pump.on_ended = self._ended
         pump.watch(connection.fileno(), self._ready)
 
@@ -62,6 +63,8 @@ class Orders:
         elif isinstance(order, messages.Evict):
             if (evicted := self._pump.sessions.get(order.session)) is not None:
                 self._pump.turns.evict(evicted, resident=order.resident)
+        elif isinstance(order, messages.RetireLane):
+            self._retire(order)
         elif isinstance(order, messages.UsePolicy):
             self._pump.turns.use_policy(order.policy)
         elif isinstance(order, messages.RefusePrograms):
@@ -131,6 +134,13 @@ class Orders:
             next_work=0 if order.epoch else 1,
         )
 
+    def _retire(self, order: messages.RetireLane) -> None:
+        session = self._pump.sessions.get(order.session)
+        if session is not None:
+            if not session.closed:
+                self._pump.refuse(session, order.text, reason="op_limit")
+            self._pump.turns.retire(order.lane, session)
+
     def _account(self, user: str) -> Account:
         """The user's account; it outlives his sessions, for it keeps what was set."""
         account = self._accounts.get(user)
@@ -157,7 +167,7 @@ class Orders:
     def _report(self, request: int) -> messages.ReportIs:
         snapshot = self._pump.turns.snapshot()
         lanes = tuple(
-            messages.LaneReport(lane.id, lane.capacity, lane.sessions, lane.running)
+            messages.LaneReport(lane.id, lane.capacity, lane.sessions, lane.running, lane.state)
             for lane in snapshot.lanes
         )
         sessions = tuple(
@@ -181,7 +191,13 @@ class Orders:
         )
         used = sum(session.table.used for session in self._pump.sessions.values())
         return messages.ReportIs(
-            request, lanes, sessions, used, snapshot.policy, len(self._pump.definitions)
+            request,
+            lanes,
+            sessions,
+            used,
+            snapshot.policy,
+            len(self._pump.definitions),
+            snapshot.cut_off,
         )
 
 

@@ -63,6 +63,7 @@ class Pump:
         self.device = device
         self.sessions: dict[int, Session] = {}
         self.stopping = False
+        self.on_ending: Callable[[int], None] = lambda number: None
         self.on_ended: Callable[[SessionEnded], None] = lambda notice: None
         self._epoll = select.epoll()
         self._asides = [
@@ -225,13 +226,15 @@ class Pump:
         session.connection.close()
         self._dispatch.forget(session)
         self.turns.close(session)
+        if session.number in self.sessions:
+            self.on_ending(session.number)
 
-    def refuse(self, session: Session, text: str) -> None:
-        """The client breaks the protocol: a sentence, and the end of its session."""
+    def refuse(self, session: Session, text: str, reason: str = "protocol") -> None:
+        """A sentence, and the end of the session, for its client broke the protocol or a limit."""
         if session.closed:
             return
         _log.warning("session %d of %s is refused: %s", session.number, session.user, text)
-        session.connection.send(Refused("protocol", text))
+        session.connection.send(Refused(reason, text))
         session.connection.flush()
         self.end(session, text)
 

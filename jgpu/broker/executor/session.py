@@ -283,6 +283,18 @@ class Session:
         self.queued_bytes -= work.nbytes
         self.iterations += work.ends_iteration
 
+    def unlaunch(self, work: Work) -> None:
+        """The youngest of the works that a lane had is back, and nothing of it has happened."""
+        assert self.offered[self.launched - 1] is work
+        self.launched -= 1
+        self.at_boundary = work.began_at_boundary
+        if self.ending is None:
+            work.state = WorkState.OFFERED
+        else:
+            work.state = WorkState.CANCELLED
+            self.offered.remove(work)
+            self.queued_bytes -= work.nbytes
+
     def release(self) -> None:
         """Give everything back but the arena; no lane has anything of the session any more."""
         assert self.quiet

@@ -18,6 +18,7 @@ from jgpu.broker.executor.devices.idle import IdlePort
 from jgpu.broker.executor.forecast import Forecast
 from jgpu.broker.executor.programs import Definition, Failure
 from jgpu.broker.executor.rests import NEVER, Rests
+from jgpu.broker.executor.retiring import take_back
 from jgpu.broker.executor.runs import RunWork
 from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.shortage import Shortage
@@ -223,6 +224,23 @@ class Turns:
             session.wait_told = True
             session.send(messages.Waiting(session.waits_for))
 
+    def retire(self, lane: int, session: Session) -> None:
+        """Give a lane up that is at a work of this session, which has ended; the work has not."""
+        self.flush()
+        back = take_back(self._device, self._sessions.values(), lane, session)
+        if back is None:
+            return
+        _log.warning("lane %d is given up; session %d does not leave it", lane, session.number)
+        returned = [work for work in (*back.living, *back.dead) if not work.rides]
+        for work in returned:
+            del self._leases[work.key]
+        for work in back.dead:
+            self._works.pop(work.key, None)
+        self._tails.pop(lane, None)
+        self._tell(events.LaneRetired(lane, tuple(work.key for work in returned)))
+        for ended in {work.session for work in back.dead}:
+            self.settle(ended)
+
     def configure_user(self, name: str, weight: float, *, throttled: bool) -> None:
         """A user's share, and whether he has used up what he may use while others wait."""
         self._tell(events.UserConfigured(name, weight, throttled))
@@ -284,7 +302,7 @@ class Turns:
 
     def taken_back(self, session: Session, works: Iterable[Work]) -> None:
         """Offered works were cancelled."""
-        keys = tuple(work.key for work in works)
+        keys = tuple(work.key for work in works if not work.rides)
         for key in keys:
             del self._works[key]
         if keys:
@@ -398,9 +416,14 @@ class Turns:
         session.lane, session.riders, session.waits_for = action.lane, 0, ()
         self._leases[work.key] = action.epoch
         self._launch(session, work, action.lane)
+        # What rode behind it in a lane that was retired does so again.
+        while session.launched < len(session.offered) and session.offered[session.launched].rides:
+            session.riders += 1
+            self._launch(session, session.offered[session.launched], action.lane)
 
     def _launch(self, session: Session, work: Work, lane: int) -> None:
         work.state = WorkState.LAUNCHED
+        work.began_at_boundary = session.at_boundary
         session.launched += 1
         session.at_boundary = work.ends_iteration or (work.rides and session.at_boundary)
         self._starts.setdefault(lane, []).append(work)
@@ -459,7 +482,7 @@ class Turns:
 
     def _check_fits(self, session: Session) -> None:
         """A work that waits and could not fit if all others were gone fails instead."""
-        if not session.quiet or not session.offered:
+        if not session.quiet or not session.offered or any(w.rides for w in session.offered):
             return
         work = session.offered[0]
         freed = session.table.bytes_of(work.frees())

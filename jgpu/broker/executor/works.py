@@ -109,6 +109,8 @@ class Work:
         self.rides = False
         #: the client broke the protocol with this work; the sentence
         self.violation: str | None = None
+        #: whether its session was at a boundary when it was launched
+        self.began_at_boundary = True
         #: the session was over before it was launched
         self.skipped = False
         #: bytes that it did not get: it waits for them, and goes on when it is launched again

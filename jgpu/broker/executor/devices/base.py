@@ -84,6 +84,9 @@ class Device(Protocol):
     def submit(self, lane: int, jobs: list[Job]) -> None:
         """Put jobs at the end of a lane."""
 
+    def take_back(self, lane: int) -> list[Job]:
+        """Take from a lane the jobs of which it has begun nothing, in order; it never will."""
+
     def completions(self) -> list[tuple[int, Job]]:
         """(lane, job) of what is over since the last call, in order within a lane."""
 

@@ -80,7 +80,13 @@ class CpuDevice(HostDevice):
         if alone and _is_brief(jobs):
             self._lanes[lane].do_here(jobs)
         else:
-            self._lanes[lane].jobs.put(jobs)
+            self._lanes[lane].put(jobs)
+
+    def take_back(self, lane: int) -> list[Job]:
+        """Take from the lane's thread what it has not begun."""
+        taken = self._lanes[lane].take_back()
+        self._outstanding -= len(taken)
+        return taken
 
     def completions(self) -> list[tuple[int, Job]]:
         """What the lanes' threads have finished."""
@@ -155,7 +161,10 @@ class _Lane:
         flight: Record,
     ) -> None:
         self.flight = flight
-        self.jobs: SimpleQueue[list[Job] | None] = SimpleQueue()
+        #: jobs not begun, oldest first; the thread takes from the left, nobody puts anything there
+        self._jobs: deque[Job] = deque()
+        #: True for some jobs more, False to end
+        self._tokens: SimpleQueue[bool] = SimpleQueue()
         self._number = number
         self._threads = threads
         self._done = done
@@ -167,9 +176,25 @@ class _Lane:
     def close(self, *, wait: bool = False) -> None:
         """End the thread after the job that runs; with `wait` return only then."""
         self._closing = True
-        self.jobs.put(None)
+        self._tokens.put(False)
         if wait:
             self._thread.join(timeout=5)
+
+    def put(self, jobs: list[Job]) -> None:
+        """Have jobs done by the thread, after those it has."""
+        self._jobs.extend(jobs)
+        self._tokens.put(True)
+
+    def take_back(self) -> list[Job]:
+        """What the thread has not begun, in order."""
+        taken: list[Job] = []
+        while self._jobs:
+            # From the right, so that what the thread begins meanwhile comes before all of these.
+            try:
+                taken.append(self._jobs.pop())
+            except IndexError:
+                break
+        return taken[::-1]
 
     def do_here(self, jobs: list[Job]) -> None:
         """Do jobs on the calling thread; the lane's own has none."""
@@ -181,9 +206,14 @@ class _Lane:
     def _serve(self) -> None:
         torch.set_num_threads(self._threads)
         torch.set_grad_enabled(False)
-        while (jobs := self.jobs.get()) is not None and not self._closing:
+        jobs = self._jobs
+        while self._tokens.get() and not self._closing:
             unreported = 0.0
-            for job in jobs:
+            while jobs:
+                try:
+                    job = jobs.popleft()
+                except IndexError:  # taken back
+                    break
                 unreported += self._do(job)
                 self._done.append((self._number, job))
                 if unreported > _REPORT_S:

@@ -91,6 +91,10 @@ class CudaDevice:
         for job in jobs:
             self._lanes[lane].launch(job)
 
+    def take_back(self, lane: int) -> list[Job]:
+        """The stream has all of them, and gives nothing back."""
+        return []
+
     def completions(self) -> list[tuple[int, Job]]:
         """Look at the oldest events; finish what is over. Raises what the device raised."""
         self._wake.clear()
