@@ -148,6 +148,7 @@ def test_models_beyond_their_limit_keep_others_from_being_made(cpu, session):
     model = session.upload(bytes(8192))
     session.send(m.Tag((model,), m.RESIDENT))
     a = session.floats(1.0, 2.0, 3.0, 4.0)
+    session.sync()
     cpu.control.send(m.SetUser(session.user, resident_limit=4096))
     cpu.report()
     failure = session.download(session.run(scale(), [a], (2.0,)), 16)
