@@ -333,6 +333,7 @@ FIXED = {
         broker.control.supervisor.Supervisor._claim
         broker.executor.devices.cuda.CudaDevice._copies
         broker.executor.hoststore.HostStore._file
+        broker.executor.programs.foretold._library
         broker.executor.hoststore.HostStore._stage
         broker.executor.pump.Pump._next_look
         broker.executor.session.Session.cell_first
