@@ -74,6 +74,12 @@ BOUNDED = {
         "session and slice of five minutes, until written", "200,000 rows",
         CONTROL_GROWTH + "test_rows_that_cannot_be_written_are_not_kept_without_end",
     ),
+    CONTROL + "strikes.Strikes._programs": Bounded(
+        "program", "1,024 that struck last", CONTROL_GROWTH + "test_strikes_are_remembered_of_few"
+    ),
+    CONTROL + "strikes.Strikes._ends": Bounded(
+        "user", "1,024 who struck last", CONTROL_GROWTH + "test_strikes_are_remembered_of_few"
+    ),
     CONTROL + "channel.ExecutorChannel._outgoing": Bounded(
         "sessions' beginnings and ends; evictions while 1,024 frames wait are refused",
         "a few frames a session, and 1,024",
@@ -154,6 +160,8 @@ OWNED = {
         broker.executor.accounts.Account.sessions
         broker.executor.gate.Gate._begun
         broker.executor.gate.Gate._gates
+        broker.executor.gate.Gate._told
+        broker.control.culprits.Culprits._stories
         broker.executor.pump.Pump._backlog
         broker.executor.pump.Pump._blocked
         broker.executor.pump.Pump._handlers
@@ -204,7 +212,8 @@ OWNED = {
         broker.executor.turns.Turns._works
         broker.executor.devices.cpu.CpuDevice._done
         broker.executor.devices.cpu._Lane._done
-        broker.executor.devices.cpu._Lane.jobs
+        broker.executor.devices.cpu._Lane._jobs
+        broker.executor.devices.cpu._Lane._tokens
         broker.executor.devices.cuda._Flight.after
         broker.executor.devices.cuda._Flight.retired
         broker.executor.devices.cuda._Lane.flying
@@ -298,6 +307,10 @@ OWNED = {
         broker.executor.programs.shared.SharedEntries._held
         broker.executor.programs.shared.SharedEntries._kept
     """,
+    "`control.strikes`, with the tables of programs and users; two users a program": """
+        broker.control.strikes.Strike.users
+        broker.control.strikes.Strikes._held
+    """,
     "the last 256 programs that were refused": """
         broker.executor.definitions.Definitions._bad
     """,
@@ -326,6 +339,9 @@ FIXED = {
         broker.control.quotas.leftovers.Leftovers.settings
         broker.control.quotas.store.Loaded.settings
         broker.control.quotas.store.Loaded.usage
+    """,
+    "told by the control process, 1,024 at most": """
+        broker.executor.refusals.Refusals._programs
     """,
     "one of it": """
         broker.control.quotas.store.Store._engine

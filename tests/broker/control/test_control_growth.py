@@ -9,6 +9,7 @@ from jgpu.broker.control.quotas.groups import Groups
 from jgpu.broker.control.quotas.ledger import Ledger
 from jgpu.broker.control.quotas.meter import Charge
 from jgpu.broker.control.quotas.usage import Usage
+from jgpu.broker.control.strikes import Strikes
 from jgpu.wire.messages import Evict
 
 
@@ -63,3 +64,13 @@ def test_a_channel_that_nobody_reads_says_so():
         return count
 
     assert asyncio.run(filled()) < 100_000
+
+
+def test_strikes_are_remembered_of_few():
+    strikes = Strikes(limit=1, window_s=60.0, pause_s=5.0)
+    for number in range(1, 5001):
+        strikes.note(f"user{number}", float(number), number.to_bytes(16, "big"))
+        strikes.validate()
+    assert len(strikes._held) <= 5
+    assert strikes.struck("user5000", (5000).to_bytes(16, "big"))
+    assert not strikes.struck("user1", (1).to_bytes(16, "big"))
