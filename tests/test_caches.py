@@ -216,6 +216,7 @@ STATE = {
     "jgpu.broker.executor.programs.shared.SharedEntries._held": "sums over the entries",
     "jgpu.broker.executor.programs.shared.SharedEntries._owners": "whose the entries are",
     "jgpu.broker.executor.pump.Pump": "sessions, and what they wait for",
+    "jgpu.broker.executor.refusals.Refusals": "what the control process said last",
     "jgpu.broker.executor.runs.RunWork": "one run",
     "jgpu.broker.executor.session.Session": "one session's state",
     "jgpu.broker.executor.shortage.Shortage": "works that wait for memory",
