@@ -252,7 +252,7 @@ class JgpuBroker(Application):
     executor_command = List(
         Unicode(),
         help="""Command of the executor process, to run it in another interpreter; the settings and
-        a descriptor are appended. Empty: this interpreter.""",
+        two descriptors are appended. Empty: this interpreter.""",
     ).tag(config=True)
     executor_environment = Dict(
         help="Environment variables set for executors, on top of those that jgpu sets itself.",

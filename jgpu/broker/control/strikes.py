@@ -56,7 +56,8 @@ class Strikes:
         self._programs: OrderedDict[bytes, Strike] = OrderedDict()
         #: user -> times of the ends, newest last
         self._ends: OrderedDict[str, deque[float]] = OrderedDict()
-        self._held: dict[str, float] = {}
+        #: user -> until when; the last one held off last
+        self._held: OrderedDict[str, float] = OrderedDict()
 
     def note(
         self, user: str, now: float, program: bytes, op: int = 0, name: str = "", how: str = ""
@@ -73,8 +74,8 @@ class Strikes:
         _keep_last(self._ends, user, _USERS)
         if len(ends) == self.limit and ends[0] >= now - self.window_s:
             ends.clear()
-            self._held = {u: until for u, until in self._held.items() if until > now}
             self._held[user] = now + self.pause_s
+            _keep_last(self._held, user, _USERS)
 
     def refused(self) -> list[Strike]:
         """Programs that are refused for somebody, those that struck last first."""
@@ -93,6 +94,7 @@ class Strikes:
         """Assert what always holds."""
         assert len(self._programs) <= _PROGRAMS
         assert len(self._ends) <= _USERS
+        assert len(self._held) <= _USERS
         for program, strike in self._programs.items():
             assert strike.program == program
             assert 1 <= len(strike.users) <= 2

@@ -263,3 +263,19 @@ def test_what_is_held_against_programs_is_bounded_and_the_oldest_goes_first():
     refused = strikes.refused()
     assert len(refused) == 1024
     assert refused[0].users == {"user2999": 2}
+
+
+def test_what_is_held_against_users_is_bounded():
+    strikes = Strikes(1, 600.0, 1e6)
+    for k in range(3000):
+        strikes.note(f"user{k}", float(k), KILLER)
+    strikes.validate()
+    assert [bool(strikes.held_s(f"user{k}", 3000.0)) for k in (0, 1975, 1976, 2999)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    (strike,) = strikes.refused()
+    assert strike.refused == ()
+    assert len(strike.users) == 2
