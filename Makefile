@@ -2,7 +2,7 @@
 #
 #   make demo        notebooks of several users train at once on one shared device
 #   make test        the everyday tests          make test-slow   the slow ones
-#   make test-long   the longest, by hand
+#   make test-long   the longest, by hand         make test-anywhere   the everyday ones, everywhere
 #   make lab         JupyterLab, ready to use    make lint        style and types
 #   make env         the environment alone       make coverage    the floor for the pure parts
 #
@@ -17,7 +17,7 @@ BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: env test test-slow test-long coverage lint demo lab clean
+.PHONY: env test test-slow test-long test-anywhere coverage lint demo lab clean
 
 env: $(STAMP)
 
@@ -38,6 +38,11 @@ test-slow: $(STAMP)
 # subject is called done; what it measures goes to bench/results.
 test-long: $(STAMP)
 	$(PYTEST) -m long $(ARGS)
+
+# The everyday tests on a loaded machine, beside a private broker, in the background, and as another
+# user: what a person's or a CI's machine may be like. By hand, some hours.
+test-anywhere: $(STAMP)
+	$(BIN)/python tests/anywhere.py $(ARGS)
 
 coverage: $(STAMP)
 	$(PYTEST) tests/sched tests/wire -m "not slow and not long" --cov=jgpu.sched --cov=jgpu.wire --cov-branch --cov-fail-under=100 --cov-report=term-missing:skip-covered $(ARGS)

@@ -230,6 +230,7 @@ WAITS = {"join", "wait"} | {f"get_{channel}_msg" for channel in ("iopub", "shell
 SHORT = {"group.join": "enters a control group", "barrier.wait": "it was made with one"}
 #: Where processes are started by hand, each with the reason.
 BY_HAND = {
+    "anywhere.py": "runs the suite in the world of whoever runs it",
     "contract_fuzz.py": "a program that is run by hand, too, and finds no module beside it",
     "processes.py": "the way that all others go",
     "results.py": "programs that are run by hand use it",
