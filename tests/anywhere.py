@@ -129,6 +129,9 @@ def as_another_user(runs):
     with _user() as user, tempfile.TemporaryDirectory(prefix="jgpu-clone-") as directory:
         clone = Path(directory, "jgpu")
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
+        for name in (".config/pip", ".pip"):  # where packages come from
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copytree(Path.home() / name, Path(directory, name))
         subprocess.run(["chown", "-R", f"{user.pw_uid}:{user.pw_gid}", directory], check=True)
         passed = {k: v for k, v in os.environ.items() if re.match("PIP_|SSL_|OPENBLAS|.*_proxy", k)}
         identity = {
