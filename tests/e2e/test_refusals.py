@@ -33,13 +33,12 @@ def test_a_kernel_at_an_address_where_nobody_listens(host, tmp_path):
     assert_told(notebook, "BrokerUnreachable", "There is no broker at", "jgpu doctor")
 
 
-def test_a_kernel_whose_private_broker_cannot_be_started(host, tmp_path):
+def test_a_kernel_whose_private_broker_cannot_be_started(host, tmp_path, home):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'no module named jgpu'\nexit 3\n")
     python.chmod(0o755)
-    notebook = host.notebook(
-        JGPU_ADDRESS="", JGPU_BROKER_PYTHON=str(python), XDG_STATE_HOME=str(tmp_path / "state")
-    )
+    own = {"HOME": str(home), "JGPU_ADDRESS": f"unix:{user_socket()}"}
+    notebook = host.notebook(**own, JGPU_BROKER_PYTHON=str(python))
     assert_told(
         notebook, "BrokerUnreachable", "ended at once with status 3", "no module named jgpu"
     )
