@@ -14,6 +14,7 @@ from jgpu.broker.executor.programs import (
     Buffer,
     Definition,
     Failure,
+    NeverFits,
     Outcome,
     RunContext,
     Suspended,
@@ -108,8 +109,9 @@ class RunWork(Work):
             return
         buffers = [session.buffer(number) for number in message.inputs]
         dead = [message.inputs[k] for k in bits(message.dead, len(buffers))]
-        if self._stopped is None and not session.may_use(self.transient):
-            self._fail("OutOfMemoryError", session.out_of_memory(self.transient))
+        needed = self.transient + self.definition.growth_bytes(buffers)
+        if self._stopped is None and not session.may_use(needed):
+            self._fail("OutOfMemoryError", session.out_of_memory(needed))
         else:
             try:
                 self._run(self.definition, buffers, port)
@@ -160,7 +162,17 @@ class RunWork(Work):
         if message.wanted and device.reads_directly:
             context.wanted, context.tell = message.wanted, self._tell
         context.allocate, context.watch_peak = device.allocate, device.watch_peak
+        context.claim = self._claim
         return context
+
+    def _claim(self, nbytes: int) -> None:
+        """Memory that the data ask for: held to the limits, and those who rest make room for it."""
+        session = self.session
+        if not session.may_use(self.transient + nbytes):
+            raise NeverFits(session.out_of_memory(nbytes))
+        if nbytes > session.free_bytes() and not self.last_try:
+            raise torch.OutOfMemoryError(session.out_of_memory(nbytes))
+        session.table.note_peak(self.transient + nbytes)
 
     def _keep(self, outcome: Outcome, port: Port) -> None:
         session, first = self.session, self.message.first

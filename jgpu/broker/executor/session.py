@@ -124,6 +124,8 @@ class Session:
     mask: int = 0
     #: device seconds that the scheduler has charged it
     charged_s: Callable[[], float] = lambda: 0.0
+    #: bytes of the device that no session holds
+    free_bytes: Callable[[], int] = lambda: 0
     iterations: int = 0
     cell: str = ""
     #: users for whom it waits, and whether the client was told

@@ -104,6 +104,7 @@ class Turns:
         self._tell(
             events.SessionOpened(session.number, session.user, session.weight, session.priority)
         )
+        session.free_bytes = self.free_bytes
         session.charged_s = self._core.charge_of(session.number)
         owed_s, session.account.owed_s = session.account.owed_s, 0.0
         self.charge(session, owed_s)
@@ -353,7 +354,8 @@ class Turns:
 
     def free_bytes(self) -> int:
         """Bytes of the capacity that no session holds."""
-        held = sum(each.table.used - each.table.spilled for each in self._sessions.values())
+        sessions = tuple(self._sessions.values())  # lanes ask, too
+        held = sum(each.table.used - each.table.spilled for each in sessions)
         return max(0, self._device.facts.capacity - held)
 
     def validate(self) -> None:

@@ -10,7 +10,7 @@ from jgpu.broker.executor.programs.buffers import Buffer, Failure
 from jgpu.broker.executor.programs.cache import DefinitionCache
 from jgpu.broker.executor.programs.choices import Chooser, choice_of
 from jgpu.broker.executor.programs.definition import Definition, DeviceKind, define
-from jgpu.broker.executor.programs.outcome import Outcome, RunContext, Suspended
+from jgpu.broker.executor.programs.outcome import NeverFits, Outcome, RunContext, Suspended
 from jgpu.broker.executor.programs.probe import HANDS, Prober, question_of, scratch_bytes
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "DefinitionCache",
     "DeviceKind",
     "Failure",
+    "NeverFits",
     "Outcome",
     "Prober",
     "RunContext",

@@ -21,6 +21,7 @@ from jgpu.broker.executor.programs.inference import Inferred, Returned, infer
 from jgpu.broker.executor.programs.ops import OpInfo, resolve
 from jgpu.broker.executor.programs.plan import Plan, Step
 from jgpu.broker.executor.programs.precautions import precaution_of
+from jgpu.broker.executor.programs.precautions.sizes import size_rule
 from jgpu.errors import ProgramError
 from jgpu.wire.program import NO_SLOT, Geometry, Op, Out, Program
 
@@ -146,6 +147,7 @@ class _Walk:
         private = frozenset(k for k, slot in enumerate(self.slots) if slot.root in self.resized)
         if any(slot in private and self.views[view][1] >= 0 for slot, view in self.names):
             raise ProgramError("A slot that is resized has no view whose offset is a parameter.")
+        resized = tuple(sorted(k for k in self.resized if k < inputs))
         return Plan(
             inputs=inputs,
             fresh=len(self.slots) - inputs,
@@ -158,7 +160,8 @@ class _Walk:
                 slot.nbytes if slot.root == inputs + k else 0
                 for k, slot in enumerate(self.slots[inputs:])
             ),
-            resized=tuple(sorted(k for k in self.resized if k < inputs)),
+            resized=resized,
+            resized_bytes=tuple(self.slots[k].nbytes for k in resized),
             private=private,
             names=self._name(private),
         )
@@ -177,6 +180,9 @@ class _Walk:
         if inferred is not None:
             self._check_returns(op, inferred)
             self._note_changes(op, info, refs, inferred)
+        elif info.resizes:  # nobody says how far
+            self.resized.update(self.slots[ref.slot].root for ref in refs if ref.written)
+        dynamic = inferred is None or info.dynamic
         aliases = tuple(
             self._make(op, out, inferred.returns[k] if inferred else None, refs)
             for k, out in enumerate(op.outs)
@@ -191,10 +197,11 @@ class _Walk:
                 None if out.slot == NO_SLOT else self.slots[out.slot].claim for out in op.outs
             ),
             aliases=aliases,
-            dynamic=bool(op.outs) and (inferred is None or info.dynamic),
+            dynamic=bool(op.outs) and dynamic,
             zeroed=info.base in _UNINITIALISED and not self.program.flags.deterministic,
             guards=guards,
             precaution=precaution_of(info, look, self.kind),
+            size=size_rule(info.base) if dynamic else None,
         )
 
     def _geometry(self, ref: Ref) -> Geometry:

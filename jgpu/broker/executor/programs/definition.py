@@ -97,7 +97,7 @@ class Definition:
         self._restrides: set[tuple[int, int]] = set()
         #: a compiled step returned something else than the same step before: never again
         self._broken = False
-        self._dynamic = any(step.dynamic for step in plan.steps)
+        self._dynamic = any(step.dynamic or step.size for step in plan.steps)
         self._bytes: dict[tuple[bytes, bool], int] = {}
         #: most bytes that a run was seen to need beyond what is counted of its claims: results
         #: whose size the data decides, kernels that take more than they return, workspaces where
@@ -173,6 +173,11 @@ class Definition:
                 self.surplus_bytes = max(self.surplus_bytes, surplus)
             return outcome
         return self._fast(tensors, values, generators, masks, context)
+
+    def growth_bytes(self, buffers: Sequence[Buffer]) -> int:
+        """Bytes by which the run makes its inputs' storages larger, as far as it is foretold."""
+        sizes = zip(self.resized, self.plan.resized_bytes, strict=True)
+        return sum(max(0, nbytes - buffers[k].nbytes) for k, nbytes in sizes)
 
     def resume(self, suspended: Suspended, context: RunContext) -> Outcome:
         """Go on at the op that did not get its memory; may suspend again."""
@@ -257,7 +262,7 @@ class Definition:
         except OutOfMemory as short:
             sizes = self.plan.slot_bytes
             outs = self.plan.steps[short.step].outs
-            nbytes = sum(sizes[slot - self.inputs] for slot in outs if slot >= 0)
+            nbytes = sum(sizes[slot - self.inputs] for slot in outs if slot >= 0) + short.nbytes
             return Outcome(suspended=Suspended(short.step, nbytes, str(short), walker))
         with self._lock:
             self._unseen -= walker.verified

@@ -9,7 +9,7 @@ The rule that must not be broken: a step with a poisoned input is skipped whole,
 older than the failure keeps its last good value.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,8 +19,9 @@ from jgpu.broker.executor.programs.buffers import Failure
 from jgpu.broker.executor.programs.geometry import describe, geometry_of
 from jgpu.broker.executor.programs.guards import Guard, check_range, clamped
 from jgpu.broker.executor.programs.inference import flatten
-from jgpu.broker.executor.programs.outcome import RunContext
+from jgpu.broker.executor.programs.outcome import NeverFits, RunContext
 from jgpu.broker.executor.programs.plan import Plan, Step, draws
+from jgpu.broker.executor.programs.precautions.language import Attempt
 from jgpu.broker.executor.programs.rng import drawing
 from jgpu.wire.messages import TensorReport
 from jgpu.wire.program import NO_SLOT
@@ -34,9 +35,11 @@ Restrides = set[tuple[int, int]]
 class OutOfMemory(Exception):
     """A step did not get its memory; nothing of it has happened."""
 
-    def __init__(self, step: int, text: str) -> None:
+    def __init__(self, step: int, text: str, nbytes: int = 0) -> None:
         super().__init__(text)
         self.step = step
+        #: what it asked for beyond its claims
+        self.nbytes = nbytes
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -76,6 +79,8 @@ class Walker:
         self.verified: set[int] = set()
         #: bytes of the fresh storages that exist by what ops really returned, by slot, their sum,
         #: and the most that it was
+        #: bytes that the step asked for beyond its claims
+        self._asked = 0
         self._held: dict[int, int] = {}
         self._held_bytes = 0
         self.peak_bytes = 0
@@ -113,24 +118,39 @@ class Walker:
             self.env[f"s{step.overwrites}"].zero_()
 
     def _do(self, step: Step, context: RunContext, *, made: bool) -> None:
+        self._asked = 0
         try:
             if made:
                 returned = [self.env.pop(f"s{slot}", None) for slot in step.outs]
             else:
                 if context.allocate is not None:
                     context.allocate(step.index, self._bytes(step))
-                returned = flatten(step.info, self._call(step))
+                returned = flatten(step.info, self._call(step, context))
             self._settle(step, returned, context)
+        except NeverFits as error:
+            self.fail(step, torch.OutOfMemoryError(str(error)), context.work)
         except Exception as error:
             if is_out_of_memory(error):
-                raise OutOfMemory(step.index, str(error)) from error
+                raise OutOfMemory(step.index, str(error), self._asked) from error
             self.fail(step, error, context.work)
 
     def _bytes(self, step: Step) -> int:
         sizes, first = self.plan.slot_bytes, self.plan.inputs
         return sum(sizes[slot - first] for slot in step.outs if slot != NO_SLOT)
 
-    def _call(self, step: Step) -> Any:
+    def _claim(
+        self, step: Step, claim: Callable[[int], None], args: list[Any], kwargs: dict[str, Any]
+    ) -> None:
+        """Ask for the memory of a result whose size the data decide, before it is computed."""
+        try:
+            nbytes = step.size(Attempt(step.info, tuple(args), kwargs)) if step.size else 0
+        except (IndexError, RuntimeError, TypeError, ValueError):
+            return  # arguments that do not fit: the kernel has words for it
+        self._asked = max(0, nbytes - self._bytes(step))
+        if self._asked:
+            claim(self._asked)
+
+    def _call(self, step: Step, context: RunContext) -> Any:
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for argument, node in zip(step.info.arguments, step.bound, strict=True):
@@ -142,6 +162,8 @@ class Walker:
                 args.append(filled)
             elif filled is not None or argument.required:
                 kwargs[argument.name] = filled
+        if step.size is not None and context.claim is not None:
+            self._claim(step, context.claim, args, kwargs)
         if step.info.seeded and step.info.generator is None:
             return drawing(self.generators[draws(step)[0]], step.call, *args, **kwargs)
         return step.call(*args, **kwargs)

@@ -13,10 +13,14 @@ import torch
 from jgpu.broker.executor.programs.buffers import Failure
 from jgpu.wire.messages import TensorReport
 
-__all__ = ["Outcome", "RunContext", "Suspended"]
+__all__ = ["NeverFits", "Outcome", "RunContext", "Suspended"]
 
 #: where runs note their ops that nobody looks at
 _UNSEEN = memoryview(bytearray(8)).cast("q")
+
+
+class NeverFits(Exception):
+    """So many bytes can never be had, whoever gives way; says why."""
 
 
 @dataclass(slots=True)
@@ -37,6 +41,9 @@ class RunContext:
     #: torch.OutOfMemoryError, which suspends the run at that op. Where it is None, nothing is
     #: counted op by op and the run is several times faster: reserve `transient_bytes` beforehand.
     allocate: Callable[[int, int], None] | None = None
+    #: called before an op whose result's size the data decide, with the bytes that it takes beyond
+    #: what is claimed; raises `NeverFits`, or as `allocate` does
+    claim: Callable[[int], None] | None = None
     #: where the device's allocator keeps statistics: begins to watch it; the function returned is
     #: called after the run with the bytes that the run leaves behind by count, and tells the most
     #: that was in use above the beginning, without what else stays

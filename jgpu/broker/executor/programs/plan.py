@@ -18,6 +18,7 @@ from jgpu.broker.executor.programs.geometry import ViewSpec
 from jgpu.broker.executor.programs.guards import Guard
 from jgpu.broker.executor.programs.ops import OpInfo
 from jgpu.broker.executor.programs.precautions import Precaution
+from jgpu.broker.executor.programs.precautions.sizes import Rule as SizeRule
 from jgpu.wire.program import NO_SLOT, Flags
 
 __all__ = ["Plan", "Step", "draws", "mask_bits"]
@@ -45,6 +46,8 @@ class Step:
     guards: tuple[Guard, ...] = ()
     #: called instead of the op, which some values would keep from returning
     precaution: Precaution | None = None
+    #: how many bytes it takes, where the data decide
+    size: SizeRule | None = None
     #: this op overwrites the uninitialised slot that an earlier step left as it was
     overwrites: int = NO_SLOT
 
@@ -71,6 +74,8 @@ class Plan:
     slot_bytes: tuple[int, ...]
     #: input slots that a step may resize
     resized: tuple[int, ...]
+    #: bytes of each of these after it, as far as they are foretold
+    resized_bytes: tuple[int, ...]
     #: slots (any) whose views are private because a step may resize them
     private: frozenset[int]
     #: (slot, view) -> variable name

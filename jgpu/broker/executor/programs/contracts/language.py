@@ -22,6 +22,7 @@ __all__ = [
     "Call",
     "check",
     "contract",
+    "limit",
     "require_contract",
     "selfchecked",
     "works_without_meta",
@@ -31,6 +32,8 @@ Contract: TypeAlias = Callable[["Call"], None]
 
 #: Contracts by base name, without the trailing underscore of in-place variants.
 CONTRACTS: Final[dict[str, Contract]] = {}
+#: Limits to plain numbers of any op, by base name.
+_LIMITS: Final[dict[str, Contract]] = {}
 #: Ops whose kernels look at all they are given.
 _SELFCHECKED: Final[set[str]] = set()
 #: Internal ops without a meta kernel whose contract says all there is to say.
@@ -157,6 +160,18 @@ def contract(*bases: str, without_meta: bool = False) -> Callable[[Contract], Co
     return register
 
 
+def limit(*bases: str) -> Callable[[Contract], Contract]:
+    """Registers what holds for ops of these base names, be they internal or not."""
+
+    def register(function: Contract) -> Contract:
+        for base in bases:
+            assert base not in _LIMITS, base
+            _LIMITS[base] = function
+        return function
+
+    return register
+
+
 def selfchecked(*bases: str, without_meta: bool = False) -> None:
     """Registers ops whose kernels look at all they are given; say why at the call."""
     for base in bases:
@@ -175,11 +190,14 @@ def works_without_meta(base: str) -> bool:
 def check(info: OpInfo, bound: Bound, geometries: Sequence[Geometry]) -> None:
     """Hold a call to its contract, if its op has one or needs one; raises `ProgramError`."""
     require_contract(info)
-    found = CONTRACTS.get(info.base.removesuffix("_"), _nothing)
-    if found is _nothing:
+    base = info.base.removesuffix("_")
+    found = [CONTRACTS.get(base, _nothing), _LIMITS.get(base, _nothing)]
+    if found == [_nothing, _nothing]:
         return
     try:
-        found(Call(info, bound, geometries))
+        call = Call(info, bound, geometries)
+        for each in found:
+            each(call)
     except (
         ArithmeticError,
         AttributeError,

@@ -10,10 +10,19 @@ Which kernels these are was found by trying hostile values on all ops; a test go
 
 from jgpu.broker.executor.programs.guards import Look
 from jgpu.broker.executor.programs.ops import OpInfo
-from jgpu.broker.executor.programs.precautions import integers
+from jgpu.broker.executor.programs.precautions import draws, integers, matrices, orders, sizes
 from jgpu.broker.executor.programs.precautions.language import PRECAUTIONS, Precaution
 
-__all__ = ["PRECAUTIONS", "Precaution", "integers", "precaution_of"]
+__all__ = [
+    "PRECAUTIONS",
+    "Precaution",
+    "draws",
+    "integers",
+    "matrices",
+    "orders",
+    "precaution_of",
+    "sizes",
+]
 
 
 def precaution_of(info: OpInfo, look: Look, device: str) -> Precaution | None:
