@@ -13,7 +13,7 @@ text. Errors that PyTorch users catch by torch's own classes (`torch.OutOfMemory
     │   ├── HeldOff                    the user's programs ended the device too often
     │   ├── WorkFailed                 an op failed on the device
     │   │   ├── ProgramRefused         a program that has ended the device
-    │   │   └── WorkCancelled          an interrupt took back work that had not started
+    │   │   └── WorkCancelled          an interrupt stopped work, or took it back
     │   └── PoisonedTensor             a tensor whose computation failed earlier is used again
     ├── HostError                      the installation, the administrator
     │   ├── BrokerUnreachable          nobody answers at the address
@@ -116,7 +116,7 @@ class ProgramRefused(WorkFailed):
 
 
 class WorkCancelled(WorkFailed):
-    """Work that still waited for its turn was taken back by an interrupt."""
+    """Work was stopped, or taken back before it started, by an interrupt."""
 
     reason = "cancelled"
 

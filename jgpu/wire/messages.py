@@ -520,8 +520,9 @@ class Loop(_Message, frozen=True):
 
 
 class Cancel(_Message, frozen=True):
-    """Take back works that have not started, from the next iteration boundary on. Reply: Failed
-    with reason "cancelled" if any was taken back; then Synced for `request`.
+    """Stop what runs at its next op and take back all else; an iteration that has written resident
+    buffers is finished first. Reply: Failed with error "WorkCancelled" for what was not finished,
+    if anything was; then Synced for `request`.
     """
 
     request: Natural

@@ -1,8 +1,9 @@
-"""Taking back works that have not started, from the next iteration boundary on.
+"""Taking works back that have not started, and what they would have brought about.
 
-What is half done is finished: parameters that an optimizer has updated in part would be worse
-than a late answer. What is taken back has effects all the same: its outputs are poisoned, what it
-would have dropped is dropped. These wait until no lane has anything of the session.
+The run of an interrupted session that a lane is at ends at its next op, and no other work begins,
+unless the iteration has written a resident buffer: then it is finished, and what lies behind it is
+taken back (`course`). What was taken back has effects all the same: its outputs are poisoned, what
+it would have dropped is dropped. These wait until no lane has anything of the session.
 """
 
 from jgpu.broker.executor.devices.base import Port
@@ -11,36 +12,37 @@ from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.works import Work, WorkState, report_failure
 from jgpu.wire import messages
 
-__all__ = ["begin_cancel", "finish_cancel"]
+__all__ = ["begin_cancel", "fail_oversized", "finish_cancel"]
 
 _TEXT = "The computation was interrupted before it started."
 
 
 def begin_cancel(session: Session, request: int) -> list[Work]:
-    """Take works out of the session's order; returns those that the scheduler knows."""
+    """Take works out of the session's order; returns those that the scheduler has yet to start.
+
+    Launched ones stay in the order, for a lane has them; it skips them.
+    """
     session.cancel_requests.append(request)
     works = [*session.offered, *session.received]
-    first = session.launched
-    if not session.at_boundary:
-        while first < len(works) and not works[first].ends_iteration:
-            first += 1
-        first += 1
-    taken = works[first:]
-    for work in taken:
-        session.queued_bytes -= work.nbytes
+    taken = works[session.course.interrupt(works) :]
     known = [work for work in taken if work.state is WorkState.OFFERED]
-    for work in taken:
+    waiting = [work for work in taken if work.state is not WorkState.LAUNCHED]
+    for work in waiting:
+        session.queued_bytes -= work.nbytes
         work.state = WorkState.CANCELLED
     for _ in known:
         session.offered.pop()
-    for _ in range(len(taken) - len(known)):
+    for _ in range(len(waiting) - len(known)):
         session.received.pop()
     session.cancelled.extend(taken)
     return known
 
 
-def finish_cancel(session: Session, port: Port) -> None:
-    """Nothing of the session runs: poison what was taken back, and tell the client."""
+def finish_cancel(session: Session, port: Port) -> bool:
+    """Nothing of the session runs: poison what was taken back, and tell the client.
+
+    Returns whether its iteration was cut short.
+    """
     taken, session.cancelled = session.cancelled, []
     requests, session.cancel_requests = session.cancel_requests, []
     if taken:
@@ -55,3 +57,22 @@ def finish_cancel(session: Session, port: Port) -> None:
         session.send(messages.Synced(request))
     session.received.extend(session.held)
     session.held.clear()
+    return session.course.resume()
+
+
+def fail_oversized(session: Session, port: Port) -> Work | None:
+    """Fail the oldest work if it could not fit though all others were gone; returns it then.
+
+    No lane has anything of the session.
+    """
+    work = session.offered[0]
+    if session.may_use(work.transient - session.table.bytes_of(work.frees())):
+        return None
+    session.offered.popleft()
+    session.queued_bytes -= work.nbytes
+    work.state = WorkState.CANCELLED
+    text = session.out_of_memory(work.transient)
+    failure = Failure(work.number, 0, "", "OutOfMemoryError", text)
+    report_failure(session, failure, work.cancel(port, failure), work.request)
+    work.answer_followers()
+    return work

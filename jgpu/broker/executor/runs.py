@@ -4,7 +4,9 @@ The rule that must not be broken: whatever comes of a run, every buffer that the
 is there afterwards, with a value or with the reason why it has none.
 """
 
+from collections.abc import Callable, Iterable
 from ctypes import string_at
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -17,6 +19,8 @@ from jgpu.broker.executor.programs import (
     NeverFits,
     Outcome,
     RunContext,
+    Running,
+    Stopped,
     Suspended,
 )
 from jgpu.broker.executor.works import ShortOfMemory, Work, report_failure
@@ -32,6 +36,8 @@ __all__ = ["RunWork", "bits"]
 
 #: programs of which a session's client is remembered to know the learnt geometry
 _TOLD: Final = 8192
+#: what is said of a run that an interrupt stopped
+STOPPED: Final = "The computation was interrupted before it was over."
 
 
 def bits(flags: bytes, count: int) -> list[int]:
@@ -58,8 +64,10 @@ class RunWork(Work):
         live = int.from_bytes(message.live, "little").bit_count()
         ids = len(message.inputs) + len(message.free) + 2 * len(message.params)
         self.nbytes = 64 + 8 * ids + 64 * live
-        #: where it stopped for want of memory
-        self._stopped: tuple[Suspended, RunContext] | None = None
+        #: where it was halted for want of memory
+        self._suspended: tuple[Suspended, RunContext] | None = None
+        #: all its ops were done, or failed by themselves
+        self.whole = False
         self._failures: list[tuple[Failure, list[int]]] = []
         self._learnt: tuple[TensorReport, ...] = ()
         #: wanted slots that were told
@@ -99,6 +107,12 @@ class RunWork(Work):
             names, ops = definition.names, definition.ops
         port.flight.begin(self.session.number, self.number, self.kind, key, names, ops)
 
+    def touches(self) -> Iterable[int]:
+        """What it is given and what it makes."""
+        first, definition = self.message.first, self.definition
+        fresh = definition.fresh if isinstance(definition, Definition) else 0
+        return (*self.message.inputs, *range(first, first + fresh))
+
     def do(self, port: Port) -> None:
         """Run the program, or fail as a whole."""
         message, session = self.message, self.session
@@ -110,37 +124,50 @@ class RunWork(Work):
         buffers = [session.buffer(number) for number in message.inputs]
         dead = [message.inputs[k] for k in bits(message.dead, len(buffers))]
         needed = self.transient + self.definition.growth_bytes(buffers)
-        if self._stopped is None and not session.may_use(needed):
+        if self._suspended is None and not session.may_use(needed):
             self._fail("OutOfMemoryError", session.out_of_memory(needed))
         else:
             try:
                 self._run(self.definition, buffers, port)
             except ProgramError as error:
                 self._fail("ProgramError", str(error))
-        session.drop(dead, port)
+        if not self.skipped:
+            session.drop(dead, port)
 
     def _run(self, definition: Definition, buffers: list[Buffer], port: Port) -> None:
-        message, session = self.message, self.session
+        session, message = self.session, self.message
         port.use(buffers)
-        if self._stopped is None:
+        halted: Suspended | Stopped | None = None
+        if self._suspended is None:
             session.table.note_peak(self.transient)
-            context = self._context(port)
+            context = self._context()
             # On the way only where this lane alone ever had them; `do` drops them in any case.
             dead = message.dead if port.owns(buffers) else b""
-            outcome = definition.run(buffers, message.params, message.live, dead, context)
+            begin = partial(definition.run, buffers, message.params, message.live, dead)
         else:
-            stopped, context = self._stopped
-            context.mark = port.flight.mark()
-            outcome = definition.resume(stopped, context)
-        while outcome.suspended is not None:
-            if not self.last_try:
-                self._stopped = outcome.suspended, context
+            halted, context = self._suspended
+            begin = partial(definition.resume, halted)
+        while True:
+            running = Running(definition.plan, buffers, port.flight.mark(), port.flight.mark())
+            context.running, context.mark = running, running.mark
+            if not session.course.enter(running):
+                self._stop(definition, buffers, halted, port)
+                return
+            outcome = self._do_ops(begin, definition, buffers, context)
+            if outcome is None:
+                return
+            halted = outcome.suspended or outcome.stopped
+            if halted is None:
+                break
+            if outcome.stopped is not None:
+                begin = partial(definition.resume, halted)
+            elif self.last_try:
+                begin = partial(definition.abandon, halted)
+            else:
+                self._suspended = outcome.suspended, context
                 raise ShortOfMemory(max(1, outcome.suspended.nbytes))
-            outcome = definition.abandon(outcome.suspended, context)
-        self._stopped = None
-        for k in definition.resized:
-            session.table.remeasure(buffers[k])
-        self._keep(outcome, port)
+        self._suspended, self.whole = None, True
+        self._settle(outcome, definition, buffers, port)
         if not outcome.learnt and message.program not in session.told:
             # An earlier session's run found out; this one has not been told yet.
             if len(session.told) >= _TOLD:
@@ -150,14 +177,64 @@ class RunWork(Work):
         else:
             self._learnt = outcome.learnt
 
-    def _context(self, port: Port) -> RunContext:
+    def _do_ops(
+        self,
+        begin: Callable[[RunContext], Outcome],
+        definition: Definition,
+        buffers: list[Buffer],
+        context: RunContext,
+    ) -> Outcome | None:
+        """What came of ops until they were over, or halted; None where nobody wants it any more."""
+        done = 0
+        try:
+            outcome = begin(context)
+            halted = outcome.suspended or outcome.stopped
+            done = definition.ops if halted is None else halted.op
+        finally:
+            if not self.session.course.leave(definition, buffers, done):
+                self._skip()
+        return None if self.skipped else outcome
+
+    def _stop(
+        self,
+        definition: Definition,
+        buffers: list[Buffer],
+        halted: Suspended | Stopped | None,
+        port: Port,
+    ) -> None:
+        """Do no more of it: the session has ended, or was interrupted."""
+        if self.session.over:
+            self._skip()
+            return
+        self.stopped = True
+        if halted is None:
+            self._fail("WorkCancelled", STOPPED)
+        else:
+            self._suspended = None
+            name = definition.plan.steps[halted.op].info.name
+            failure = Failure(self.number, halted.op, name, "WorkCancelled", STOPPED)
+            self._settle(definition.leave(halted, failure), definition, buffers, port)
+
+    def _settle(
+        self, outcome: Outcome, definition: Definition, buffers: list[Buffer], port: Port
+    ) -> None:
+        for k in definition.resized:
+            self.session.table.remeasure(buffers[k])
+        self._keep(outcome, port)
+
+    def _skip(self) -> None:
+        """Its buffers may be gone: touch nothing."""
+        self.forget()
+        self.skipped = True
+
+    def forget(self) -> None:
+        """Drop what its ops have made so far."""
+        self._suspended = None
+
+    def _context(self) -> RunContext:
         session, message, device = self.session, self.message, self.session.device
         context = RunContext(
-            session.torch_device,
-            session.generators,
-            work=self.number,
-            report=message.report,
-            mark=port.flight.mark(),
+            session.torch_device, session.generators, work=self.number, report=message.report
         )
         if message.wanted and device.reads_directly:
             context.wanted, context.tell = message.wanted, self._tell

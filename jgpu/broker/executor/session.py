@@ -19,8 +19,9 @@ import torch
 
 from jgpu.broker.executor.accounts import Account
 from jgpu.broker.executor.connection import Connection
+from jgpu.broker.executor.course import Course
 from jgpu.broker.executor.devices.base import Device, Port
-from jgpu.broker.executor.programs import Buffer, Failure
+from jgpu.broker.executor.programs import Buffer, Failure, Running
 from jgpu.broker.executor.table import BufferTable
 from jgpu.broker.executor.works import Work, WorkState
 from jgpu.errors import ProtocolError
@@ -136,6 +137,8 @@ class Session:
 
     def __post_init__(self) -> None:
         self.table = BufferTable()
+        #: how far its lane has come
+        self.course = Course()
         self.generators: dict[int, torch.Generator] = {0: self.device.generator(_SEED)}
         self.torch_device = self.device.torch_device
         #: upload bytes of the arena's ring that were named so far
@@ -236,6 +239,11 @@ class Session:
         return len(self.received) + len(self.offered) + len(self.held)
 
     @property
+    def stops(self) -> bool:
+        """Whether what waits in its midst is to be left there: it has ended, or is interrupted."""
+        return self.course.stops
+
+    @property
     def quiet(self) -> bool:
         """No lane has anything of this session, and no copy: its buffers may be touched."""
         return self.launched == 0 and not self.copying
@@ -283,7 +291,34 @@ class Session:
         work.state = WorkState.DONE
         self.launched -= 1
         self.queued_bytes -= work.nbytes
-        self.iterations += work.ends_iteration
+        self.iterations += work.ends_iteration and not (work.skipped or work.stopped)
+
+    def abandon(self) -> None:
+        """It has ended: no op of it begins any more, and what none in progress uses is freed.
+
+        To be asked again until nothing of the session is launched: a lane may just be at something
+        that is soon over.
+        """
+        self.course.abandon(self._free)
+
+    def _free(self, running: Running | None, begun: int) -> None:
+        if self.copying:
+            return
+        for work in self.offered:
+            work.forget()
+        buffers = self.table.buffers.values()
+        if running is not None:
+            kept = running.kept(begun)
+            gone = [buffer for buffer in buffers if buffer.address not in kept]
+            running.free_others(kept)
+        elif self.device.launches_ahead:
+            flying = {number for work in self.offered for number in work.touches()}
+            gone = [buffer for buffer in buffers if buffer.id not in flying]
+        else:
+            gone = list(buffers)
+        for buffer in gone:
+            self.table.drop(buffer.id)
+        self.device.discard(gone)
 
     def unlaunch(self, work: Work) -> None:
         """The youngest of the works that a lane had is back, and nothing of it has happened."""

@@ -43,7 +43,7 @@ class Shortage:
         session = work.session
         self._back.setdefault(session.number, []).append(work)
         work.earlier_s += work.measured_s
-        if work.lacking and session.ending is None:
+        if work.lacking and not session.stops:
             self._make_room(session, work.lacking)
             work.last_try = not self._copying()
         self.retry([session])
@@ -54,7 +54,8 @@ class Shortage:
             works = self._back.get(session.number)
             if works is None or len(works) < session.launched:
                 continue
-            if session.ending is None and not works[0].last_try and self._copying():
+            waits = not works[0].last_try and not session.stops
+            if waits and self._copying():
                 continue
             del self._back[session.number]
             session.short = None

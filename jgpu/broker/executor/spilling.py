@@ -93,13 +93,15 @@ class Spilling:
         def over(result: list[Saved] | Exception) -> None:
             self._spilled(session, buffers, result)
 
-        self._thread.put(session.number, lambda: self._save_all(buffers), over)
+        self._thread.put(session.number, lambda: self._save_all(session, buffers), over)
 
-    def _save_all(self, buffers: list[Buffer]) -> list[Saved]:
+    def _save_all(self, session: Session, buffers: list[Buffer]) -> list[Saved]:
         saved: list[Saved] = []
         try:
             for buffer in buffers:
-                saved.append(self._save(buffer))  # noqa: PERF401 - those before a failure are dropped
+                if session.over:
+                    break
+                saved.append(self._save(buffer))
         except BaseException:
             for each in saved:
                 each.drop()
@@ -120,7 +122,8 @@ class Spilling:
             self._say_full(result)
         else:
             self._full = False
-            for buffer, saved in zip(buffers, result, strict=True):
+            # Of a session that has ended there may be fewer: all of it goes.
+            for buffer, saved in zip(buffers, result, strict=not session.over):
                 session.table.go(buffer, saved, aside=buffer.stale and not buffer.resident)
             self._device.discard(buffers)
             self.want(session, session.offered)
@@ -161,12 +164,14 @@ class Spilling:
         def over(result: Loaded | Exception) -> None:
             self._restored(session, result)
 
-        self._thread.put(session.number, lambda: self._load_all(away), over)
+        self._thread.put(session.number, lambda: self._load_all(session, away), over)
 
-    def _load_all(self, buffers: list[Buffer]) -> Loaded:
-        """Load one after another, as long as there is room."""
+    def _load_all(self, session: Session, buffers: list[Buffer]) -> Loaded:
+        """Load one after another, as long as there is room and somebody to load for."""
         loaded = Loaded([], [])
         for buffer in buffers:
+            if session.over:
+                break
             assert isinstance(buffer.saved, Saved)
             try:
                 self._load(buffer, buffer.saved)

@@ -4,7 +4,7 @@ The rule that must not be broken: bytes of the arena are the client's until they
 are believed only then.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -111,6 +111,10 @@ class UploadWork(Work):
         """It writes its one buffer."""
         return buffer == self.message.buffer
 
+    def touches(self) -> Iterable[int]:
+        """Its one buffer."""
+        return (self.message.buffer,)
+
     def cancel(self, port: Port, failure: Failure) -> list[int]:
         """Poison the buffer; the bytes are the client's again."""
         super().cancel(port, failure)
@@ -144,6 +148,10 @@ class DownloadWork(Work):
     def predicted_s(self) -> float:
         """A copy at the speed of memory."""
         return LEAST_S + _COPY_S * self.message.count
+
+    def touches(self) -> Iterable[int]:
+        """Its one buffer."""
+        return (self.message.buffer,)
 
     def do(self, port: Port) -> None:
         """Copy the bytes out."""

@@ -12,19 +12,20 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any, Final
 
-from jgpu.broker.executor.cancel import finish_cancel
+from jgpu.broker.executor.cancel import fail_oversized, finish_cancel
 from jgpu.broker.executor.devices.base import Device, Job
 from jgpu.broker.executor.devices.idle import IdlePort
 from jgpu.broker.executor.forecast import Forecast
-from jgpu.broker.executor.programs import Definition, Failure
+from jgpu.broker.executor.programs import Definition
 from jgpu.broker.executor.rests import NEVER, Rests
 from jgpu.broker.executor.retiring import take_back
+from jgpu.broker.executor.riding import may_ride
 from jgpu.broker.executor.runs import RunWork
 from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.shortage import Shortage
 from jgpu.broker.executor.spilling import Spilling
 from jgpu.broker.executor.trace import Stamped, Trace
-from jgpu.broker.executor.works import Work, WorkState, report_failure
+from jgpu.broker.executor.works import Work, WorkState
 from jgpu.errors import ConfigError
 from jgpu.sched import Core, Part, Snapshot, actions, events
 from jgpu.sched.recording import Recorder
@@ -36,9 +37,6 @@ _log = logging.getLogger(__name__)
 
 #: seconds without work after which a session's place in its lane may go to others
 IDLE_S: Final = 0.5
-#: works that may follow another unseen, and the longest that they may take, in seconds
-_RIDERS: Final = 4
-_LITTLE_S: Final = 20e-6
 
 
 class Turns:
@@ -140,8 +138,18 @@ class Turns:
         session.held.clear()
         session.queued_bytes = sum(work.nbytes for work in session.offered)
         self._tell(events.SessionClosed(session.number))
+        self._abandon(session)
         self._shortage.retry([session])
         self.settle(session)
+
+    def _abandon(self, session: Session) -> None:
+        """Of a session that has ended only the op in progress goes on, with what it uses."""
+        before = session.table.used
+        session.abandon()
+        if session.launched and session.table.used != before:
+            measured = self._forecasts[session.number].measured(session.table, at_rest=False)
+            if measured is not None:
+                self._tell(events.MemoryMeasured(session.number, *measured))
 
     def cell_started(self, session: Session) -> None:
         """A cell's completion time counts from here."""
@@ -167,11 +175,7 @@ class Turns:
         """The last work received turns out to end an iteration, be it over or not."""
         works = session.held or session.received or session.offered
         if not works:
-            if not session.at_boundary:
-                session.at_boundary = True
-                self._tell_boundary(session)
-                if session.quiet:
-                    self._measure(session)
+            self._end_iteration(session)
             return
         last = works[-1]
         if last.ends_iteration:
@@ -183,6 +187,15 @@ class Turns:
             if last.state is WorkState.LAUNCHED:
                 session.at_boundary = True
 
+    def _end_iteration(self, session: Session) -> None:
+        """An iteration ends with no work left of it."""
+        session.course.end_iteration()
+        if not session.at_boundary:
+            session.at_boundary = True
+            self._tell_boundary(session)
+            if session.quiet:
+                self._measure(session)
+
     def _tell_boundary(self, session: Session) -> None:
         """The core hears of a boundary by a work of nothing."""
         self._forecasts[session.number].boundary()
@@ -192,7 +205,10 @@ class Turns:
         """Tell of sessions that rest for long, and those that wait for long; whether to go on."""
         now, again, waiting = self._clock(), False, False
         for session in list(self._sessions.values()):
-            if session.outstanding:
+            if session.ending is not None:
+                again = True
+                self._abandon(session)
+            elif session.outstanding:
                 again = True
                 waiting = waiting or not session.launched
                 self._look_at_waiting(session)
@@ -269,7 +285,7 @@ class Turns:
                 self._tell(events.MemoryWanted(session.number, spilled))
             if self._trace is not None:
                 self._trace.ready(work)
-            if self._may_ride(session, work):
+            if may_ride(session, work, self._tails.get(session.lane)):
                 self._ride(session, work, forecast)
                 continue
             self._works[work.key] = work
@@ -277,21 +293,6 @@ class Turns:
             self._tell(
                 events.WorkArrived(session.number, work.key, (segment,), work.ends_iteration)
             )
-
-    def _may_ride(self, session: Session, work: Work) -> bool:
-        """Whether a work is so little that it just follows the one before it in its lane.
-
-        What a wait costs is mostly decisions; there is nothing to decide about a few bytes behind
-        a program that is in flight. Only a few may, or they would hold the lane unseen.
-        """
-        return (
-            0 < session.launched == len(session.offered) - 1
-            and session.riders < _RIDERS
-            and self._tails.get(session.lane) is session
-            and not session.table.away
-            and not isinstance(work, RunWork)
-            and work.predicted_s() <= _LITTLE_S
-        )
 
     def _ride(self, session: Session, work: Work, forecast: Forecast) -> None:
         forecast.live_bytes(work)
@@ -302,12 +303,13 @@ class Turns:
         self._launch(session, work, session.lane)
 
     def taken_back(self, session: Session, works: Iterable[Work]) -> None:
-        """Offered works were cancelled."""
+        """A session was interrupted, and these works of it that were offered were cancelled."""
         keys = tuple(work.key for work in works if not work.rides)
         for key in keys:
             del self._works[key]
         if keys:
             self._tell(events.WorkCancelled(session.number, keys))
+        self._shortage.retry([session])
 
     def flush(self) -> None:
         """Hand what was started to the lanes."""
@@ -340,7 +342,8 @@ class Turns:
         if session.offered or session.received:
             return
         if session.cancel_requests:
-            finish_cancel(session, self._port)
+            if finish_cancel(session, self._port):
+                self._end_iteration(session)
             self._measure(session)
             self.offer(session)
         if not session.outstanding and session.after:
@@ -440,9 +443,9 @@ class Turns:
         session.complete(work)
         if work.violation is not None and session.ending is None:
             self.on_violation(session, work.violation)
-        if isinstance(work, RunWork) and isinstance(work.definition, Definition):
+        if isinstance(work, RunWork) and work.whole and isinstance(work.definition, Definition):
             work.definition.observe(work.measured_s)
-        if session.to_restore and not session.launched:
+        if session.to_restore and not session.launched and session.ending is None:
             self._spilling.restore(session)
         if not session.outstanding:
             session.rests_since = self._clock()
@@ -484,19 +487,8 @@ class Turns:
 
     def _check_fits(self, session: Session) -> None:
         """A work that waits and could not fit if all others were gone fails instead."""
-        if not session.quiet or not session.offered or any(w.rides for w in session.offered):
-            return
-        work = session.offered[0]
-        freed = session.table.bytes_of(work.frees())
-        if session.may_use(work.transient - freed):
-            return
-        session.offered.popleft()
-        session.queued_bytes -= work.nbytes
-        work.state = WorkState.CANCELLED
-        failure = Failure(
-            work.number, 0, "", "OutOfMemoryError", session.out_of_memory(work.transient)
-        )
-        report_failure(session, failure, work.cancel(self._port, failure), work.request)
-        work.answer_followers()
-        self.taken_back(session, [work])
-        self.settle(session)
+        if session.quiet and session.offered and not any(w.rides for w in session.offered):
+            failed = fail_oversized(session, self._port)
+            if failed is not None:
+                self.taken_back(session, [failed])
+                self.settle(session)

@@ -111,8 +111,12 @@ class Work:
         self.violation: str | None = None
         #: whether its session was at a boundary when it was launched
         self.began_at_boundary = True
-        #: the session was over before it was launched
+        #: it was not begun: the session was over, or it was taken back
         self.skipped = False
+        #: an interrupt ended it in its midst
+        self.stopped = False
+        #: an interrupt took it back; a lane that has it skips it (`course`)
+        self.taken = False
         #: bytes that it did not get: it waits for them, and goes on when it is launched again
         self.lacking = 0
         #: it is behind one that waits, and was not begun
@@ -137,21 +141,24 @@ class Work:
 
     def launch(self, port: Port) -> None:
         """Do it, or enqueue it on the device."""
-        if self.session.over:
-            self.skipped = True
-            return
-        if self.session.short is not None:
+        session = self.session
+        if session.short is not None:
             self.put_off = True
             return
-        self.note(port)
-        self.session.settle(self.before, port)
+        if session.over or not session.course.begin(self):
+            self.skipped = True
+            return
         try:
+            self.note(port)
+            session.settle(self.before, port)
             self.do(port)
         except ShortOfMemory as short:
-            self.lacking, self.session.short = short.nbytes, self
+            self.lacking, session.short = short.nbytes, self
         except ProtocolError as error:
             self.violation = str(error)
-            self.session.violated = True
+            session.violated = True
+        finally:
+            session.course.end()
 
     def note(self, port: Port) -> None:
         """Say on the flight page what begins here."""
@@ -166,9 +173,18 @@ class Work:
         """The device is through with it, unless it waits."""
         if self.waits:
             return
-        if not self.skipped and self.violation is None:
-            self.reply()
-        self.answer_followers()
+        if self.taken:  # who takes it back tells of it
+            self.over = True
+            return
+        if not self.session.course.begin_reply(self):
+            self.over = True
+            return
+        try:
+            if not self.skipped and self.violation is None:
+                self.reply()
+            self.answer_followers()
+        finally:
+            self.session.course.end()
 
     def answer_followers(self) -> None:
         """It is over: answer the downloads that waited for it. Any thread."""
@@ -193,9 +209,16 @@ class Work:
         """Whether it may write the buffer of that number."""
         return False
 
+    def touches(self) -> Iterable[int]:
+        """Numbers of the buffers that it reads, writes or makes."""
+        return ()
+
     def do(self, port: Port) -> None:
         """The work itself; a `ProtocolError` ends the session."""
         raise NotImplementedError
+
+    def forget(self) -> None:
+        """It is not gone on with: drop what it holds in its midst."""
 
     def reply(self) -> None:
         """Tell the client what it is to know."""

@@ -97,7 +97,9 @@ def test_what_cannot_be_read_any_more_is_lost_and_says_so_and_the_rest_comes_bac
     device = CpuDevice(ExecutorSettings(device="cpu", threads=1))
     store = HostStore(100, "", host)
     spilling = Spilling(device, store, woken.set)
-    session = SimpleNamespace(number=1, launched=0, copying=False, offered=(), table=BufferTable())
+    session = SimpleNamespace(
+        number=1, launched=0, copying=False, offered=(), table=BufferTable(), over=False
+    )
     for number, nbytes in ((1, 80), (2, 200)):
         session.table.add(Buffer(number, noise(nbytes, number)))
 

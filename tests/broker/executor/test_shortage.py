@@ -102,7 +102,7 @@ class Launches:
         )
 
     def works(self, count, number=1):
-        session = SimpleNamespace(number=number, launched=count, lane=3, ending=None, short=None)
+        session = SimpleNamespace(number=number, launched=count, lane=3, stops=False, short=None)
         works = [
             SimpleNamespace(
                 session=session, lacking=0, put_off=True, last_try=False, measured_s=0.5,
@@ -141,13 +141,13 @@ def test_a_work_that_nobody_makes_room_for_is_tried_for_the_last_time():
     assert ground.launched == [(3, works)]
 
 
-def test_the_works_of_a_session_that_ends_wait_for_nothing():
+def test_the_works_of_a_session_that_ended_or_was_interrupted_wait_for_nothing():
     ground = Launches()
     ground.copies = True
     session, works = ground.works(1)
     ground.shortage.comes_back(works[0])
     ground.shortage.retry([session])
     assert ground.launched == []
-    session.ending = "It is over."
+    session.stops = True
     ground.shortage.retry([session])
     assert ground.launched == [(3, works)]

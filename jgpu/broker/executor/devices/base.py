@@ -129,6 +129,9 @@ class Device(Protocol):
     def generator(self, seed: int) -> torch.Generator:
         """A new random number generator of the device."""
 
+    #: whether a job's ops go on after its launch returned
+    launches_ahead: bool
+
     #: whether `read_now` may be called: the host reads the device's memory itself
     reads_directly: bool
 

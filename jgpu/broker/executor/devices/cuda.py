@@ -178,6 +178,7 @@ class CudaDevice:
         """A generator of the device."""
         return self._calls.generator().manual_seed(seed)
 
+    launches_ahead = True
     reads_directly = False
 
     def read_now(self, buffer: Buffer, offset: int, target: memoryview) -> None:

@@ -17,6 +17,8 @@ __all__ = ["HostDevice"]
 class HostDevice:
     """The side of `base.Device` that concerns memory and waking."""
 
+    launches_ahead = False
+
     def __init__(self, page: FlightPage | None) -> None:
         self._page = page or FlightPage.unshared()
         self.allocate: Callable[[int, int], None] | None = None

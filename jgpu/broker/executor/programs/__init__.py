@@ -10,8 +10,15 @@ from jgpu.broker.executor.programs.buffers import Buffer, Failure
 from jgpu.broker.executor.programs.cache import DefinitionCache
 from jgpu.broker.executor.programs.choices import Chooser, choice_of
 from jgpu.broker.executor.programs.definition import Definition, DeviceKind, define
-from jgpu.broker.executor.programs.outcome import NeverFits, Outcome, RunContext, Suspended
+from jgpu.broker.executor.programs.outcome import (
+    NeverFits,
+    Outcome,
+    RunContext,
+    Stopped,
+    Suspended,
+)
 from jgpu.broker.executor.programs.probe import HANDS, Prober, question_of, scratch_bytes
+from jgpu.broker.executor.programs.running import Running, has_written_resident
 
 __all__ = [
     "HANDS",
@@ -25,9 +32,12 @@ __all__ = [
     "Outcome",
     "Prober",
     "RunContext",
+    "Running",
+    "Stopped",
     "Suspended",
     "choice_of",
     "define",
+    "has_written_resident",
     "question_of",
     "scratch_bytes",
 ]

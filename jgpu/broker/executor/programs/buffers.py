@@ -104,6 +104,11 @@ class Buffer:
         storage = self._present().untyped_storage()
         return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
+    @property
+    def address(self) -> int:
+        """Where the storage begins; 0 where there is none."""
+        return 0 if self.base is None else self.base.untyped_storage().data_ptr()
+
     def release(self) -> torch.Tensor | None:
         """Forget the storage and all views of it; returns the base for whoever copies it away."""
         base, self.base = self.base, None

@@ -22,8 +22,13 @@ from jgpu.broker.executor.programs.callables import below_autograd
 from jgpu.broker.executor.programs.checking import check_program
 from jgpu.broker.executor.programs.compile import Variant, compile_plan
 from jgpu.broker.executor.programs.flags import check_flags, gate
-from jgpu.broker.executor.programs.interpret import OutOfMemory, Walker, is_out_of_memory
-from jgpu.broker.executor.programs.outcome import Outcome, RunContext, Suspended
+from jgpu.broker.executor.programs.interpret import (
+    Halted,
+    OutOfMemory,
+    Walker,
+    is_out_of_memory,
+)
+from jgpu.broker.executor.programs.outcome import Outcome, RunContext, Stopped, Suspended
 from jgpu.broker.executor.programs.plan import Plan, mask_bits
 from jgpu.errors import ProgramError
 from jgpu.wire.messages import Number, TensorReport
@@ -149,7 +154,8 @@ class Definition:
         """Run it. Unpoisoned inputs must be on the device; dead ones are released on the way.
 
         Raises `ProgramError` before anything ran (see `check`); failures of ops are in the
-        outcome, and so is running out of memory (`Outcome.suspended`).
+        outcome, and so are running out of memory (`Outcome.suspended`) and being told to stop
+        (`Outcome.stopped`).
         """
         self.check(buffers, params)
         generators = self._generators(context.generators)
@@ -165,7 +171,8 @@ class Definition:
             walker.poison.update(poison)
             watch = context.watch_peak() if context.watch_peak is not None else None
             outcome = self._walk(walker, 0, context)
-            if outcome.suspended is None and not outcome.failures:
+            whole = outcome.suspended is None and outcome.stopped is None
+            if whole and not outcome.failures:
                 peak = walker.peak_bytes
                 if watch is not None:
                     peak = max(peak, watch(self.output_bytes(live)))
@@ -179,9 +186,23 @@ class Definition:
         sizes = zip(self.resized, self.plan.resized_bytes, strict=True)
         return sum(max(0, nbytes - buffers[k].nbytes) for k, nbytes in sizes)
 
-    def resume(self, suspended: Suspended, context: RunContext) -> Outcome:
-        """Go on at the op that did not get its memory; may suspend again."""
-        return self._walk(suspended.state, suspended.op, context)
+    def resume(self, halted: Suspended | Stopped, context: RunContext) -> Outcome:
+        """Go on at the op that did not get its memory, or was not begun; may halt again."""
+        return self._walk(halted.state, halted.op, context)
+
+    def leave(self, halted: Suspended | Stopped, failure: Failure) -> Outcome:
+        """Do no more of it.
+
+        Fresh slots that no op left out would have written hold their values; all others are
+        poisoned with `failure`. Inputs hold what the ops made of them that were done.
+        """
+        walker: Walker = halted.state
+        outputs: list[torch.Tensor | Failure | None] = []
+        for k, last in enumerate(self.plan.last_write):
+            slot = self.inputs + k
+            made = failure if last >= halted.op else walker.env.get(f"s{slot}")
+            outputs.append(walker.poison.get(slot, made) if walker.keep[slot] else None)
+        return Outcome(outputs, [*walker.failures, failure])
 
     def abandon(self, suspended: Suspended, context: RunContext) -> Outcome:
         """Give up waiting for memory: the op fails with the allocator's text, the rest goes on."""
@@ -256,6 +277,8 @@ class Definition:
     def _walk(
         self, walker: Walker, start: int, context: RunContext, *, made: bool = False
     ) -> Outcome:
+        if context.running is not None:
+            context.running.walker = walker
         try:
             with gate.passing(self.plan.flags), below_autograd():
                 walker.walk(start, context, made=made)
@@ -264,6 +287,8 @@ class Definition:
             outs = self.plan.steps[short.step].outs
             nbytes = sum(sizes[slot - self.inputs] for slot in outs if slot >= 0) + short.nbytes
             return Outcome(suspended=Suspended(short.step, nbytes, str(short), walker))
+        except Halted as halted:
+            return Outcome(stopped=Stopped(halted.step, walker))
         with self._lock:
             self._unseen -= walker.verified
             if not self._unseen and not context.report and walker.learnt:
@@ -286,6 +311,8 @@ class Definition:
         outputs: list[torch.Tensor | Failure | None] = [None] * self.fresh
         given = list(tensors.values())
         tensors.clear()
+        if context.running is not None:
+            context.running.code = variant.code
         try:
             with gate.passing(self.plan.flags), below_autograd():
                 made = variant.function(
@@ -343,6 +370,9 @@ class Definition:
             self._broken = True
             error.__traceback__ = None
             return self._walk(walker, step.index, context, made=True)
+        if context.running is not None and context.running.refused(step.index):
+            error.__traceback__ = None
+            return Outcome(stopped=Stopped(step.index, walker))
         if is_out_of_memory(error):
             nbytes = sum(
                 self.plan.slot_bytes[slot - self.inputs] for slot in step.outs if slot >= 0

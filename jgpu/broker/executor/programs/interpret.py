@@ -2,8 +2,8 @@
 
 It serves first runs (every fresh output is compared with its claim), runs that failed on the way
 or have poisoned inputs, runs whose memory is counted op by op, and runs that were suspended for
-want of memory. Variables are named as in the compiled function, so that it can go on in the
-middle of one.
+want of memory, or stopped and then told to go on. Variables are named as in the compiled function,
+so that it can go on in the middle of one.
 
 The rule that must not be broken: a step with a poisoned input is skipped whole, so that a buffer
 older than the failure keeps its last good value.
@@ -26,10 +26,18 @@ from jgpu.broker.executor.programs.rng import drawing
 from jgpu.wire.messages import TensorReport
 from jgpu.wire.program import NO_SLOT
 
-__all__ = ["OutOfMemory", "Walker", "is_out_of_memory"]
+__all__ = ["Halted", "OutOfMemory", "Walker", "is_out_of_memory"]
 
 #: What a step's n-th return really is where it differs from the claim in stride only.
 Restrides = set[tuple[int, int]]
+
+
+class Halted(Exception):
+    """The run was told to stop before a step; nothing of the step has happened."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(step)
+        self.step = step
 
 
 class OutOfMemory(Exception):
@@ -86,17 +94,21 @@ class Walker:
         self.peak_bytes = 0
 
     def walk(self, start: int, context: RunContext, *, made: bool = False) -> None:
-        """Do all steps from `start`; raises `OutOfMemory` at one that has to wait.
+        """Do all steps from `start`; raises `OutOfMemory` or `Halted` at one that is not done.
 
         Where the first of them is `made`, what it returned is among the variables already.
         """
-        self.flag = context.flag
+        self.flag, mark = context.flag, context.mark
         for step in self.plan.steps[start:]:
+            if not made:
+                try:
+                    mark[0] = step.index
+                except ValueError:  # it was released
+                    raise Halted(step.index) from None
             poison = next((self.poison[r.slot] for r in step.refs if r.slot in self.poison), None)
             if poison is not None:
                 self.skip(step, poison)
             else:
-                context.mark[0] = step.index
                 self._do(step, context, made=made)
             made = False
             self._drop(step)

@@ -48,7 +48,14 @@ _COMPOSITE: Final = (
     "CompositeExplicitAutogradNonFunctional",
 )
 #: Tensors that kernels write though their schema does not say so: base name and argument.
-_WRITTEN: Final = frozenset({("_cudnn_rnn", "dropout_state"), ("_cudnn_rnn_backward", "reserve")})
+_WRITTEN: Final = frozenset(
+    {
+        ("_cudnn_rnn", "dropout_state"),
+        ("_cudnn_rnn_backward", "reserve"),
+        ("native_batch_norm", "running_mean"),
+        ("native_batch_norm", "running_var"),
+    }
+)
 _KEYS: Final = {"cpu": "CPU", "cuda": "CUDA", "null": "Meta"}
 
 

@@ -1,19 +1,23 @@
 """What a run is given besides buffers, and what it gives back.
 
-Nothing here decides anything. The rule that must not be broken: an `Outcome` with `suspended` set
-has run only a part of its program; its other fields say nothing until it is resumed to the end.
+Nothing here decides anything. The rule that must not be broken: an `Outcome` with `suspended` or
+`stopped` set has run only a part of its program; its other fields say nothing until it is resumed
+to the end, or left.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from jgpu.broker.executor.programs.buffers import Failure
 from jgpu.wire.messages import TensorReport
 
-__all__ = ["NeverFits", "Outcome", "RunContext", "Suspended"]
+if TYPE_CHECKING:
+    from jgpu.broker.executor.programs.running import Running
+
+__all__ = ["NeverFits", "Outcome", "RunContext", "Stopped", "Suspended"]
 
 #: where runs note their ops that nobody looks at
 _UNSEEN = memoryview(bytearray(8)).cast("q")
@@ -55,6 +59,8 @@ class RunContext:
     tell: Callable[[int, torch.Tensor], None] | None = None
     #: `[0]` is set to each op's place just before the op
     mark: memoryview = _UNSEEN
+    #: what another thread may stop the run by; its mark is `mark`
+    running: "Running | None" = None
 
 
 @dataclass(slots=True)
@@ -71,6 +77,15 @@ class Suspended:
 
 
 @dataclass(slots=True)
+class Stopped:
+    """A run that was told to stop between two ops: everything needed to go on, or to leave it."""
+
+    #: index of the op that was not begun
+    op: int
+    state: Any
+
+
+@dataclass(slots=True)
 class Outcome:
     """What came of a run.
 
@@ -82,3 +97,4 @@ class Outcome:
     failures: list[Failure] = field(default_factory=list)
     learnt: tuple[TensorReport, ...] = ()
     suspended: Suspended | None = None
+    stopped: Stopped | None = None

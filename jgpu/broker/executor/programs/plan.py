@@ -106,6 +106,27 @@ class Plan:
         )
 
     @cached_property
+    def first_write(self) -> tuple[int, ...]:
+        """Per input slot the index of the first step that may write it; `len(steps)` for none.
+
+        A slot that shares an older one's storage counts as any of those that its step was given.
+        """
+        first = [len(self.steps)] * self.inputs
+        shared: dict[int, frozenset[int]] = {}
+
+        def inputs_of(slot: int) -> frozenset[int]:
+            return frozenset({slot}) if slot < self.inputs else shared.get(slot, frozenset())
+
+        for step in self.steps:
+            for ref in step.refs:
+                for slot in inputs_of(ref.slot) if ref.written else ():
+                    first[slot] = min(first[slot], step.index)
+            if any(step.aliases):
+                given = frozenset().union(*(inputs_of(ref.slot) for ref in step.refs))
+                shared.update((slot, given) for slot in step.outs if slot != NO_SLOT)
+        return tuple(first)
+
+    @cached_property
     def last_write(self) -> tuple[int, ...]:
         """Per fresh slot (counted from 0) the index of the last step that may write it."""
         last = [len(self.steps) - 1] * self.fresh
