@@ -3,10 +3,10 @@
 import json
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
+import processes
 import pytest
 import torch
 from neighbour_sweep import between, bits, margins, neighbours, other_than
@@ -19,9 +19,9 @@ needs_gcc = pytest.mark.skipif(
 )
 
 
-def swept(*arguments):
+def swept(*arguments, timeout_s=processes.DEADLINE_S):
     command = [sys.executable, PROGRAM, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = processes.run(command, capture_output=True, text=True, timeout=timeout_s)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout)
 
@@ -37,7 +37,7 @@ def test_losses_are_what_they_are_natively_beside_their_neighbours():
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_slice_of_all_ops_in_another_order():
-    found = swept("--every", 12, "--first", 5, "--seed", 2)
+    found = swept("--every", 12, "--first", 5, "--seed", 2, timeout_s=580)
     assert found["faults"] == []
     assert found["ops"] > 60
     assert found["counts"]["same"] > 400
@@ -47,7 +47,7 @@ def test_a_slice_of_all_ops_in_another_order():
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_every_op_beside_its_neighbours():
-    found = swept("--seed", 3)
+    found = swept("--seed", 3, timeout_s=3500)
     write_result("neighbours", found)
     assert found["faults"] == []
     assert found["ops"] > 400
@@ -89,7 +89,7 @@ ctypes.memset(tensor.data_ptr() + {place}, 0, 1)
 del tensor
 """
     script = "import sys; exec(sys.argv[1])"
-    done = subprocess.run([sys.executable, "-c", script, code], capture_output=True, check=False)
+    done = processes.run([sys.executable, "-c", script, code], capture_output=True, check=False)
     assert -done.returncode == signal.SIGABRT, done.stderr
 
 
