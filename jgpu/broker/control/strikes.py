@@ -74,6 +74,8 @@ class Strikes:
         _keep_last(self._ends, user, _USERS)
         if len(ends) == self.limit and ends[0] >= now - self.window_s:
             ends.clear()
+            for other in [each for each, until in self._held.items() if until <= now]:
+                del self._held[other]
             self._held[user] = now + self.pause_s
             _keep_last(self._held, user, _USERS)
 
