@@ -141,7 +141,8 @@ CACHES = {
         (
             f"jgpu.broker.executor.programs.plan.Plan.{name}"
             for name in (
-                *("bases", "generators", "last_use", "last_write", "taken", "variables"),
+                *("bases", "first_write", "generators", "last_use", "last_write"),
+                *("taken", "variables"),
                 "written",
             )
         ),
@@ -201,7 +202,9 @@ STATE = {
     "jgpu.broker.executor.programs.compile.Variant": "one compiled program",
     "jgpu.broker.executor.programs.compile._Writer": "one program while it is compiled",
     "jgpu.broker.executor.programs.contracts.language.CONTRACTS": "a list of ops",
+    "jgpu.broker.executor.programs.contracts.language._LIMITS": "a list of ops",
     "jgpu.broker.executor.programs.contracts.language._SELFCHECKED": "a list of ops",
+    "jgpu.broker.executor.programs.precautions.sizes.SIZES": "a list of ops",
     "jgpu.broker.executor.programs.contracts.language._WITHOUT_META": "a list of ops",
     "jgpu.broker.executor.programs.contracts.language.Call": "one call",
     "jgpu.broker.executor.programs.definition.Definition.predicted_s": "an estimate",

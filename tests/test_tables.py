@@ -244,7 +244,8 @@ OWNED = {
         broker.executor.programs.outcome.Outcome.outputs
         broker.executor.programs.outcome.RunContext.generators
         broker.executor.runs.RunWork._failures
-        broker.executor.runs.RunWork._stopped
+        broker.executor.runs.RunWork._suspended
+        broker.executor.course.Course._runs
         broker.executor.runs.RunWork._told
         broker.executor.transfers.DownloadWork._data
         broker.executor.works.Work.before
@@ -278,6 +279,7 @@ OWNED = {
         broker.executor.programs.plan.Plan.bases
         broker.executor.programs.plan.Plan.generators
         broker.executor.programs.plan.Plan.last_use
+        broker.executor.programs.plan.Plan.first_write
         broker.executor.programs.plan.Plan.last_write
         broker.executor.programs.plan.Plan.names
         broker.executor.programs.plan.Plan.private
@@ -382,6 +384,8 @@ FIXED = {
         broker.executor.dispatch.Dispatch._handlers
         broker.executor.programs.contracts.language.CONTRACTS
         broker.executor.programs.precautions.language.PRECAUTIONS
+        broker.executor.programs.precautions.sizes.SIZES
+        broker.executor.programs.contracts.language._LIMITS
         broker.executor.programs.contracts.language._SELFCHECKED
         broker.executor.programs.contracts.language._WITHOUT_META
         broker.executor.turns.Turns._handlers
