@@ -280,6 +280,7 @@ def test_a_neighbour_trains_on_while_somebody_probes(executor):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 def test_what_probes_cost_at_full_length():
     """120 probes of 60,000 geometries, and some 7.5 seconds of decompositions."""
     import psutil
