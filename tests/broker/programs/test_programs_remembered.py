@@ -84,7 +84,16 @@ def test_every_mask_has_its_own_variant_whatever_came_before():
 def test_a_plan_says_after_many_runs_what_it_said_before():
     recording, definition = training()
     plan = definition.plan
-    names = ("bases", "generators", "last_use", "last_write", "taken", "variables", "written")
+    names = (
+        "bases",
+        "first_write",
+        "generators",
+        "last_use",
+        "last_write",
+        "taken",
+        "variables",
+        "written",
+    )
     before = msgspec.json.encode([repr(getattr(plan, name)) for name in names])
     for _ in range(4):
         given = [Buffer(k, t.clone()) for k, t in enumerate(recording.inputs)]
