@@ -60,6 +60,7 @@ def trained_natively(tmp_path_factory):
     return path
 
 
+@pytest.mark.timeout(400)  # three processes that import torch, after three more
 @pytest.mark.parametrize(
     "devices",
     [

@@ -341,10 +341,11 @@ def test_a_compiled_function_passes_clamped_indices_on():
     plan = replace(plan, steps=(replace(plan.steps[0], guards=guards),))
     variant = compile_plan(plan, [True] * 3, set(), clamps=True)
     x, flag = torch.rand(4, 2), torch.zeros((), dtype=torch.int32)
-    (made,) = variant.function([x, torch.tensor([1, -2, 1])], (), {}, flag, None)
+    mark = memoryview(bytearray(8)).cast("q")
+    (made,) = variant.function([x, torch.tensor([1, -2, 1])], (), {}, flag, None, mark)
     assert torch.equal(made, x[:, torch.tensor([1, 0, 1])])
     assert int(flag) == 0
-    (made,) = variant.function([x, torch.tensor([1, 7, 1])], (), {}, flag, None)
+    (made,) = variant.function([x, torch.tensor([1, 7, 1])], (), {}, flag, None, mark)
     assert torch.equal(made, x[:, torch.tensor([1, 0, 1])])
     assert int(flag) == 1
 
