@@ -246,18 +246,20 @@ def recurrent_layers():
     yield as_op(a._cudnn_init_dropout_state.default, state, {"dtype": torch.uint8})
 
 
+def run_sample(op, sample):
+    """An operator's sample, forward and backward."""
+    result = op(sample.input, *sample.args, **sample.kwargs)
+    outs = [
+        leaf for leaf in tree_leaves(result)
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad
+    ]  # fmt: skip
+    if outs:
+        torch.autograd.backward(outs, [torch.ones_like(out) for out in outs])
+
+
 def from_databases():
     """Forward and backward of samples of every operator."""
     from torch.testing._internal.common_methods_invocations import op_db  # takes seconds
-
-    def run(op, sample):
-        result = op(sample.input, *sample.args, **sample.kwargs)
-        outs = [
-            leaf for leaf in tree_leaves(result)
-            if isinstance(leaf, torch.Tensor) and leaf.requires_grad
-        ]  # fmt: skip
-        if outs:
-            torch.autograd.backward(outs, [torch.ones_like(out) for out in outs])
 
     for op in op_db:
         if torch.float32 not in op.supported_dtypes("cpu"):
@@ -269,7 +271,7 @@ def from_databases():
         except Exception:  # the database's own affair
             continue
         for sample in samples[:12]:
-            yield lambda op=op, sample=sample: run(op, sample)
+            yield lambda op=op, sample=sample: run_sample(op, sample)
 
 
 def over_lists():

@@ -177,9 +177,10 @@ class _Walk:
         inferred = check_op(op, info, bound, tensors)
         look = look_at(info, bound, [geometry for geometry, _ in tensors])
         guards = check_guards(info, bound, look, self.kind)
+        grows: tuple[tuple[int, int], ...] = ()
         if inferred is not None:
             self._check_returns(op, inferred)
-            self._note_changes(op, info, refs, inferred)
+            grows = self._note_changes(op, info, refs, inferred)
         elif info.resizes:  # nobody says how far
             self.resized.update(self.slots[ref.slot].root for ref in refs if ref.written)
         dynamic = inferred is None or info.dynamic
@@ -199,6 +200,7 @@ class _Walk:
             aliases=aliases,
             dynamic=bool(op.outs) and dynamic,
             zeroed=info.base in _UNINITIALISED and not self.program.flags.deterministic,
+            grows=grows,
             guards=guards,
             precaution=precaution_of(info, look, self.kind),
             size=size_rule(info.base) if dynamic else None,
@@ -225,8 +227,14 @@ class _Walk:
 
     def _note_changes(
         self, op: Op, info: OpInfo, refs: tuple[Ref, ...], inferred: Inferred
-    ) -> None:
-        """An argument that the op resizes has the storage that its new geometry needs."""
+    ) -> tuple[tuple[int, int], ...]:
+        """An argument that the op resizes has the storage that its new geometry needs.
+
+        Gives the slots that the op makes grow, with the bytes they then have. In deterministic mode
+        `resize_` fills what is new by itself, with what torch says.
+        """
+        grows = []
+        fills = self.program.flags.deterministic and info.base.startswith("resize")
         for k, returned in inferred.changed:
             root = self.slots[self.slots[refs[k].slot].root]
             if not refs[k].written or not info.resizes:
@@ -236,6 +244,9 @@ class _Walk:
             root.nbytes = max(root.nbytes, intern(returned.geometry).nbytes)
             root.open = False
             self.resized.add(root.root)
+            if not fills:
+                grows.append((refs[k].slot, root.nbytes))
+        return tuple(grows)
 
     def _check_returns(self, op: Op, inferred: Inferred) -> None:
         count = len(inferred.returns)

@@ -26,6 +26,7 @@ from jgpu.broker.executor.programs.arguments import (
     host_scalar,
 )
 from jgpu.broker.executor.programs.callables import quickest, trimmed
+from jgpu.broker.executor.programs.clean import clear, grow, has_holes, settled
 from jgpu.broker.executor.programs.geometry import ViewSpec, is_contiguous
 from jgpu.broker.executor.programs.guards import Guard, check_range, clamped
 from jgpu.broker.executor.programs.inference import flatten
@@ -162,6 +163,8 @@ class _Writer:
 
     def _write(self, step: Step) -> None:
         self._line(f"M[0] = {step.index}")
+        for slot, nbytes in step.grows:
+            self._line(f"{self._bind(grow)}(s{slot}, {nbytes})")
         call = self._call(step)
         tensors = [kind for kind in step.info.returns if kind != "other"]
         if not any(slot != NO_SLOT for slot in step.outs):
@@ -190,7 +193,11 @@ class _Writer:
                 self._compare(slot, claim, layout=not restride)
             if claim is not None and restride:
                 self._line(f"{name} = {self._bind(claim.restrided)}({name})")
-            if step.zeroed:
+            if claim is None and not step.zeroed:
+                self._line(f"{name} = {self._bind(settled)}({name})")
+            if step.zeroed and has_holes(claim):
+                self._line(f"{self._bind(clear)}({name})")
+            elif step.zeroed:
                 self._line(f"{name}.zero_()")
 
     def _compare(self, slot: int, claim: ViewSpec, *, layout: bool) -> None:

@@ -16,6 +16,7 @@ import torch
 
 from jgpu.broker.executor.programs.arguments import Const, Draw, Many, Node, Ref, Value
 from jgpu.broker.executor.programs.buffers import Failure
+from jgpu.broker.executor.programs.clean import clear, grow, is_filled, settled
 from jgpu.broker.executor.programs.geometry import describe, geometry_of
 from jgpu.broker.executor.programs.guards import Guard, check_range, clamped
 from jgpu.broker.executor.programs.inference import flatten
@@ -137,6 +138,8 @@ class Walker:
             else:
                 if context.allocate is not None:
                     context.allocate(step.index, self._bytes(step))
+                for slot, nbytes in step.grows:
+                    grow(self.env[f"s{slot}"], nbytes)
                 returned = flatten(step.info, self._call(step, context))
             self._settle(step, returned, context)
         except NeverFits as error:
@@ -229,7 +232,7 @@ class Walker:
                 if not step.aliases[place]:
                     self._count(slot, taken)
                 if step.zeroed:
-                    taken.zero_()
+                    clear(taken)
         self.peak_bytes = max(self.peak_bytes, self._held_bytes)
 
     def _count(self, slot: int, made: torch.Tensor | None) -> None:
@@ -242,7 +245,10 @@ class Walker:
         self, step: Step, place: int, made: torch.Tensor | None, context: RunContext
     ) -> torch.Tensor | None:
         claim = step.claims[place]
+        fresh = made is not None and not step.aliases[place]
         if claim is None:  # sizes that only the run can tell
+            if fresh:
+                made = settled(made)
             geometry = geometry_of(made) if made is not None else None
             nbytes = made.untyped_storage().nbytes() if made is not None else 0
             self.learnt.append(TensorReport(step.index, place, geometry, nbytes))
@@ -252,10 +258,10 @@ class Walker:
             geometry = geometry_of(made) if made is not None else None
             nbytes = made.untyped_storage().nbytes() if made is not None else 0
             self.learnt.append(TensorReport(step.index, place, geometry, nbytes))
-        if fits:
+        if fits and not (made is not None and fresh and not step.zeroed and not is_filled(made)):
             return made
         same = made is not None and made.dtype is claim.dtype and made.shape == claim.shape
-        if same and made is not None and not step.aliases[place]:
+        if same and made is not None and fresh:
             self.restrides.add((step.index, place))
             return claim.restrided(made)
         self._mistaken(step, place, made, context)

@@ -42,6 +42,8 @@ class Step:
     dynamic: bool = False
     #: uninitialised: fill with zeros after the call
     zeroed: bool = False
+    #: slots whose storage has to have so many bytes before the call, the new ones zero
+    grows: tuple[tuple[int, int], ...] = ()
     #: index tensors to look at before the call
     guards: tuple[Guard, ...] = ()
     #: called instead of the op, which some values would keep from returning

@@ -10,7 +10,14 @@ Which kernels these are was found by trying hostile values on all ops; a test go
 
 from jgpu.broker.executor.programs.guards import Look
 from jgpu.broker.executor.programs.ops import OpInfo
-from jgpu.broker.executor.programs.precautions import draws, integers, matrices, orders, sizes
+from jgpu.broker.executor.programs.precautions import (
+    draws,
+    integers,
+    matrices,
+    orders,
+    sizes,
+    unset,
+)
 from jgpu.broker.executor.programs.precautions.language import PRECAUTIONS, Precaution
 
 __all__ = [
@@ -22,6 +29,7 @@ __all__ = [
     "orders",
     "precaution_of",
     "sizes",
+    "unset",
 ]
 
 

@@ -56,8 +56,8 @@ class Attempt:
     def __contains__(self, name: str) -> bool:
         return name in self._given
 
-    def go(self) -> Any:
-        """Make the call."""
+    def go(self, below: Any = None) -> Any:
+        """Make the call; with a dispatch key, of the kernel that is registered there."""
         args, kwargs = [], {}
         for argument in self._info.arguments:
             value = self._given[argument.name]
@@ -65,6 +65,8 @@ class Attempt:
                 args.append(value)
             elif value is not None or argument.required:
                 kwargs[argument.name] = value
+        if below is not None:
+            return self._info.overload._op_dk(below, *args, **kwargs)
         return self._info.call(*args, **kwargs)
 
 
