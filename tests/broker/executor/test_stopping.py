@@ -125,7 +125,7 @@ class Host:
         account = Account(user, CAPACITY)
         session = Session(number, user, "", 1.0, connection, arena, account, self.device)
         client.duplicate = theirs
-        self.pump.adopt(session, 0, 0)
+        self.pump.adopt(session, 0)
         self.clients.append(client)
         return client, session
 
