@@ -14,9 +14,9 @@ from jgpu.device import compressed, current, dispatch
 from jgpu.device.errors import refused, use_of_lost
 from jgpu.device.geometry import Geometry, contiguous_stride, intern
 from jgpu.device.ops import OpInfo
-from jgpu.device.tensor import DeviceTensor, device, wrap
+from jgpu.device.tensor import Buffer, DeviceTensor, device, wrap
 
-__all__ = ["copy", "download", "grow", "item", "upload"]
+__all__ = ["copy", "download", "item", "resize_storage", "upload"]
 
 
 def copy(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -106,19 +106,15 @@ _NUMBERS: dict[torch.dtype, Struct] = {
 }
 
 
-def grow(tensor: DeviceTensor, nbytes: int) -> None:
-    """Give a tensor's storage more bytes, keeping those it has (`resize_` beyond the end)."""
-    old = tensor._b
-    bytes_of = intern(torch.uint8, (nbytes,), (1,))
-    with torch.no_grad():
+def resize_storage(storage: Buffer, nbytes: int) -> None:
+    """Make a storage `nbytes` long, in place: whoever shows it sees the same bytes as before."""
+    kept = intern(torch.uint8, (min(nbytes, storage.nbytes),), (1,))
+    with torch.no_grad(), torch.inference_mode(False):
         made = torch.empty(nbytes, dtype=torch.uint8, device=device())
         assert isinstance(made, DeviceTensor)
-        if old.nbytes:
-            view = intern(torch.uint8, (old.nbytes,), (1,))
-            wrap(made._b, view).copy_(wrap(old, view))
-    assert made._g is bytes_of
-    current.session.replace(old, made._b)
-    tensor._b = made._b
+        if kept.nbytes:
+            wrap(made._b, kept).copy_(wrap(storage, kept))
+    current.session.exchange(storage, made._b)
 
 
 def _ours(where: Any) -> bool:

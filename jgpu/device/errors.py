@@ -53,11 +53,9 @@ def use_of_lost(session: Any, buffer: Any) -> BaseException:
     if cause is not None:
         if session.tell(cause):
             return cause  # this is the first that is heard of it
-        error = errors.PoisonedTensor(
+        return errors.PoisonedTensor(
             f"This tensor has no value, because its computation failed earlier: {cause}"
         )
-        error.__cause__ = cause
-        return error
     why = session.why_lost or "The broker or its device ended."
     return errors.DeviceLost(session.on_lost(f"This tensor was on a device that is gone. {why}"))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from jgpu.device import compressed_ops, copies
+from jgpu.device import compressed_ops, copies, views
 from jgpu.device import tensor as tensors
 from jgpu.device.compressed import sparsified
 from jgpu.device.geometry import contiguous_stride, intern
@@ -30,6 +30,7 @@ def install() -> None:
     cls.get_device = lambda self: 0
     cls.to_sparse = unseen(sparsified)
     cls.type = unseen(_type)
+    cls.set_ = unseen(_set)
     cls.data = property(unseen(_get_data), unseen(_set_data))
     cls.data_ptr = lambda self: self._b.address + self._o * self._g.itemsize if self._g.numel else 0
     cls.untyped_storage = lambda self: storage_of(self._b)
@@ -67,6 +68,14 @@ def _storage(self: DeviceTensor) -> torch.TypedStorage:
     return torch.storage.TypedStorage(
         wrap_storage=storage_of(self._b), dtype=self.dtype, _internal=True
     )
+
+
+def _set(self: DeviceTensor, source: Any = None, *where: Any, **named: Any) -> torch.Tensor:
+    """`Tensor.set_`, whose source may be a storage of the device."""
+    if isinstance(source, Storage) or (isinstance(source, DeviceTensor) and (where or named)):
+        return views.set_strided(self, source, *where, **named)
+    given = () if source is None else (source, *where)
+    return _TensorBase.set_(self, *given, **named)
 
 
 # -- .data -----------------------------------------------------------------------------------

@@ -158,8 +158,8 @@ class OpInfo:
     __slots__ = (
         "arguments", "by_function", "call", "composite", "factory", "func", "functional",
         "in_place", "inplace_view", "keyword_lift", "kind", "lift", "name", "out_names",
-        "positions", "probed", "probed_half", "probed_permuted", "refusal", "returns", "seeded",
-        "takes_tensor", "writes",
+        "positions", "probed", "probed_half", "probed_permuted", "reduces_in_out_dtype", "refusal",
+        "returns", "seeded", "takes_tensor", "writes",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
@@ -199,6 +199,8 @@ class OpInfo:
         self.out_names = tuple(a.name for a in schema.arguments if _is_out(a))
         self.functional = _functional(func, schema) if self.out_names else None
         #: always takes the way over `functional`: internal ops trust the size of what they write
+        #: with `out=`, what it adds up it adds up in the type of that
+        self.reduces_in_out_dtype = len(self.out_names) == 1 and "dtype" in self.positions
         self.by_function = self.functional is not None and (
             is_internal(schema.name[6:]) or schema.name in CONJUGATE_OUT
         )

@@ -269,9 +269,14 @@ class Session:
         if left is not None:
             self.notify(m.Loop(left))
 
-    def replace(self, old: Buffer, new: Buffer) -> None:
-        """`old`'s tensors show `new` from here on; kept for storages that were grown."""
-        new.resident = old.resident
+    def exchange(self, first: Buffer, second: Buffer) -> None:
+        """Two storages change places at the executor; what was recorded before is not concerned."""
+        with self._lock:
+            self.cut()
+            with quiet():
+                first.exchange(second)
+                if first.resident:
+                    self._tags.append(first.id)
 
     # -- transfers ---------------------------------------------------------------------------
 

@@ -66,14 +66,10 @@ class Storage:
 
     def resize_(self, size: int) -> "Storage":
         """Make the buffer `size` bytes; used by frameworks that free activations by hand."""
-        if size != self._b.nbytes:
-            if size > self._b.nbytes:
-                from jgpu.device import copies
+        from jgpu.device import copies
 
-                view = wrap(self._b, intern(torch.uint8, (self._b.nbytes,), (1,)))
-                copies.grow(view, size)
-            else:
-                self._b.nbytes = size
+        if size != self._b.nbytes:
+            copies.resize_storage(self._b, size)
         return self
 
     def cpu(self) -> torch.UntypedStorage:

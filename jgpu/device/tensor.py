@@ -85,6 +85,14 @@ class Buffer:
         self.id = number
         self._bury = partial(self.graveyard.append, number)
 
+    def exchange(self, other: "Buffer") -> None:
+        """Be the storage that the executor knows by the other's id, and the other way round."""
+        mine, theirs = self.id, other.id
+        self.nbytes, other.nbytes = other.nbytes, self.nbytes
+        self.settle(theirs)
+        other.settle(mine)
+        self._address = other._address = 0
+
     @property
     def address(self) -> int:
         """A unique fake address, so that aliasing tests see what aliases; never dereferenced."""

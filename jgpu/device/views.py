@@ -13,7 +13,7 @@ from jgpu.device.ops import OpInfo
 from jgpu.device.tensor import Buffer, DeviceTensor, rebind, wrap
 from jgpu.wire import program as wire
 
-__all__ = ["HANDLERS", "view"]
+__all__ = ["HANDLERS", "resize", "set_strided", "view"]
 
 _inference_mode = torch.is_inference_mode_enabled
 
@@ -88,8 +88,11 @@ _MAX_KNOWN = 1 << 16
 
 
 def _on_meta(info: OpInfo, meta: torch.Tensor, rest: tuple[Any, ...], kwargs: Any) -> Any:
-    with torch._C._DisableTorchDispatch():
-        return info.call(meta, *rest, **kwargs)
+    try:
+        with torch._C._DisableTorchDispatch():
+            return info.call(meta, *rest, **kwargs)
+    except AssertionError as error:  # a check of a kernel in Python; torch's own are in C++
+        raise RuntimeError(str(error)) from None
 
 
 def _over(source: DeviceTensor, geometry: Geometry, offset: int) -> DeviceTensor:
@@ -146,9 +149,8 @@ def _check_bounds(buffer: Buffer, geometry: Geometry, offset: int) -> None:
         )
 
 
-def _resize_(source: DeviceTensor, size: Any, *, memory_format: Any = None) -> DeviceTensor:
-    from jgpu.device import copies
-
+def resize(source: DeviceTensor, size: Any, *, memory_format: Any = None) -> DeviceTensor:
+    """`Tensor.resize_`: the storage grows where it is too small, and is shared as before."""
     shape = tuple(size)
     if shape == source._g.shape and memory_format is None:
         return source  # whatever its strides are
@@ -156,13 +158,18 @@ def _resize_(source: DeviceTensor, size: Any, *, memory_format: Any = None) -> D
     if memory_format not in (None, torch.contiguous_format, torch.preserve_format):
         stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()
     geometry = intern(source._g.dtype, shape, stride, source._g.bits)
-    needed = (extent(shape, stride) + source._o) * geometry.itemsize
-    if needed <= source._b.nbytes:
-        rebind(source, source._b, geometry, source._o)
-        return source
-    copies.grow(source, needed)
+    _make_room(source._b, geometry, source._o)
     rebind(source, source._b, geometry, source._o)
     return source
+
+
+def _make_room(buffer: Buffer, geometry: Geometry, offset: int) -> None:
+    """Have the storage grow where it ends before the geometry does."""
+    from jgpu.device import copies
+
+    needed = geometry.nbytes + offset * geometry.itemsize if geometry.numel else 0
+    if needed > buffer.nbytes:
+        copies.resize_storage(buffer, needed)
 
 
 def _resize_as_(
@@ -170,7 +177,7 @@ def _resize_as_(
 ) -> DeviceTensor:
     if memory_format == torch.preserve_format:
         memory_format = torch._prims_common.suggest_memory_format(template)
-    return _resize_(source, template.shape, memory_format=memory_format)
+    return resize(source, template.shape, memory_format=memory_format)
 
 
 def _set_tensor(source: DeviceTensor, other: DeviceTensor) -> DeviceTensor:
@@ -178,17 +185,29 @@ def _set_tensor(source: DeviceTensor, other: DeviceTensor) -> DeviceTensor:
     return source
 
 
-def _set_strided(
-    source: DeviceTensor, other: Any, offset: int = 0, size: Any = None, stride: Any = ()
+def set_strided(
+    target: DeviceTensor, source: Any, storage_offset: int = 0, size: Any = None, stride: Any = ()
 ) -> DeviceTensor:
-    buffer: Buffer = other._b
+    """`Tensor.set_` to a storage, or to that of a tensor; it grows where it is too small."""
+    dtype = getattr(source, "dtype", target.dtype)
+    if dtype != target.dtype:
+        raise RuntimeError(
+            f"Could not set tensor of type {dtype} to a tensor of type {target.dtype}"
+        )
+    buffer: Buffer = source._b
     if size is None:
-        size = (buffer.nbytes // source._g.itemsize,)
-    stride = tuple(stride) or contiguous_stride(tuple(size))
-    geometry = intern(source._g.dtype, tuple(size), stride, 0)
-    _check_bounds(buffer, geometry, offset)
-    rebind(source, buffer, geometry, offset)
-    return source
+        size = (buffer.nbytes // target._g.itemsize,)
+    if storage_offset < 0:
+        raise RuntimeError(f"Tensor: invalid storage offset {storage_offset}")
+    # Of the same shape as before, torch leaves the strides as they are and looks no further.
+    as_before = not stride and tuple(size) == target._g.shape
+    if as_before:
+        stride = target._g.stride
+    stride = tuple(stride or ()) or contiguous_stride(tuple(size))
+    geometry = intern(target._g.dtype, tuple(size), stride, 0)
+    _make_room(buffer, geometry, storage_offset)
+    rebind(target, buffer, geometry, storage_offset)
+    return target
 
 
 def _conj(source: DeviceTensor) -> DeviceTensor:
@@ -212,11 +231,11 @@ HANDLERS: dict[str, Any] = {
     "aten::lift_fresh": _detach,
     "aten::as_strided": _as_strided,
     "aten::as_strided_": _as_strided_,
-    "aten::resize_": _resize_,
+    "aten::resize_": resize,
     "aten::resize_as_": _resize_as_,
     "aten::set_.source_Tensor": _set_tensor,
-    "aten::set_.source_Storage_storage_offset": _set_strided,
-    "aten::set_.source_Tensor_storage_offset": _set_strided,
+    "aten::set_.source_Storage_storage_offset": set_strided,
+    "aten::set_.source_Tensor_storage_offset": set_strided,
     "aten::_conj": _conj,
     "aten::_neg_view": _neg_view,
 }

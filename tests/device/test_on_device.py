@@ -5,10 +5,12 @@ share a process, for most of the time of one is its start.
 """
 
 import sys
+import time
 from pathlib import Path
 
 import processes
 import pytest
+from results import write_result
 
 FOLDER = Path(__file__).parent / "on_device"
 _AT_ONCE = 4
@@ -30,3 +32,24 @@ def test_on_the_shared_device(broker, files):
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout[-12000:]}\n{done.stderr[-4000:]}"
+
+
+@pytest.mark.long
+@pytest.mark.e2e
+@pytest.mark.timeout(6 * 3600)
+def test_a_hundred_thousand_sequences_of_aliases_are_as_natively(broker):
+    began = time.monotonic()
+    done = processes.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            *(str(FOLDER / "test_aliasing.py"), "-k", "random_sequences"),
+        ],
+        env=broker.environment(JGPU_SEQUENCES="100000"),
+        capture_output=True,
+        text=True,
+        timeout=6 * 3600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-12000:]
+    figures = {"sequences": 100_000, "differences": 0, "seconds": time.monotonic() - began}
+    write_result("aliasing", figures)
