@@ -11,12 +11,11 @@ sees what the op saw.
 
 from collections.abc import Callable
 from functools import partial
-from sys import getrefcount
-from typing import Any, Final
+from typing import Any
 
 import torch
 
-from jgpu.device import answers, copies, current, sparse, views
+from jgpu.device import answers, copies, current, outs, sparse, views
 from jgpu.device.errors import mixed_devices, refused, use_of_lost
 from jgpu.device.infer import Plan, fact, plan_for
 from jgpu.device.ops import (
@@ -226,7 +225,7 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
         elif special is not NotImplemented:
             return special
     if info.by_function:
-        return _into_outs(info, args, kwargs or {})
+        return outs.into_outs(info, args, kwargs or {})
     call = _Call(info)
     key = call.key
     lift = info.lift
@@ -265,108 +264,14 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
     if plan is None:
         plan = _new_plan(found, info, args, kwargs or {}, call)
     if (plan.grown or plan.outs is None) and info.takes_tensor and info.functional is not None:
-        return _into_outs(info, args, kwargs or {})
-    if plan.grown and info.name.startswith(_KEEP_SHAPE):
-        (tensor,), ((_, geometry),) = call.tensors, plan.grown
-        if tensor._g.numel == geometry.numel and tensor._g.shape != geometry.shape:
-            return _filled(func, args, kwargs or {}, tensor)
-    if plan.grown and _make_room(plan, call):
-        return dispatch(func, args, kwargs)
+        return outs.into_outs(info, args, kwargs or {})
+    if plan.grown:
+        made = outs.fill_in_shape(plan, call.tensors, func, args, kwargs or {})
+        if made is not None:
+            return made
+        if outs.make_room(plan, call.tensors):
+            return dispatch(func, args, kwargs)
     return record(plan, call)
-
-
-#: these fill an `out` of as many elements whatever its shape is
-_KEEP_SHAPE: Final = ("aten::arange", "aten::range", "aten::linspace", "aten::logspace")
-
-
-def _filled(func: Any, args: Any, kwargs: dict[str, Any], target: DeviceTensor) -> Any:
-    """Have a row made and copied into the target's own shape."""
-    row = torch.empty(0, dtype=target.dtype, device=device())
-    func(*args, **{name: row if value is target else value for name, value in kwargs.items()})
-    return torch.ops.aten.copy_.default(target, row.view(target.shape))
-
-
-#: references to the buffer of a tensor that its factory, and nobody else, has in the log
-_ALONE: Final = 4
-
-
-def _make_room(plan: Plan, call: _Call) -> bool:
-    """Resize what the op is about to fill, where it has a storage that others may show.
-
-    The common case is a factory's own empty tensor, which nobody else has seen.
-    """
-    found = [(call.tensors[k], geometry) for k, geometry in plan.grown]
-    shared = [(t, g) for t, g in found if t._b.nbytes or getrefcount(t._b) > _ALONE]
-    for tensor, geometry in shared:
-        views.resize(tensor, geometry.shape)
-    return bool(shared)
-
-
-def _into_outs(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`out=` of another size, or of a size that only the run tells: by way of the functional form.
-
-    It has the strides that the device would give.
-    """
-    inputs = {name: value for name, value in kwargs.items() if name not in info.out_names}
-    outs = [kwargs[name] for name in info.out_names]
-    if info.reduces_in_out_dtype and inputs.get("dtype") is None:
-        inputs["dtype"] = outs[0].dtype
-    results = _flat(info.functional(*args, **inputs))
-    for target, result in zip(_flat(outs), results, strict=True):
-        if not isinstance(target, DeviceTensor):
-            raise mixed_devices(info.name, target)
-        _check_out(info, args, target, result)
-        if result.dtype != target.dtype:
-            result = result.to(target.dtype)
-        if result.shape != target.shape:
-            views.resize(target, result.shape)
-            if result.stride() != target.stride():
-                target.as_strided_(result.shape, result.stride())
-        torch.ops.aten.copy_.default(target, result)
-    if not info.func._schema.returns:
-        return None
-    return outs[0] if len(outs) == 1 else tuple(outs)
-
-
-#: whose `out=` natively has the result's own type
-_EXACT_OUTS = (
-    "aten::nonzero.out",
-    "aten::masked_select.out",
-    "aten::index_select.out",
-    "aten::clamp.out",
-)
-
-
-def _check_out(info: OpInfo, args: tuple[Any, ...], target: DeviceTensor, result: Any) -> None:
-    """What torch looks at before it writes: the functional form knows nothing of the target."""
-    elementwise = torch.Tag.pointwise in info.func.tags
-    wrong = result.dtype != target.dtype and (
-        info.name in _EXACT_OUTS or (elementwise and not torch.can_cast(result.dtype, target.dtype))
-    )
-    if wrong:
-        given, wanted = (str(t.dtype).removeprefix("torch.") for t in (result, target))
-        raise RuntimeError(f"result type {given} can't be cast to the desired output type {wanted}")
-    if 0 in _steps(target) and (elementwise or info.name in _EXACT_OUTS):
-        raise RuntimeError(
-            "unsupported operation: more than one element of the written-to tensor refers to a "
-            "single memory location. Please clone() the tensor before performing the operation."
-        )
-    if elementwise and result.shape != target.shape and any(each is target for each in args):
-        raise RuntimeError(
-            f"output with shape {list(target.shape)} doesn't match the broadcast shape "
-            f"{list(result.shape)}"
-        )
-
-
-def _steps(tensor: DeviceTensor) -> list[int]:
-    """Strides of the dimensions in which there is more than one element."""
-    return [step for size, step in zip(tensor._g.shape, tensor._g.stride, strict=True) if size > 1]
-
-
-def _flat(value: Any) -> list[Any]:
-    if isinstance(value, list | tuple):
-        return [leaf for item in value for leaf in _flat(item)]
-    return [value]
 
 
 def record(plan: Plan, call: _Call) -> Any:

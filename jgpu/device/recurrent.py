@@ -16,6 +16,7 @@ from torch import Tensor
 from jgpu.device import current, flags
 from jgpu.device.geometry import intern
 from jgpu.device.tensor import DeviceTensor, device, wrap
+from jgpu.device.tracebacks import unseen
 from jgpu.wire import messages as m
 
 __all__ = ["install", "run_layers"]
@@ -190,4 +191,4 @@ def install() -> None:
         original(self)
         _flatten(self)
 
-    base.flatten_parameters = flatten_parameters
+    base.flatten_parameters = unseen(flatten_parameters)
