@@ -2,7 +2,7 @@
 
 What such a kernel allocates is zeroed before it is used: the kernel is called below the dispatcher,
 where the tensors that it makes for itself can be seen. Which kernels these are was found by running
-all ops in memory full of a pattern; a test goes on doing so.
+all ops in memory full of a pattern; a test goes on doing so. Those of CUDA were read.
 """
 
 from typing import Any
@@ -14,19 +14,68 @@ from jgpu.broker.executor.programs.precautions.language import Attempt, precauti
 
 __all__: list[str] = []
 
+_KEYS = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
 
-class _Zeroing(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Bytes that a kernel takes for a workspace are zero; numbers it writes itself."""
+
+class _Zeroing(TorchDispatchMode):
+    """What a kernel takes for itself is zero: bytes, or `all_types`.
+
+    Bytes are workspaces; of numbers most kernels write all.
+    """
+
+    def __init__(self, attempt: Attempt, device: str, *, all_types: bool) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._base = f"aten::{attempt.base}"
+        self._below = _KEYS[device]
+        self._all_types = all_types
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._schema.name == self._base:  # another form of the same op
+            with self:
+                return func._op_dk(self._below, *args, **(kwargs or {}))
         made = func(*args, **(kwargs or {}))
-        if func is torch.ops.aten.empty.memory_format and made.dtype is torch.uint8:
+        if func is torch.ops.aten.empty.memory_format and (
+            self._all_types or made.dtype is torch.uint8
+        ):
             made.zero_()
         return made
+
+
+def _zeroed(attempt: Attempt, device: str, *, all_types: bool = False) -> Any:
+    with _Zeroing(attempt, device, all_types=all_types):
+        return attempt.go(below=_KEYS[device])
 
 
 @precaution("mkldnn_rnn_layer", on=("cpu",))
 def _with_workspace(attempt: Attempt) -> Any:
     """The workspace has gaps for alignment that nobody writes."""
-    with _Zeroing():  # type: ignore[no-untyped-call]
-        return attempt.go(below=torch._C.DispatchKey.CPU)
+    return _zeroed(attempt, "cpu")
+
+
+@precaution("_cudnn_rnn", "_cudnn_init_dropout_state", on=("cuda",))
+def _with_reserve(attempt: Attempt) -> Any:
+    """What cuDNN keeps for the backward, or for dropout, is its own affair."""
+    return _zeroed(attempt, "cuda")
+
+
+@precaution("_ctc_loss")
+def _with_likelihoods(attempt: Attempt) -> Any:
+    """Likelihoods behind the end of a sequence or a target are not computed."""
+    return _zeroed(attempt, attempt["log_probs"].device.type, all_types=True)
+
+
+@precaution(
+    *("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"),
+    *("_scaled_dot_product_cudnn_attention",),
+    on=("cuda",),
+)
+def _with_random_state(attempt: Attempt) -> Any:
+    """Without dropout the random state is made, and not written."""
+    made = attempt.go()
+    first = 2 if "efficient" in attempt.name else 6
+    for place in (first, first + 1):
+        state = made[place]
+        unused = place > first and "flash" in attempt.name
+        if state is not None and (unused or attempt["dropout_p"] == 0.0):
+            state.zero_()
+    return made
