@@ -420,7 +420,7 @@ def test_of_a_session_that_is_gone_only_what_the_op_uses_is_held_until_it_ends(c
     freed = set()
     while True:
         used = cpu.report().used
-        if any(notice.session == client.session for notice in cpu.notices):
+        if any(isinstance(n, m.SessionEnded) and n.session == client.session for n in cpu.notices):
             break
         freed.add(before - used)
     # Nothing before the end was noticed; all but one matrix, or all where the op is the second.
