@@ -183,6 +183,14 @@ OWNED = {
         sched.spilling.Spilling._stranded
         sched.spilling.Spilling.leaving
     """,
+    "a record of the flight page, of which there are 80": """
+        broker.control.report.DeviceView.working
+        broker.control.watchdog.Sight.living
+        broker.control.watchdog.Sight.retired
+        broker.control.watchdog.Watchdog._ended_ns
+        broker.control.watchdog.Watchdog._noted
+        broker.control.watchdog.Watchdog._told_ns
+    """,
     "a connection, whose number is limited": """
         broker.control.server.Broker._tasks
         broker.executor.connection.Connection._hunted

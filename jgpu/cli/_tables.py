@@ -36,6 +36,7 @@ _STYLES: Final = {
     "waiting": "yellow",
     "starting": "yellow",
     "restarting": "yellow",
+    "silent": "red",
     "spilled": "cyan",
     "paused": "cyan",
     "lost": "red",
@@ -49,6 +50,8 @@ _NUMBERS: Final = frozenset(
 _ENDS_COUNT: Final = frozenset({"CELL", "NOTEBOOK"})
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _LONGEST_LABEL: Final = 40
+#: work that takes so long is told of, seconds
+_LONG_S: Final = 60.0
 #: cells that a column of words may be cut to, and what lies between two columns
 _LEAST_TEXT: Final = 12
 _BETWEEN: Final = 3
@@ -216,6 +219,21 @@ def _last_end(end: Mapping[str, Any]) -> str:
     return f"{text}, by {culprit['op']} of session {culprit['session']} ({culprit['user']})."
 
 
+def _lane(lane: Mapping[str, Any]) -> str:
+    """What is unusual about a lane; empty where nothing is, and of old brokers."""
+    took_s = lane.get("running_seconds", 0.0)
+    what = lane.get("op") or "one piece of work"
+    if lane.get("state") == "retired":
+        return (
+            f"Lane {lane['id']} has been given up, for {what} of a notebook that is gone does not "
+            "end. Its memory comes back when it does."
+        )
+    if took_s < _LONG_S:
+        return ""
+    whose = f" of session {lane['running']}" if lane["running"] is not None else ""
+    return f"Lane {lane['id']} has been at {what}{whose} for {format_seconds(took_s)}."
+
+
 def _tail(label: str, longest: int) -> str:
     """The end of a long path is what tells it from others."""
     line = label.replace("\n", " ")
@@ -231,6 +249,8 @@ def report(status: Mapping[str, Any]) -> RenderableType:
     """Everything, one below the other."""
     parts: list[RenderableType] = [device_table(status)]
     parts += [Text(d["note"], style="yellow") for d in status["devices"] if d["note"]]
+    lanes = [_lane(lane) for device in status["devices"] for lane in device["lanes"]]
+    parts += [Text(text, style="yellow") for text in lanes if text]
     ends = [_last_end(d["last_end"]) for d in status["devices"] if d.get("last_end")]
     parts += [Text(text, style="yellow") for text in ends]
     parts.append(session_table(status) if status["sessions"] else Text("No sessions."))

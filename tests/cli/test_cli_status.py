@@ -76,6 +76,20 @@ def test_a_narrow_terminal_shows_whole_columns_and_names_the_others():
     assert "1:15" in text
 
 
+def test_lanes_are_told_of_where_their_work_does_not_end():
+    usual = STATUS["devices"][0]["lanes"][0]
+
+    def said(**lane):
+        device = STATUS["devices"][0] | {"lanes": [usual | lane]}
+        return drawn(STATUS | {"devices": [device]})
+
+    assert "Lane" not in said(state="open", running_seconds=59.0, op="aten::mm")
+    text = said(state="open", running_seconds=75.0, op="aten::mm")
+    assert "Lane 0 has been at aten::mm of session 1 for 1:15." in text
+    assert "at one piece of work of session 1 for" in said(running_seconds=75.0, op="")
+    assert "Lane 0 has been given up, for aten::mm" in said(state="retired", op="aten::mm")
+
+
 def test_no_sessions_is_said():
     assert "No sessions." in drawn(STATUS | {"sessions": []})
 

@@ -7,12 +7,8 @@ there.
 """
 
 import asyncio
-import contextlib
 import logging
 import os
-import resource
-import signal
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,9 +19,10 @@ from traitlets.config import Application, catch_config_error
 
 from jgpu import __version__
 from jgpu.broker.control.quotas.configured import configuration_mistake, quota_settings
-from jgpu.broker.control.server import Broker
+from jgpu.broker.control.serving import prepare_process, serve
 from jgpu.broker.control.settings import DEVICES, BrokerSettings
 from jgpu.broker.control.units import Bytes, Seconds
+from jgpu.broker.control.watchdog import Patience
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.broker.systemd import unit_text
 from jgpu.errors import ConfigError
@@ -236,6 +233,27 @@ class JgpuBroker(Application):
         180.0,
         help="Seconds that importing torch and the device's self-test may take at a start.",
     ).tag(config=True)
+    op_limit = Seconds(
+        0.0,
+        help="""Seconds that one piece of a notebook's work may take on the device ("10m"): an op,
+        or the few dozen that are sent together. Beyond it the notebook's session ends with a
+        sentence, and what it had on the device is lost. 0: as long as it takes; others are served
+        beside it.""",
+    ).tag(config=True)
+    op_grace = Seconds(
+        60.0,
+        help="""Seconds that an op may go on after its notebook is gone. Then its lane is given up
+        and others get a new one; its memory comes back when it ends after all.""",
+    ).tag(config=True)
+    silent_limit = Seconds(
+        60.0,
+        help="""Seconds that the device's process may give no sign of life before it is ended and
+        started again, which costs all notebooks what they have on the device.""",
+    ).tag(config=True)
+    stopped_limit = Seconds(
+        600.0,
+        help="""The same for a process that somebody has stopped, with a debugger or SIGSTOP.""",
+    ).tag(config=True)
     crash_limit = Int(
         5,
         min=1,
@@ -422,6 +440,12 @@ class JgpuBroker(Application):
             usage_interval_s=self.usage_interval,
             handshake_timeout_s=self.handshake_timeout,
             start_timeout_s=self.start_timeout,
+            patience=Patience(
+                outlives_s=self.op_grace,
+                work_s=self.op_limit,
+                silent_s=self.silent_limit,
+                stopped_s=self.stopped_limit,
+            ),
             crash_limit=self.crash_limit,
             user_crash_limit=self.user_crash_limit,
             executor_environment=dict(self.executor_environment),
@@ -438,41 +462,11 @@ class JgpuBroker(Application):
         if self.generate_config:
             sys.stdout.write(f"Wrote {self.write_config()}.\n")
             return 0
-        _prepare_process(self.log, private=self.private)
+        prepare_process(self.log, private=self.private)
         settings = self.settings()
         if settings.socket == user_socket():
             make_directory(settings.socket.parent)
-        return asyncio.run(_serve(settings))
-
-
-def _prepare_process(log: Any, *, private: bool) -> None:
-    """Our loggers speak through the application's handler; room for descriptors."""
-    logger = logging.getLogger("jgpu.broker")
-    logger.handlers, logger.propagate = list(log.handlers), False
-    logger.setLevel(log.level)
-    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if private:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-
-async def _serve(settings: BrokerSettings) -> int:
-    broker = Broker(settings)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, broker.stop)
-    _tell_systemd("READY=1")
-    return await broker.run()
-
-
-def _tell_systemd(state: str) -> None:
-    """sd_notify(3), for Type=notify."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if address.startswith(("/", "@")):
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as unix:
-            unix.connect(address.replace("@", "\0", 1) if address[0] == "@" else address)
-            unix.send(state.encode())
+        return asyncio.run(serve(settings))
 
 
 def launch(arguments: Sequence[str]) -> int:

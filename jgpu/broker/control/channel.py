@@ -57,6 +57,11 @@ class ExecutorChannel:
         """So many frames wait that the executor cannot be reading."""
         return len(self._outgoing) >= _STUCK
 
+    @property
+    def waits(self) -> bool:
+        """Frames wait for the executor to read those before them."""
+        return bool(self._outgoing)
+
     def send(self, message: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> None:
         """Queue a message; a no-op on a closed channel. Raises `OSError` out of descriptors."""
         if self.closed:

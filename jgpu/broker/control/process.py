@@ -51,6 +51,8 @@ class ExecutorProcess:
         self.over: asyncio.Future[str] = loop.create_future()
         #: how it ended and who did it, once it is gone
         self.end: End | None = None
+        #: the same, where it was decided here
+        self._verdict: End | None = None
         self._gone: asyncio.Future[None] = loop.create_future()
         #: what the executor does, and did when it ended
         self.page = FlightPage.create()
@@ -78,6 +80,11 @@ class ExecutorProcess:
                 raise
         self.channel = ExecutorChannel(ours, self._notice, self._channel_closed)
         self._watch = ProcessWatch.of_child(self._process.pid, self._exited)
+
+    def end_as(self, end: End) -> None:
+        """Kill the process; this is how and why it ended."""
+        self._verdict = self._verdict or end
+        self._kill()
 
     @property
     def pid(self) -> int:
@@ -135,7 +142,7 @@ class ExecutorProcess:
         status = self._process.wait()
         self.channel.drain()
         self.channel.close()
-        self.end = read_end(self.pid, status, self.page, self.page.fault())
+        self.end = self._verdict or read_end(self.pid, status, self.page, self.page.fault())
         self.page.close()
         if not self._gone.done():
             self._gone.set_result(None)

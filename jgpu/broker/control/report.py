@@ -5,10 +5,11 @@ processes; for everybody else those sessions are there, because they explain why
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from jgpu.broker.control.registry import Session, SessionState, UserUsage
+from jgpu.broker.flightpage import Entry
 from jgpu.wire.messages import DeviceFacts, LaneReport, ReportIs, SessionReport
 
 __all__ = ["DeviceView", "Viewer", "build_report"]
@@ -42,6 +43,8 @@ class DeviceView:
     capacity: int
     restarts: int
     pid: int | None
+    #: by lane, what each is at
+    working: Mapping[int, Entry] = field(default_factory=dict)
     #: what is shown of the last executor's end, by viewer
     last_end: Callable[[Viewer], Mapping[str, Any] | None] = lambda viewer: None
 
@@ -60,23 +63,25 @@ def build_report(
     measured = {r.session: r for d in devices if d.report for r in d.report.sessions}
     lost = any(d.state in ("restarting", "failed") for d in devices)
     users = _users(sessions, measured, usage, viewer)
+    visible = (s.number for s in sessions if viewer.administrator or s.user == viewer.user)
+    own = frozenset(visible)
     rows = [_session(s, measured.get(s.number), viewer, now, lost=lost) for s in sessions]
     return {
         "broker": dict(broker),
-        "devices": [_device(device, viewer) for device in devices],
+        "devices": [_device(device, viewer, own, now) for device in devices],
         "sessions": rows,
         "users": [row | dict(standing(row["name"])) for row in users],
     }
 
 
-def _device(device: DeviceView, viewer: Viewer) -> dict[str, Any]:
+def _device(device: DeviceView, viewer: Viewer, own: frozenset[int], now: float) -> dict[str, Any]:
     facts, report = device.facts, device.report
     return {
         "name": facts.name if facts else device.kind,
         "kind": facts.kind if facts else device.kind,
         "capacity_bytes": facts.capacity if facts else device.capacity,
         "policy": report.policy if report else device.policy,
-        "lanes": [_lane(lane) for lane in report.lanes] if report else [],
+        "lanes": [_lane(lane, device, own, now) for lane in report.lanes] if report else [],
         "state": device.state,
         "note": device.note,
         "used_bytes": report.used if report else 0,
@@ -88,12 +93,16 @@ def _device(device: DeviceView, viewer: Viewer) -> dict[str, Any]:
     }
 
 
-def _lane(lane: LaneReport) -> dict[str, Any]:
+def _lane(lane: LaneReport, device: DeviceView, own: frozenset[int], now: float) -> dict[str, Any]:
+    entry = device.working.get(lane.id)
     return {
         "id": lane.id,
         "capacity_bytes": lane.capacity,
         "sessions": list(lane.sessions),
         "running": lane.running,
+        "state": lane.state,
+        "running_seconds": max(0.0, now - entry.since_ns / 1e9) if entry else 0.0,
+        "op": entry.name if entry and entry.session in own else "",
     }
 
 

@@ -121,6 +121,7 @@ class Broker:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._start(tasks, self.sessions.supervisor.run())
+                self._start(tasks, self.sessions.overseer.run())
                 self._start(tasks, self._desk.ledger.run())
                 self._start(tasks, self._desk.run(self.sessions.latest_report))
                 accepting = self._start(tasks, self._accept(tasks))
@@ -345,8 +346,11 @@ class Broker:
         supervisor, settings = self.sessions.supervisor, self._settings
         device = DeviceView(
             kind=supervisor.device,
-            state=supervisor.state.value,
-            note=supervisor.note,
+            state="silent"
+            if (silence := self.sessions.overseer.silence)
+            else supervisor.state.value,
+            note=silence or supervisor.note,
+            working=self.sessions.overseer.working,
             facts=supervisor.facts,
             report=report,
             policy=settings.executor.policy,

@@ -21,6 +21,7 @@ from jgpu.broker.control.culprits import Culprits
 from jgpu.broker.control.endings import End
 from jgpu.broker.control.handshake import Visit, check_arena, close_all, reply
 from jgpu.broker.control.identity import Identity, clean_text
+from jgpu.broker.control.overseer import Overseer
 from jgpu.broker.control.quotas.desk import Desk
 from jgpu.broker.control.registry import Registry, Session
 from jgpu.broker.control.runtimes import check_protocol, check_runtime
@@ -42,6 +43,7 @@ from jgpu.wire.messages import (
     ReportIs,
     Runtime,
     SessionEnded,
+    SessionEnding,
     UsePolicy,
     Welcome,
 )
@@ -95,6 +97,7 @@ class Sessions:
         )
         #: whose work ended executors
         self.culprits = Culprits(registry, strikes)
+        self.overseer = Overseer(settings.patience, self.supervisor, registry, lambda: self._report)
         desk.send, desk.held = self.supervisor.send, self.culprits.held
         #: the policy that was chosen live, if any
         self._policy: UsePolicy | None = None
@@ -268,8 +271,12 @@ class Sessions:
             _LOG.info("Session %d ended. %s", notice.session, notice.text)
             self._desk.session_ended(notice.session, notice.device_seconds, self._device)
             self._drop(notice.session, notice.device_seconds)
+        elif isinstance(notice, SessionEnding):
+            self._registry.end(notice.session)
         elif isinstance(notice, ReportIs):
             self._report = notice
+            if not notice.request:
+                return  # it was only to show that it lives
             self._desk.measured(notice, self._device)
             if self._asked is not None and not self._asked.done():
                 self._asked.set_result(None)

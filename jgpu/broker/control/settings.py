@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jgpu.broker.control.quotas.scopes import QuotaSettings
+from jgpu.broker.control.watchdog import Patience
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.errors import ConfigError
 
@@ -55,6 +56,8 @@ class BrokerSettings:
     handshake_timeout_s: float = 5.0
     start_timeout_s: float = 180.0
     stop_timeout_s: float = 5.0
+    #: with what does not end
+    patience: Patience = field(default_factory=Patience)
     #: an executor that ends more often than this within the window is left alone for a while
     crash_limit: int = 5
     crash_window_s: float = 60.0

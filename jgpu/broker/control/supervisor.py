@@ -21,8 +21,9 @@ from jgpu.broker.control.process import ExecutorProcess
 from jgpu.broker.control.restarts import Restarts
 from jgpu.broker.control.runtimes import own_torch
 from jgpu.broker.control.settings import BrokerSettings
+from jgpu.broker.flightpage import FlightPage
 from jgpu.errors import ConfigError
-from jgpu.wire.messages import DeviceFacts, ExecutorNotice, ExecutorReady, Runtime
+from jgpu.wire.messages import AskReport, DeviceFacts, ExecutorNotice, ExecutorReady, Runtime
 
 __all__ = ["ExecutorKey", "ExecutorState", "Supervisor", "SupervisorEvents"]
 
@@ -113,6 +114,21 @@ class Supervisor:
     def is_stuck(self) -> bool:
         """The executor does not read what it is sent."""
         return self._process is not None and self._process.channel.is_stuck
+
+    @property
+    def page(self) -> FlightPage | None:
+        """The flight page of the executor, if one runs."""
+        return self._process.page if self._process else None
+
+    def end(self, end: End) -> None:
+        """End the executor that runs, for this reason; another follows."""
+        if self._process is not None:
+            self._process.end_as(end)
+
+    def ask(self) -> None:
+        """Ask the executor something, so that it gives a sign of life; not where it is stuck."""
+        if self._process is not None and not self._process.channel.waits:
+            self.send(AskReport(0))
 
     def send(self, message: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> None:
         """To the executor, if one is there; raises `OSError` out of descriptors."""

@@ -231,7 +231,17 @@ def test_an_administrator_sees_everything():
             "kind": "cpu",
             "capacity_bytes": 4000,
             "policy": "fair",
-            "lanes": [{"id": 0, "capacity_bytes": 2000, "sessions": [1, 2], "running": 2}],
+            "lanes": [
+                {
+                    "id": 0,
+                    "capacity_bytes": 2000,
+                    "sessions": [1, 2],
+                    "running": 2,
+                    "state": "open",
+                    "running_seconds": 0.0,
+                    "op": "",
+                }
+            ],
             "state": "ready",
             "note": "",
             "used_bytes": 30,
