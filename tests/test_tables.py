@@ -373,8 +373,10 @@ FIXED = {
         broker.executor.devices.cuda.CudaDevice._streams
         broker.executor.devices.cuda._Lane._spare
         broker.executor.devices.cuda._Lane._uses
+        broker.executor.probes.Probes._busy
         broker.executor.probes.Probes._free
         broker.executor.probes.Probes._hands
+        broker.executor.probes.Probes._lost
         broker.executor.turns.Turns._tails
         sched.lane_table.LaneTable.lanes
         sched.policies.pack.Pack._rates

@@ -5,6 +5,9 @@ Of one identity one probe is made at a time, and a few altogether: first of whoe
 the device. A user who is ahead of others with work waits until these have had as much, or for as
 long as that would take if nobody were in their way.
 
+A probe cannot be stopped. One that takes a minute keeps its thread and loses its place: others are
+made on a new thread, and its identity's as well, until that has lost several.
+
 Invariant: a probe of a session that has ended is not begun, and what was computed for one is
 charged to the next session of its user.
 """
@@ -31,6 +34,15 @@ _Question = messages.Probe | messages.ChooseAttention | messages.LayOutWeights
 
 #: virtual seconds that a user may be ahead of others and go on probing
 _CREDIT_S: Final = 0.25
+#: seconds after which a probe keeps nobody waiting any longer
+_LOST_S: Final = 60.0
+#: probes that may be lost that way, of one identity and altogether; each keeps a thread
+_MOST_LOST_EACH: Final = 2
+_MOST_LOST: Final = 16
+_TOO_MANY_LOST: Final = (
+    "Two ops of yours whose results were asked for have not ended, and more are not tried until "
+    "they do. Interrupt or restart what began them; others are not held up by it."
+)
 #: what one message is counted as while it waits, for its decoded form is larger
 _WAITING_BYTES: Final = 256 << 10
 
@@ -70,6 +82,10 @@ class Probes:
         self._running: set[str] = set()
         self._free: list[Aside] = []
         self._hands: list[Aside] = []
+        #: by thread, whose probe it makes, and since when
+        self._busy: dict[Aside, tuple[str, float]] = {}
+        #: threads whose probes take too long to be waited for
+        self._lost: set[Aside] = set()
 
     @property
     def waiting(self) -> bool:
@@ -106,7 +122,20 @@ class Probes:
         refused = self._refusals.of(session.user, question)
         if refused is not None:
             return refused.text
+        if self._lost_of(session.identity) >= _MOST_LOST_EACH:
+            return _TOO_MANY_LOST
         return session.account.refusal if session.account.held else ""
+
+    def _lost_of(self, identity: str) -> int:
+        return sum(self._busy[hand][0] == identity for hand in self._lost)
+
+    def _give_up(self) -> None:
+        """Probes that take too long keep their threads, and nothing else."""
+        now = self._clock()
+        for hand, (identity, since) in self._busy.items():
+            if now - since >= _LOST_S and len(self._lost) < _MOST_LOST and hand not in self._lost:
+                self._lost.add(hand)
+                self._running.discard(identity)
 
     def collect(self) -> None:
         """Hand back what is done, and begin what may be begun."""
@@ -129,7 +158,8 @@ class Probes:
 
     def start(self) -> None:
         """Begin probes, the one of whoever is least ahead first, while there are hands."""
-        while self._free or len(self._hands) < HANDS:
+        self._give_up()
+        while len(self._busy) - len(self._lost) < HANDS:
             ready = [
                 (self._turns.ahead_s(queue[0].session), identity)
                 for identity, queue in self._waiting.items()
@@ -161,6 +191,7 @@ class Probes:
             self._free.append(self._hands[-1])
         hand = self._free.pop()
         self._running.add(identity)
+        self._busy[hand] = identity, self._clock()
         message, prober, chooser = probe.message, self._prober, self._chooser
         clock = monotonic if prober.device == "cuda" else thread_time
 
@@ -187,7 +218,11 @@ class Probes:
     def _made(self, hand: Aside, probe: _Waiting, answer: Any, seconds: float) -> None:
         session = probe.session
         self._free.append(hand)
-        self._running.discard(session.identity)
+        del self._busy[hand]
+        if hand in self._lost:
+            self._lost.discard(hand)
+        else:
+            self._running.discard(session.identity)
         session.helping -= 1
         session.helping_bytes -= _WAITING_BYTES
         self._turns.charge(session, seconds)

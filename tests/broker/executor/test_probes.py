@@ -181,6 +181,43 @@ def test_nobody_waits_longer_for_others_than_these_would_need(bench):
     assert len(visitor.answers) == 1
 
 
+def test_probes_that_do_not_end_keep_their_threads_and_hold_nobody_up(bench):
+    crowd = [Visitor(n, f"user {n}") for n in range(HANDS)]
+    for visitor in crowd:
+        bench.ask(visitor, 100 + visitor.number, holds=True)
+    bench.begun(HANDS)
+    other = Visitor(8, "x")
+    bench.ask(other, 50)
+    bench.now = 59.0
+    bench.probes.collect()
+    assert other.answers == []
+    bench.now = 60.0
+    bench.probes.collect()
+    bench.collect()
+    assert [answer.request for answer in other.answers] == [50]
+    assert bench.begun(HANDS + 1)[-1] == 50
+    # Their users go on as well, until they have lost two.
+    first = crowd[0]
+    bench.ask(first, 70, holds=True)
+    bench.begun(HANDS + 2)
+    bench.ask(first, 71)
+    assert first.answers == []
+    bench.now = 120.0
+    bench.probes.collect()
+    bench.collect()
+    assert [answer.request for answer in first.answers] == [71]
+    bench.ask(first, 72)
+    assert "have not ended" in first.answers[-1].error[1]
+    # What ends after all is answered, and its thread is one of the few again.
+    bench.kernels.ends[70].set()
+    bench.collect()
+    assert first.answers[-1].request == 70
+    bench.ask(first, 73)
+    bench.collect()
+    assert first.answers[-1].request == 73
+    assert first.answers[-1].error is None
+
+
 def test_known_answers_cost_nothing_and_wait_for_nobody(bench):
     visitor = Visitor(1, "a")
     bench.ask(visitor, 10)
