@@ -53,6 +53,8 @@ def use_of_lost(session: Any, buffer: Any) -> BaseException:
     if cause is not None:
         if session.tell(cause):
             return cause  # this is the first that is heard of it
+        if isinstance(cause, errors.DeviceLost):
+            return errors.DeviceLost(str(cause))  # no computation failed
         return errors.PoisonedTensor(
             f"This tensor has no value, because its computation failed earlier: {cause}"
         )
@@ -62,6 +64,7 @@ def use_of_lost(session: Any, buffer: Any) -> BaseException:
 
 _CLASSES: dict[str, type[errors.JgpuError]] = {
     "BudgetExceeded": errors.BudgetExceeded,
+    "DeviceLost": errors.DeviceLost,
     "HeldOff": errors.HeldOff,
     "IndexError": DeviceIndexError,
     "OutOfMemoryError": DeviceOutOfMemory,
@@ -69,6 +72,8 @@ _CLASSES: dict[str, type[errors.JgpuError]] = {
     "WorkCancelled": errors.WorkCancelled,
     "cancelled": errors.WorkCancelled,
 }
+#: failures for which no op is to blame, nor a line of the notebook
+_NO_OPS = (errors.BudgetExceeded, errors.DeviceLost, errors.HeldOff, errors.WorkCancelled)
 
 
 def from_failure(
@@ -79,8 +84,8 @@ def from_failure(
     Where memory was short, `explain_memory` says what the notebook has.
     """
     kind = _CLASSES.get(failure.error)
-    if kind in (errors.WorkCancelled, errors.BudgetExceeded, errors.HeldOff):
-        return kind(failure.text)  # no op is at fault, and no line
+    if kind in _NO_OPS:
+        return kind(failure.text)
     text = f"{failure.text} (in {failure.name or 'an op'} on the shared device{_where(place)})"
     if kind is None:
         kind = _mixed(failure.error)

@@ -389,12 +389,12 @@ class Session:
             self.limit = limit
             self._open()
             generation = self.generation
-            work = self.cut(ends_iteration=True, report=True)
             try:
+                work = self.cut(ends_iteration=True, report=True)
                 self._await(lambda: self._reports.get(work) is not None, generation)
                 learnt = self._reports[work]
             finally:
-                self._reports.pop(work, None)
+                self._reports.clear()  # nobody else waits for one: the lock is held
             assert learnt is not None
             made: list[tuple[Buffer, Geometry | None]] = [(buffer, None) for buffer in outs]
             for tensor in learnt.tensors:
@@ -783,6 +783,7 @@ class Session:
         self.graveyard = []
         self.poisoned.clear()
         self._replies.clear()
+        self._reports.clear()  # works are numbered anew
         self._failures.clear()
         self._works.clear()
         self._awaited.clear()

@@ -542,7 +542,7 @@ class Quit(_Message, frozen=True):
 
 
 class Ready(_Message, frozen=True):
-    """The executor has the session; the first message it sends.
+    """The executor has the session; the first message it sends, and again when `limit` changes.
 
     `limit`: bytes that the session's user may use, 0 for no limit but the device's capacity.
     """

@@ -140,3 +140,15 @@ def test_a_notebook_is_told_once_in_its_cell_that_the_budget_is_used_up(host):
     assert not said.error, said.shown
     assert "only while nobody else needs the device" in said.stderr
     assert json.loads(ask(host.address, AskQuotas(), 30.0).json)["ledger"]["state"] == "working"
+
+
+def test_below_a_lowered_limit_a_notebook_reads_and_writes_what_it_has(host):
+    notebook = host.notebook()
+    notebook.ok("import torch; x = torch.ones(1 << 20, device='cuda'); print(x[0].item())")
+    more = "y = x * 2; y[0].item(); del y"
+    set_quota(host, "user:user1", memory="1M")
+    until(lambda: notebook.run(more).error == "DeviceOutOfMemory", "a limit that holds")
+    assert notebook.ok("print(x.add_(1).cpu().sum().item())") == f"{2 << 20}.0"
+    assert notebook.ok("print(x)").startswith("tensor([2., 2., 2.,")
+    set_quota(host, "user:user1", memory="")
+    until(lambda: not notebook.run(more).error, "a limit that is gone")

@@ -55,10 +55,13 @@ class Account:
         return min(self.limit, self.capacity) if self.limit else self.capacity
 
     def fits(self, session: "Session", nbytes: int) -> bool:
-        """Whether a session of the user can ever have so many bytes more."""
-        if session.table.used + nbytes > self.capacity:
-            return False
-        if nbytes and self._has_too_large_models:
+        """Whether a session of the user can ever have so many bytes more.
+
+        What exists may be read and written in place under any limit, for that takes no more.
+        """
+        if nbytes <= 0:
+            return True
+        if session.table.used + nbytes > self.capacity or self._has_too_large_models:
             return False
         return not self.limit or self.used + nbytes <= self.limit
 

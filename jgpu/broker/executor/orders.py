@@ -155,6 +155,9 @@ class Orders:
 
     def _set_user(self, order: messages.SetUser) -> None:
         account = self._account(order.user)
+        if account.limit != order.limit:
+            for session in account.sessions:  # kernels refuse what can never fit by themselves
+                session.send(messages.Ready(self._pump.device.facts, order.limit))
         account.limit, account.resident_limit = order.limit, order.resident_limit
         account.refusal, account.refused_as = order.refusal, order.refused_as
         self._pump.turns.configure_user(order.user, order.weight, throttled=order.throttled)

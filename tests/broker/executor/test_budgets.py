@@ -144,6 +144,26 @@ def test_a_limit_that_changes_counts_for_what_is_asked_for_next(cpu, session):
     assert square
 
 
+def test_below_a_lowered_limit_what_exists_is_read_and_written_in_place(cpu, session):
+    a, b = session.floats(1.0, 2.0, 3.0, 4.0), session.floats(1.0, 1.0, 1.0, 1.0)
+    square = session.upload(bytes(range(256)) * 16)
+    session.sync()
+    cpu.control.send(m.SetUser(session.user, limit=16, resident_limit=8))
+    assert session.receive(m.Ready).limit == 16
+    session.run(add_in_place(), [a, b], live=b"", ends_iteration=True)
+    assert session.read_floats(a, 4) == (2.0, 3.0, 4.0, 5.0)
+    assert session.download(square, 4096) == bytes(range(256)) * 16
+    assert session.failures == []
+    refused = session.run(add(), [a, b])
+    assert session.download(refused, 16).error == "OutOfMemoryError"
+    session.send(m.Tag((square,), m.RESIDENT))
+    session.run(add_in_place(), [a, b], live=b"", ends_iteration=True)
+    assert session.read_floats(a, 4) == (3.0, 4.0, 5.0, 6.0)
+    cpu.control.send(m.SetUser(session.user))
+    assert session.receive(m.Ready).limit == 0
+    assert session.read_floats(session.run(add(), [a, b]), 4) == (4.0, 5.0, 6.0, 7.0)
+
+
 def test_models_beyond_their_limit_keep_others_from_being_made(cpu, session):
     model = session.upload(bytes(8192))
     session.send(m.Tag((model,), m.RESIDENT))
