@@ -61,6 +61,17 @@ def test_an_order_that_takes_longer_than_minutes_is_refused(name, x):
 
 
 @pytest.mark.parametrize("kind", "tuvw")
+def test_a_plain_number_is_looked_at_in_the_type_that_the_kernel_computes_in(kind):
+    """Just above 1 in double precision, where the values take 38 billion steps to overflow."""
+    name, x = f"special_chebyshev_polynomial_{kind}.x_scalar", 1 + 2**-52
+    text = outcome(name, x, torch.tensor([3.0, 1e12], dtype=F64))
+    assert f"special_chebyshev_polynomial_{kind} would take about" in text
+    single = torch.tensor([3.0, 1e12])  # there it is 1
+    native = getattr(torch.special, f"chebyshev_polynomial_{kind}")(1.0, single)
+    assert torch.equal(outcome(name, x, single), native)
+
+
+@pytest.mark.parametrize("kind", "tuvw")
 @pytest.mark.parametrize("x", [0.3, 1.0, -1.0, 2.0, INF])
 def test_huge_orders_of_chebyshev_that_take_no_time_are_computed(kind, x):
     tensor = torch.tensor([x], dtype=F64)
@@ -92,6 +103,11 @@ def test_zeta_far_below_zero_is_refused_but_not_at_its_poles():
     assert "special_zeta would take about 1.0e+12 steps" in outcome(
         "special_zeta.default", two, deep
     )
+    # A number, which is a whole one in single precision alone.
+    by_number = "special_zeta.other_scalar"
+    assert "special_zeta would take about" in outcome(by_number, two, -1e12 - 0.5)
+    single = two.float()
+    assert torch.equal(outcome(by_number, single, -1e12 - 0.5), torch.special.zeta(single, -1e12))
     poles = torch.tensor([-1e12, 1.0], dtype=F64)
     assert torch.equal(outcome("special_zeta.default", two, poles), torch.special.zeta(two, poles))
     assert "polygamma would take" in outcome("polygamma.default", 2, deep)

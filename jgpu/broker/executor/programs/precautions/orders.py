@@ -32,8 +32,13 @@ _LARGEST: Final = 800.0
 _WHOLE: Final = 1 << 23
 
 
-def _double(value: Any) -> torch.Tensor:
-    return torch.as_tensor(value).to(torch.float64)
+def _as_computed(value: Any, other: Any) -> torch.Tensor:
+    """What the kernel sees of `value`, beside `other`, in double precision.
+
+    A number goes through no smaller type than theirs: in that it might be a whole one.
+    """
+    exact = torch.as_tensor(value, dtype=None if isinstance(value, torch.Tensor) else torch.float64)
+    return exact.to(torch.result_type(value, other)).to(torch.float64)
 
 
 def _until_overflow(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
@@ -71,7 +76,8 @@ def _refuse(attempt: Attempt, steps: torch.Tensor, most: int, why: str) -> None:
 def _recurring(steps_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], *bases: str) -> None:
     @precaution(*(f"special_{base}" for base in bases))
     def rule(attempt: Attempt) -> Any:
-        x, n = _double(attempt["x"]), _double(attempt["n"])
+        given = attempt["x"], attempt["n"]
+        x, n = _as_computed(*given), _as_computed(*reversed(given))
         if isinstance(attempt["n"], torch.Tensor) or not attempt["n"] <= _FEW:
             largest = float(n.nan_to_num(nan=0.0).amax()) if n.numel() else 0.0
             if largest * torch.broadcast_shapes(x.shape, n.shape).numel() > MOST_STEPS:
@@ -89,9 +95,9 @@ _recurring(_legendre, "legendre_polynomial_p")
 _recurring(_laguerre, "laguerre_polynomial_l")
 
 
-def _upwards(attempt: Attempt, argument: Any) -> None:
+def _upwards(attempt: Attempt, argument: Any, other: Any) -> None:
     """Zeta walks from its argument up to 9; whole numbers below zero are poles."""
-    q = _double(argument)
+    q = _as_computed(argument, other)
     steps = torch.where((q < -_WHOLE) & (q != q.floor()), -q, 0)
     _refuse(attempt, steps, MOST_POWERS, f"its argument is as low as {_least(q):g}")
 
@@ -112,14 +118,14 @@ def _doubles(name: str) -> Callable[[OpInfo, Look], bool]:
 
 @precaution("special_zeta", when=_doubles("other"))
 def _zeta(attempt: Attempt) -> Any:
-    _upwards(attempt, attempt["other"])
+    _upwards(attempt, attempt["other"], attempt["self"])
     return attempt.go()
 
 
 @precaution("polygamma", "special_polygamma", when=_doubles("self"))
 def _polygamma(attempt: Attempt) -> Any:
     if attempt["n"] > 1:  # the first two are computed otherwise
-        _upwards(attempt, attempt["self"])
+        _upwards(attempt, attempt["self"], attempt["n"])
     return attempt.go()
 
 
