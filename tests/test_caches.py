@@ -45,6 +45,14 @@ CACHES = {
         "log has; the default dtype: plans are forgotten when it is set",
         f"{ON_DEVICE}::test_a_plan_answers_for_other_numbers_places_and_defaults",
     ),
+    "jgpu.device.mixed._declared": (
+        "nothing: what torch declares of an op stands in a file of torch's",
+        "device/on_device/test_mixed.py::test_wrappers_have_the_names_that_people_report",
+    ),
+    "jgpu.device.mixed._entries": (
+        "nothing: it has no key, and torch's file stays as it is",
+        "device/on_device/test_mixed.py::test_wrappers_have_the_names_that_people_report",
+    ),
     "jgpu.device.attention._known": (
         "addresses, as far as no alignment depends on them",
         "device/test_on_cuda.py::test_the_same_tensors_take_another_kernel_under_other_switches",

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from jgpu.device import attention, copies, current, dispatch, recurrent
+from jgpu.device import attention, copies, current, dispatch, mixed, recurrent
 from jgpu.device.ops import COMPOSITE, info_of
 from jgpu.device.tensor import DeviceTensor, device, set_data, wrap
 from jgpu.device.tracebacks import unseen
@@ -70,7 +70,7 @@ class Face(torch.Tensor):
                 return value._twin
             if isinstance(value, list | tuple):
                 return [twin(item) for item in value]
-            if isinstance(value, torch.Tensor) and value.dim() and type(value) is torch.Tensor:
+            if type(value) is torch.Tensor and (value.dim() or mixed.compares(info)):
                 return copies.upload(value)  # a formula's own zeros
             return value
 
@@ -169,6 +169,7 @@ def _leave(value: Any) -> Any:
 
 def lower(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a composite as the executor's device would."""
+    _check_devices(op._schema.name[6:], op._schema.overload_name, args, kwargs)
     if _is_cuda():
         return _as_on_cuda(op, args, kwargs)
     entered = tuple(_enter(value) for value in args)
@@ -179,6 +180,20 @@ def lower(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if result is face:  # dropout in evaluation: no node in the graph, as natively
             return argument
     return _leave(result)
+
+
+def _check_devices(name: str, overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse host tensors among the arguments, in the words of the composite or its first op."""
+    if name == "scaled_dot_product_attention":
+        mixed.check_attention(args, kwargs)
+    elif name.endswith("_cell"):
+        step, state, *weights = args
+        hidden = state[0] if name == "lstm_cell" else state
+        biases = weights[2:] if len(weights) > 2 and weights[2] is not None else None
+        mixed.check_cell(step, hidden, weights[:2], biases)
+    elif name != "dropout":
+        states, weights = args[2:4] if overload == "data" else args[1:3]
+        mixed.check_recurrent(args[0], states if name == "lstm" else [states], weights)
 
 
 def _as_on_cuda(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

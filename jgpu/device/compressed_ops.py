@@ -27,7 +27,8 @@ from jgpu.device.compressed import (
     values_of,
 )
 from jgpu.device.compressed_products import PRODUCTS
-from jgpu.device.errors import mixed_devices, refused
+from jgpu.device.errors import refused
+from jgpu.device.mixed import mixed_devices
 from jgpu.device.spelled import INSTEAD
 from jgpu.device.tensor import DeviceTensor
 from jgpu.device.tracebacks import unseen
@@ -69,7 +70,7 @@ def _mul(first: Any, second: Any) -> Any:
         if whole.layout is not torch.sparse_csr:
             raise RuntimeError("Expected result Tensor to be of format CSR")
         if not isinstance(other, DeviceTensor):
-            raise mixed_devices("mul", other)
+            raise mixed_devices(other)
         other = values_of(masked(other.expand(whole.shape), whole._p))
     return assembled(whole._p, values_of(whole) * other)
 

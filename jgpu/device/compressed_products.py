@@ -22,7 +22,8 @@ from jgpu.device.compressed import (
     transposed,
     values_of,
 )
-from jgpu.device.errors import mixed_devices, refused
+from jgpu.device.errors import refused
+from jgpu.device.mixed import mixed_devices
 from jgpu.device.spelled import INSTEAD
 from jgpu.device.tensor import DeviceTensor
 
@@ -93,7 +94,7 @@ def _check(first: Any, second: Any) -> None:
         elif not isinstance(each, DeviceTensor):
             if sparse.is_ours(each):
                 raise refused("this product of sparse tensors", INSTEAD)
-            raise mixed_devices("mm", each)
+            raise mixed_devices(each)
     if first.dim() != 2 or second.dim() != 2 or first.shape[1] != second.shape[0]:
         raise RuntimeError(
             f"mm: shapes {list(first.shape)} and {list(second.shape)} cannot be multiplied"
@@ -301,7 +302,7 @@ def _sampled_addmm(
         )
     for dense in (a, b):
         if not isinstance(dense, DeviceTensor):
-            raise mixed_devices("sparse_sampled_addmm", dense)
+            raise mixed_devices(dense)
     if whole._p.batch or whole._p.dense:
         raise refused("sampled_addmm with batches or dense parts", "give it one matrix at a time")
     fits = a.dim() == b.dim() == 2 and a.shape[1] == b.shape[0]

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from jgpu.device import answers, copies, current, outs, sparse, views
-from jgpu.device.errors import mixed_devices, refused, use_of_lost
+from jgpu.device import answers, copies, current, mixed, outs, sparse, views
+from jgpu.device.errors import refused, use_of_lost
 from jgpu.device.infer import Plan, fact, plan_for
 from jgpu.device.ops import (
     ANSWERED,
@@ -43,6 +43,7 @@ _plans: dict[Any, Plan] = {}
 _MAX_PLANS = 1 << 16
 #: factories that take the default dtype, which only this process knows
 _EMPTY = "aten::empty"
+_masked_fill = torch.ops.aten.masked_fill_
 
 
 def forget_plans() -> None:
@@ -112,8 +113,6 @@ class _Call:
             number = value.item()
             self.key.append(type(number))
             self.params.append(number)
-        else:
-            self.key.append((tuple(value.shape), value.numpy().tobytes()))
 
 
 def torch_dispatch(
@@ -256,9 +255,9 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
             else:
                 call.add(value, info.keyword_lift.get(name, 0))
     if call.host:
-        moved = _lift_host(info, args, kwargs or {})
-        if moved is not None:
-            return dispatch(func, *moved)
+        made = _with_host(info, args, kwargs or {})
+        if made is not NotImplemented:
+            return made
     found = tuple(key)
     plan = _plans.get(found)
     if plan is None:
@@ -388,43 +387,29 @@ def _on_host(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*(stand_in(value) for value in args), **kwargs)
 
 
-def _lift_host(
-    info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Host tensors among the arguments: index tensors are uploaded, scalars travel as numbers."""
-    base = info.name
-    upload = base in HOST_ARGUMENTS
-    if upload:
-        _check_indexed(base, args)
+def _with_host(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op with host tensors: what it returns, if they do not simply travel as numbers.
+
+    Index tensors and their like are uploaded; what may not meet raises before a byte is copied.
+    """
+    mixed.check(info, args, kwargs)
+    if info.func is _masked_fill.Tensor and isinstance(args[1], DeviceTensor):
+        # a number to torch's own kernels, too; meta kernels would not have it
+        return dispatch(_masked_fill.Scalar, (*args[:2], args[2].item()), {})
+    if info.name not in HOST_ARGUMENTS:
+        if not mixed.is_composite(info):
+            return NotImplemented
+        return info.func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
 
     def move(value: Any) -> Any:
         if isinstance(value, list | tuple):
             return [move(item) for item in value]
         if type(value) is DeviceTensor or not isinstance(value, torch.Tensor):
             return value
-        if upload:
-            return copies.upload(value)
-        if value.dim() == 0 or base.startswith("aten::_ctc_loss"):
-            return value
-        raise mixed_devices(base, value)
+        return copies.upload(value)
 
-    for at in info.writes:
-        value = args[at] if at < len(args) else kwargs.get(info.arguments[at].name)
-        if isinstance(value, torch.Tensor) and type(value) is not DeviceTensor:
-            raise mixed_devices(base, value)
-    moved = tuple(move(value) for value in args), {k: move(v) for k, v in kwargs.items()}
-    return moved if upload else None
-
-
-def _check_indexed(base: str, args: tuple[Any, ...]) -> None:
-    """Indices may be on the host; the indexed tensor is not, nor what is put into it."""
-    if type(args[0]) is not DeviceTensor:
-        raise RuntimeError(
-            "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
-        )
-    for value in args[2:3]:
-        if isinstance(value, torch.Tensor) and type(value) is not DeviceTensor and value.dim():
-            raise mixed_devices(base, value)
+    moved = {name: move(value) for name, value in kwargs.items()}
+    return dispatch(info.func, tuple(move(value) for value in args), moved)
 
 
 def _view(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -474,6 +459,8 @@ def _wait(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _answer(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if info.takes_tensor and mixed.compares(info):
+        mixed.check(info, args, kwargs)
     return answers.ANSWERS[info.name](*args, **kwargs)
 
 

@@ -14,7 +14,6 @@ __all__ = [
     "DeviceOutOfMemory",
     "asked_for",
     "from_failure",
-    "mixed_devices",
     "refused",
     "use_of_lost",
 ]
@@ -35,14 +34,6 @@ class DeviceIndexError(errors.WorkFailed, IndexError):
 def refused(what: str, instead: str) -> errors.NotSupported:
     """The shared device cannot do `what`; `instead` says what to do."""
     return errors.NotSupported(f"The shared device does not support {what}: {instead}.")
-
-
-def mixed_devices(op: str, value: torch.Tensor) -> RuntimeError:
-    """Torch's own message for host and device tensors in one op."""
-    return RuntimeError(
-        "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
-        f"{value.device}! (when checking arguments of {op.replace('aten::', 'aten.')})"
-    )
 
 
 def use_of_lost(session: Any, buffer: Any) -> BaseException:

@@ -190,8 +190,8 @@ def _meta_call(
             made = geometry.fresh_meta() if written else geometry.meta()
             tensors.append(made)
             return made
-        if isinstance(value, torch.Tensor):
-            return value if value.dim() == 0 else value.to("meta")
+        if isinstance(value, torch.Tensor) and value.dim():
+            return value.to("meta")  # of the host: only facts are asked of both
         if isinstance(value, list | tuple):
             return [convert(item, written) for item in value]
         if isinstance(value, torch.device):
@@ -321,17 +321,11 @@ class _Template:
         if lift and type(value) in (float, int, complex):
             self._params += 1
             return wire.Param(self._params - 1, type(value).__name__)
-        if isinstance(value, torch.Tensor):
-            return self._host(value)
-        return constant(value)
-
-    def _host(self, value: torch.Tensor) -> Any:
-        name = str(value.dtype)[6:]
-        if value.dim() == 0:
+        if isinstance(value, torch.Tensor):  # of the host, and no dimensions
             self._params += 1
-            return wire.HostScalar(self._params - 1, type(value.item()).__name__, name)
-        data = value.detach().contiguous().view(torch.uint8).numpy().tobytes()
-        return wire.HostTensor(name, tuple(value.shape), data)
+            kind = type(value.item()).__name__
+            return wire.HostScalar(self._params - 1, kind, str(value.dtype)[6:])
+        return constant(value)
 
 
 def constant(value: Any) -> Any:

@@ -132,7 +132,7 @@ _COLLECTIVE: Final = (
 #: Host tensors that these ops take natively on CUDA too; they travel with the program's inputs.
 HOST_ARGUMENTS: Final = frozenset({
     "aten::index.Tensor", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_",
-    "aten::_unsafe_index.Tensor", "aten::_unsafe_index_put",
+    "aten::_unsafe_index.Tensor", "aten::_unsafe_index_put", "aten::bernoulli_.Tensor",
 })  # fmt: skip
 
 #: Ops that may return an alias of their input without saying so; here they always do.

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from jgpu.device import views
-from jgpu.device.errors import mixed_devices
+from jgpu.device import mixed, views
 from jgpu.device.infer import Plan
 from jgpu.device.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
@@ -64,12 +63,12 @@ def into_outs(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     """
     inputs = {name: value for name, value in kwargs.items() if name not in info.out_names}
     outs = [kwargs[name] for name in info.out_names]
+    if not all(isinstance(target, DeviceTensor) for target in flat(outs)):
+        mixed.check(info, args, kwargs)
     if info.reduces_in_out_dtype and inputs.get("dtype") is None:
         inputs["dtype"] = outs[0].dtype
     results = flat(info.functional(*args, **inputs))
     for target, result in zip(flat(outs), results, strict=True):
-        if not isinstance(target, DeviceTensor):
-            raise mixed_devices(info.name, target)
         _check_out(info, args, target, result)
         if result.dtype != target.dtype:
             result = result.to(target.dtype)
