@@ -1,13 +1,17 @@
 """Runs the cases of one module on one device and writes what they returned, as bytes.
 
-    python runner.py DEVICE MODULE OUT [NAME ...]
+    python runner.py DEVICE MODULE OUT [--runs N] [--order SEED] [NAME ...]
 
-Each case starts from the same seeds. A case that fails is written down as its error; the others run
-all the same.
+All cases run once, then all again, each time in another order that follows from the seed: what
+comes second and third was met before, among other things. Each case starts from the same seeds. A
+case that fails is written down as its error; the others run all the same. What is written: by case
+the outcome of each run.
 """
 
+import argparse
 import importlib
 import pickle
+import random
 import sys
 import traceback
 import warnings
@@ -56,15 +60,27 @@ def _hear_out():
         return
 
 
-def main(device, module, out, *names):
+def main():
     """Run the module's cases (or those named) and write them."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("device")
+    parser.add_argument("module")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--order", type=int, default=0)
+    options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    importlib.import_module(module)
-    chosen = names or tuple(cases.CASES)
-    found = {name: run(cases.CASES[name], device) for name in chosen}
-    Path(out).write_bytes(pickle.dumps(found))
+    importlib.import_module(options.module)
+    chosen = options.names or list(cases.CASES)
+    found = {name: [] for name in chosen}
+    chance = random.Random(options.order)
+    for _ in range(options.runs):
+        for name in chance.sample(chosen, len(chosen)):
+            found[name].append(run(cases.CASES[name], options.device))
+    options.out.write_bytes(pickle.dumps(found))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -3,10 +3,10 @@
     python neighbour_sweep.py [--only TEXT] [--every N] [--first K] [--seed S]
 
 From the samples of PyTorch's database of operators, forward and backward, come native calls of
-single ops. Their integers, bools and reductions are varied over their neighbours; all are made, in
-one random order, in one process: recorded natively, then run by the executor three times (step by
-step, compiled, and with values told). Each run's results and written inputs are compared bit by bit
-with the native ones.
+single ops, and from what the contracts' fuzzer begins with those of internal ops. Their integers,
+bools and reductions are varied over their neighbours; all are made, in one random order, in one
+process: recorded natively, then run by the executor three times (step by step, compiled, and with
+values told). Each run's results and written inputs are compared bit by bit with the native ones.
 
 Inputs lie in larger storages between margins of a pattern, which must be whole afterwards; what
 kernels make lies between forbidden pages and patterns (`guarded.c`). A touch outside ends the
@@ -85,6 +85,40 @@ def native_calls(only, every, first, chance):
                 except RAISED:
                     continue
     return {func: list(kept.values()) for func, kept in found.items() if kept and wanted(func)}
+
+
+def contracted_calls(only, every, first, chance):
+    """Calls by op of every n-th internal op that has a contract and is not CUDA's alone."""
+    import torch
+    from contract_changes import fill
+    from contract_fuzz import arguments, described
+    from contract_reach import ON_CUDA
+    from contract_seeds import base_of, seeds
+
+    from jgpu.broker.executor.programs.arguments import bind
+    from jgpu.broker.executor.programs.geometry import dtype_of, intern, required_bytes
+
+    def made(geometry):
+        base, dtype = (
+            torch.zeros(required_bytes(geometry), dtype=torch.uint8),
+            dtype_of(geometry.dtype),
+        )
+        if dtype.is_floating_point and base.numel():
+            base = torch.randn(base.numel() // dtype.itemsize).to(dtype).view(torch.uint8)
+        else:
+            fill(base, dtype, chance)
+        return between(intern(geometry).over(base))
+
+    found, known = {}, seeds(databases=False)
+    names = [n for n in sorted(known) if only in n and base_of(n) not in ON_CUDA]
+    for name in names[first % every :: every]:
+        info = described(name, "cpu")
+        if wanted(info.overload):
+            found[info.overload] = [
+                ((), arguments(info, bind(op, info, torch.device("cpu")), list(map(made, seen))))
+                for op, seen in known[name][:CALLS_EACH]
+            ]
+    return found
 
 
 def wanted(func):
@@ -334,7 +368,10 @@ def main():
 
     torch.set_num_threads(1)
     chance = random.Random(options.seed)
-    calls = native_calls(options.only, options.every, options.first, chance)
+    part = options.only, options.every, options.first, chance
+    calls = contracted_calls(*part)
+    for func, found in native_calls(*part).items():
+        calls.setdefault(func, []).extend(found)
     tries = [
         (func, other)
         for func, found in calls.items()

@@ -34,6 +34,13 @@ def test_losses_are_what_they_are_natively_beside_their_neighbours():
 
 
 @needs_gcc
+def test_an_internal_ops_calls_are_among_them():
+    found = swept("--only", "nll_loss_forward")
+    assert found["faults"] == []
+    assert found["counts"]["same"] > 5
+
+
+@needs_gcc
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_slice_of_all_ops_in_another_order():
