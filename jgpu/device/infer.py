@@ -112,7 +112,8 @@ def next_ident() -> int:
     return _last
 
 
-Probe = Callable[[Plan, Sequence[Any]], list[Geometry | None]]
+#: None: only the run can tell
+Probe = Callable[[Plan, Sequence[Any]], list[Geometry | None] | None]
 
 
 def plan_for(
@@ -150,6 +151,8 @@ def plan_for(
         return plan
     if returned is _DATA or _must_ask(info, geometries):
         answer = probe(plan, params)
+        if answer is None:
+            return plan
         before = plan.outs or [None] * len(answer)
         if plan.outs is None:
             plan.returns_list = _list_returns(info, len(answer))

@@ -405,8 +405,11 @@ class Session:
                     made[tensor.index] = (buffer, geometry)
             return made
 
-    def probe(self, plan: Plan, params: Sequence[Any]) -> list[Geometry | None]:
-        """What the device's own kernel returns for these geometries; one round trip a new key."""
+    def probe(self, plan: Plan, params: Sequence[Any]) -> list[Geometry | None] | None:
+        """What the device's own kernel returns for these geometries; one round trip a new key.
+
+        None where it is too large to be tried, and only the run can tell.
+        """
         op = _probe_op(plan)
         geometries = tuple(geometry.wire for geometry in plan.geometries)
         numbers = tuple((p.real, p.imag) if type(p) is complex else p for p in params)
@@ -415,6 +418,8 @@ class Session:
             lambda request: m.Probe(request, op, geometries, numbers, flags.current())
         )
         if reply.error is not None:
+            if reply.error[0] == m.TOO_LARGE and not _returns_list(plan):
+                return None
             raise _probe_error(*reply.error)
         return [None if out is None else from_wire(out) for out in reply.outputs]
 
@@ -845,6 +850,11 @@ def _probe_op(plan: Plan) -> wire.Op:
     args = tuple(fill(value) for value in plan.args)
     kwargs = {name: fill(value) for name, value in plan.kwargs.items()}
     return wire.Op(plan.info.name, args, kwargs, ())
+
+
+def _returns_list(plan: Plan) -> bool:
+    """Whether the number of tensors that are returned is open."""
+    return any(str(ret.type) == "List[Tensor]" for ret in plan.info.func._schema.returns)
 
 
 def _probe_error(kind: str, text: str) -> BaseException:

@@ -112,6 +112,8 @@ Ids: TypeAlias = Annotated[tuple[Natural, ...], msgspec.Meta(max_length=limits.M
 #: `Tag.kind`: what a buffer is to its notebook (DESIGN: resident memory or not).
 EPHEMERAL: Final = 0
 RESIDENT: Final = 1
+#: in `Probed.error`
+TOO_LARGE: Final = "TooLarge"
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
@@ -604,7 +606,8 @@ class Synced(_Message, frozen=True):
 class Probed(_Message, frozen=True):
     """Geometries of the op's tensor returns in order (None: undefined or an input itself).
 
-    With `error`: the exception's type name and its text, raised on the user's line.
+    With `error`: the exception's type name and its text, raised on the user's line; by the name
+    TOO_LARGE nothing foretells it, and only the run can tell.
     """
 
     request: Natural

@@ -7,6 +7,7 @@ from sketch import CPU, Sketch, contiguous
 from jgpu.broker.executor.programs import Buffer, DefinitionCache, Prober
 from jgpu.broker.executor.programs.geometry import geometry_of, intern, is_dense, required_bytes
 from jgpu.errors import ProgramError
+from jgpu.wire.messages import TOO_LARGE
 from jgpu.wire.program import CONJ, NEG, Device, Dtype, Flags, Geometry, Op, Param, Slot
 
 SQUARE = contiguous(4, 4)
@@ -63,6 +64,15 @@ def test_what_is_too_large_to_try_is_inferred():
     assert prober.probe(op("relu.default", *seen(1)), [large]) == ((large,), None)
     _, error = prober.probe(op("nonzero.default", *seen(1)), [large])
     assert "too large" in error[1]
+
+
+def test_what_numbers_alone_make_too_large_is_not_tried():
+    """No meta kernel foretells it: histograms of so many bins would be some other user's memory."""
+    prober = Prober("cpu", most_bytes=1 << 20)
+    name, points = "_histogramdd_from_bin_cts.default", contiguous(5, 2)
+    for bins, error in (((1 << 9, 1 << 10), (TOO_LARGE, "It is too large to be tried.")),
+                        ((1 << 8, 1 << 9), None)):  # fmt: skip
+        assert prober.probe(op(name, *seen(1), bins), [points])[1] == error
 
 
 def test_probes_are_checked_as_programs_are():

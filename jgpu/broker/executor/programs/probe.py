@@ -9,10 +9,11 @@ The rule that must not be broken: a probe never sees a session's data and is che
 program's op is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import torch
@@ -28,10 +29,12 @@ from jgpu.broker.executor.programs.guards import check_range
 from jgpu.broker.executor.programs.inference import Inferred, call_on, flatten, infer, scratch
 from jgpu.broker.executor.programs.ops import OpInfo, resolve
 from jgpu.broker.executor.programs.precautions import precaution_of
+from jgpu.broker.executor.programs.precautions.language import Attempt
+from jgpu.broker.executor.programs.precautions.sizes import size_rule
 from jgpu.broker.executor.programs.rng import drawing
 from jgpu.broker.executor.programs.shared import SharedEntries
 from jgpu.errors import ProgramError
-from jgpu.wire.messages import Number
+from jgpu.wire.messages import TOO_LARGE, Number
 from jgpu.wire.program import Flags, Geometry, Op, Program, View, validate_form
 
 __all__ = [
@@ -75,6 +78,7 @@ _SCRATCH_PART: Final = 16
 HANDS: Final = 3
 #: bytes of an answer beside its own, in the tables that hold it
 _ENTRY_BYTES: Final = 512
+_TOO_LARGE: Final[Answer] = ((), (TOO_LARGE, "It is too large to be tried."))
 
 
 def scratch_bytes(capacity: int) -> int:
@@ -195,17 +199,21 @@ class Prober:
         needed = sum(nbytes for _, nbytes in question.tensors)
         if expected is not None:
             needed += sum(r.nbytes for r in expected.returns if r is not None)
+        foretold = expected is not None or refusal is not None
+        too_large = _inferred(expected, refusal) if foretold else _TOO_LARGE
         if needed > self.most_bytes:
-            return _inferred(expected, refusal or "It is too large to be tried.")
+            return too_large
         try:
-            return self._run(question), None
+            return self._run(question, self.most_bytes - (0 if foretold else needed)), None
+        except _TooLargeError:
+            return too_large
         except Exception as error:
             # zeros are singular matrices, wrong pivots, ...: no fault of the user's
             if expected is not None:
                 return _inferred(expected, None)
             return (), (type(error).__name__, str(error)[:4096])
 
-    def _run(self, question: _Question) -> tuple[Geometry | None, ...]:
+    def _run(self, question: _Question, most_bytes: int) -> tuple[Geometry | None, ...]:
         device = DEVICES[self.device]
         info, geometries = question.info, question.geometries
         made: dict[int, torch.Tensor] = {}
@@ -223,7 +231,8 @@ class Prober:
         with gate.passing(question.flags), below_autograd():
             call = (info, question.bound, tensors, lambda node: question.values[node.index])
             # scratch tensors are harmless, plain numbers may not be
-            given = *call, generator, precaution_of(info, look, self.device)
+            kernel = precaution_of(info, look, self.device) or info.call
+            given = *call, generator, _bounded(info, kernel, most_bytes)
             if info.seeded and info.generator is None:
                 result = drawing(generator, call_on, *given)
             else:
@@ -235,6 +244,25 @@ class Prober:
             None if r is None or r.untyped_storage()._cdata in owners else geometry_of(r)
             for r in flatten(info, result)
         )
+
+
+class _TooLargeError(Exception):
+    """The result would need more than one probe may."""
+
+
+def _bounded(info: OpInfo, kernel: Callable[..., Any], most_bytes: int) -> Callable[..., Any]:
+    """The kernel, behind a look at how much it returns, where no meta kernel can tell."""
+    rule = size_rule(info.base)
+    if rule is None:
+        return kernel
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with suppress(IndexError, RuntimeError, TypeError, ValueError):  # the kernel has words
+            if rule(Attempt(info, args, kwargs)) > most_bytes:
+                raise _TooLargeError
+        return kernel(*args, **kwargs)
+
+    return call
 
 
 def _short_of_memory(error: str, text: str) -> bool:
