@@ -6,16 +6,19 @@
 #   make lab         JupyterLab, ready to use    make lint        style and types
 #   make env         the environment alone       make coverage    the floor for the pure parts
 #
-# Variables: PYTHON (makes the environment), VENV (where), ARGS (passed on to the command). pip's own
-# settings (PIP_INDEX_URL, PIP_FIND_LINKS, ...) say where packages come from.
+# Variables: PYTHON (makes the environment), VENV (where), ARGS (passed on to the command), PROCESSES
+# (that run tests side by side, each whole files; 0: one after the other). pip's own settings
+# (PIP_INDEX_URL, PIP_FIND_LINKS, ...) say where packages come from.
 
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+PROCESSES ?= logical
 
 BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -q
+SIDE_BY_SIDE := --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile
 
 .PHONY: env test test-slow test-long test-anywhere coverage lint demo lab clean
 
@@ -29,10 +32,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 test: $(STAMP)
-	$(PYTEST) -m "not slow and not long" $(ARGS)
+	$(PYTEST) $(SIDE_BY_SIDE) -m "not slow and not long" $(ARGS)
 
 test-slow: $(STAMP)
-	$(PYTEST) -m "slow and not long" $(ARGS)
+	$(PYTEST) $(SIDE_BY_SIDE) -m "slow and not long" $(ARGS)
 
 # What takes hours: whole databases, full-length fuzzers, soaks. By hand, before a change to its
 # subject is called done; what it measures goes to bench/results.

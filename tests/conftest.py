@@ -119,11 +119,20 @@ def _deadline(config):
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    """A process that is to run a part of the tests knows where packages come from."""
+    node.workerinput["packages"] = world.PACKAGES
+
+
 def pytest_configure(config):
     """Watch processes, and end well where a CI ends us."""
     if not ENTERED:
         return
-    config.pluginmanager.register(Watcher(), "jgpu-watcher")
+    if hasattr(config, "workerinput"):
+        world.PACKAGES.update(config.workerinput["packages"])
+    if not config.getoption("numprocesses", None):  # else the processes with the tests watch
+        config.pluginmanager.register(Watcher(), "jgpu-watcher")
     own = os.getpid()
 
     def terminated(number, _):

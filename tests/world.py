@@ -43,13 +43,16 @@ _SET = {
     "TERM": "xterm",
     "TZ": "UTC",
 }
+#: pytest-xdist's, in the environment of a process that runs a part of the tests
+_WORKER = "PYTEST_XDIST_WORKER"
 _numbers = itertools.count()
 
 
 def enter():
     """Leave the world of whoever runs the tests; false where this process is in one of ours."""
     _take_back_signals()
-    if MARK in os.environ:  # a pytest that a test started
+    worker = os.environ.get(_WORKER, "")
+    if MARK in os.environ and not worker:  # a pytest that a test started
         return False
     os.umask(0o022)
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
@@ -58,7 +61,9 @@ def enter():
     PACKAGES.update((k, v) for k, v in outside.items() if _is_of_packages(k))
     kept = {k: v for k, v in outside.items() if k in _KEPT or k.startswith(_KEPT_PREFIXES)}
     # A socket's path has 107 bytes, so neither TMPDIR nor the names of tests may be part of it.
-    base = Path(tempfile.mkdtemp(prefix="jgpu-", dir="/tmp"))
+    # What side by side with others runs a part of the tests has its own below that of the whole.
+    above = os.environ[MARK] if worker else "/tmp"
+    base = Path(tempfile.mkdtemp(prefix="" if worker else "jgpu-", dir=above))
     os.environ.clear()
     os.environ.update(kept | _SET | {MARK: str(base)} | _home_below(base / "home"))
     time.tzset()
