@@ -23,14 +23,14 @@ def counts(broker, tmp_path_factory):
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("name", [*(OPTIMIZERS.keys() - READ_BACK), *SCHEDULERS])
+@pytest.mark.parametrize("name", [*(n for n in OPTIMIZERS if n not in READ_BACK), *SCHEDULERS])
 def test_a_step_waits_for_its_loss_and_for_nothing_else(counts, name):
     assert counts[name]["with_item"] == 1
     assert counts[name]["streamed"] == 0
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("name", [*(OPTIMIZERS.keys() - READ_BACK), *SCHEDULERS])
+@pytest.mark.parametrize("name", [*(n for n in OPTIMIZERS if n not in READ_BACK), *SCHEDULERS])
 def test_a_loop_settles_to_the_same_programs(counts, name):
     ops, sizes, pieces = counts[name]["ops"], iter(PIECES), 0
     while ops > 0:
