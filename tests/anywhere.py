@@ -28,8 +28,10 @@ from jgpu.kernelprovider.seat import leave, take
 ROOT = Path(__file__).parents[1]
 USER = "jgpu-tests"
 HOST_PYTHON = "/usr/bin/python3"
-EVERYDAY = ["-q", "-n", "logical", "--maxprocesses", "4", "--dist", "loadfile"]
-EVERYDAY += ["-m", "not slow and not long"]
+EVERYDAY = [
+    *("-q", "--numprocesses", "logical", "--maxprocesses", "4"),
+    *("--dist", "loadfile", "--no-loadscope-reorder", "-m", "not slow and not long"),
+]
 DISTURBING = {
     "CI": "true",
     "COLUMNS": "20",

@@ -87,7 +87,7 @@ BOUNDED = {
     ),
     # -- the executor
     EXECUTOR + "connection.Connection._unsent": Bounded(
-        "session", "32 MiB, then the stream is broken",
+        "session, user", "32 MiB, 128 MiB, then the stream is broken",
         GROWTH + "test_a_client_that_does_not_read_is_ended",
     ),
     EXECUTOR + "orders.Orders._accounts": Bounded(
@@ -95,7 +95,7 @@ BOUNDED = {
         GROWTH + "test_accounts_of_users_without_a_session_go",
     ),
     EXECUTOR + "probes.Probes._waiting": Bounded(
-        "session", "64 with the helpers, 16 MiB",
+        "session, user", "64 with the helpers, 16 MiB; 64 MiB",
         GROWTH + "test_a_session_with_enough_to_be_helped_with_is_not_read",
     ),
     EXECUTOR + "works.Work.followers": Bounded(
@@ -166,6 +166,7 @@ OWNED = {
         broker.executor.pump.Pump._blocked
         broker.executor.pump.Pump._handlers
         broker.executor.pump.Pump._stalled
+        broker.executor.pump.Pump._waiting_bytes
         broker.executor.pump.Pump.sessions
         broker.executor.turns.Turns._forecasts
         broker.executor.turns.Turns._idle_told

@@ -40,6 +40,16 @@ class Account:
         return bool(self.refusal) and self.refused_as == "HeldOff"
 
     @property
+    def waiting_bytes(self) -> int:
+        """Bytes of what the user's sessions have sent and what is not done yet."""
+        return sum(session.waiting_bytes for session in self.sessions)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the user's notebooks have not read yet."""
+        return sum(session.connection.unsent_bytes for session in self.sessions)
+
+    @property
     def used(self) -> int:
         """Bytes of all buffers of the user's sessions."""
         return sum(session.table.used for session in self.sessions)

@@ -46,6 +46,11 @@ _BATCH: Final = 32
 #: works, and bytes of works, past which a session's stream is not read
 _QUEUED_WORKS: Final = 2048
 _QUEUED_BYTES: Final = 16 << 20
+#: the same of all sessions of a user; what its notebooks may leave unread; and so little that it
+#: never matters who else has how much
+_USERS_QUEUED_BYTES: Final = 64 << 20
+_USERS_UNSENT_BYTES: Final = 128 << 20
+_LITTLE_BYTES: Final = 256 << 10
 
 
 class Pump:
@@ -99,6 +104,8 @@ class Pump:
         self._backlog: dict[int, Session] = {}
         #: sessions that are not read until they have less to do
         self._stalled: dict[int, Session] = {}
+        #: by user, what waits of all its sessions, where somebody looked in this turn
+        self._waiting_bytes: dict[str, int] = {}
         #: sessions whose socket was full when something was sent
         self._blocked: set[int] = set()
         self._next_look: float | None = None
@@ -304,11 +311,22 @@ class Pump:
     def _has_room(self, session: Session) -> bool:
         return (
             session.outstanding < _QUEUED_WORKS
-            and session.queued_bytes + session.after_bytes + session.helping_bytes < _QUEUED_BYTES
+            and self._has_room_for_bytes(session)
             and session.helping + len(session.cancel_requests) < HELPING
         )
 
+    def _has_room_for_bytes(self, session: Session) -> bool:
+        """Whether what waits is little, or not much: of the session, and of all of its user's."""
+        waiting = session.waiting_bytes
+        if waiting < _LITTLE_BYTES or waiting >= _QUEUED_BYTES:
+            return waiting < _LITTLE_BYTES
+        account = session.account
+        if account.user not in self._waiting_bytes:
+            self._waiting_bytes[account.user] = account.waiting_bytes
+        return self._waiting_bytes[account.user] < _USERS_QUEUED_BYTES
+
     def _unstall(self) -> None:
+        self._waiting_bytes.clear()
         for session in list(self._stalled.values()):
             if session.closed:
                 del self._stalled[session.number]
@@ -326,6 +344,10 @@ class Pump:
                 self.end(session, session.connection.broken)
             else:
                 session.connection.flush()
+                unsent = session.connection.unsent_bytes
+                if unsent > _LITTLE_BYTES and session.account.unsent_bytes > _USERS_UNSENT_BYTES:
+                    self.end(session, "This user's notebooks do not read what they are sent.")
+                    continue
                 self._update_mask(session)
 
     def _update_mask(self, session: Session) -> None:

@@ -151,6 +151,11 @@ class Session:
     # -- for works ---------------------------------------------------------------------------
 
     @property
+    def waiting_bytes(self) -> int:
+        """Bytes of what it has sent and what is not done yet, roughly."""
+        return self.queued_bytes + self.after_bytes + self.helping_bytes
+
+    @property
     def over(self) -> bool:
         """Lanes skip the session's works from here on."""
         return self.ending is not None or self.violated

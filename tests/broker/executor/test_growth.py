@@ -105,20 +105,61 @@ def test_what_a_session_was_told_is_forgotten_in_time(host):
     assert not client.failures
 
 
-def test_a_session_with_enough_to_be_helped_with_is_not_read(host):
+@pytest.fixture
+def held(host, monkeypatch):
+    """No probe ends before this is set."""
+    made = Event()
+    prober = host.pump._probes._prober
+    monkeypatch.setattr(prober, "ask", lambda *question: (made.wait(60) and (None,), None))
+    yield made
+    made.set()
+
+
+def ask_often(client, count):
+    """So many probes, each another one."""
+    for size in range(1, count + 1):
+        tall = Geometry("float32", (size, client.session), (client.session, 1))
+        op = Op("aten::relu.default", (Slot(0, 0),), {}, ())
+        client.send(m.Probe(size, op, (tall,)))
+
+
+def turns(host, count=20):
+    for _ in range(count):
+        host.pump.turn(0.0)
+
+
+def test_a_session_with_enough_to_be_helped_with_is_not_read(host, held):
     client, other = host.connect("user1"), host.connect("user2")
     session = host.pump.sessions[1]
-    host.settle()
-    session.helping_bytes = 16 << 20
-    host.pump._stalled.clear()
+    ask_often(client, 200)
     client.send(m.CellStarted("unread"))
     other.send(m.CellStarted("read"))
-    for _ in range(5):
-        host.pump.turn(0.0)
+    turns(host)
+    assert 64 <= session.helping < 64 + 32
     assert (session.cell, host.pump.sessions[2].cell) == ("", "read")
-    session.helping_bytes = 0
+    held.set()
     host.settle()
     assert session.cell == "unread"
+    assert session.helping == 0
+
+
+def test_a_users_notebooks_together_have_a_bound_and_little_always_passes(host, held):
+    clients = [host.connect("user1") for _ in range(8)]
+    small, other = host.connect("user1"), host.connect("user2")
+    for client in clients:
+        ask_often(client, 40)  # 10 MiB each
+        client.send(m.CellStarted("done"))
+    for client in (small, other):
+        client.send(m.CellStarted("read"))
+    turns(host)
+    account = host.accounts["user1"]
+    assert 64 << 20 <= account.waiting_bytes < (64 << 20) + 8 * (32 * 256 << 10)
+    cells = [session.cell for session in host.pump.sessions.values()]
+    assert cells[8:] == ["read", "read"]
+    assert "" in cells[:8]
+    held.set()
+    host.settle()
+    assert [session.cell for session in host.pump.sessions.values()][:8] == ["done"] * 8
 
 
 def test_accounts_of_users_without_a_session_go(host):
