@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from jgpu.device import current
+from jgpu.device import current, mixed, words
 from jgpu.device.geometry import Geometry, from_wire, geometry_of
 from jgpu.device.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
@@ -128,7 +128,10 @@ def plan_for(
     lifter = _Template(info)
     plan = Plan(info, lifter.args(args), lifter.kwargs(kwargs), geometries)
     if info.kind == 3:  # WAIT
+        words.check_types(info, args, kwargs, geometries)
         return plan
+    if info.name == "aten::convolution":
+        mixed.check(info, args, kwargs)  # it compares types, too
     meta, tensors = _meta_call(info, args, kwargs)
     try:
         returned = _run_meta(info, meta)
@@ -139,9 +142,12 @@ def plan_for(
         if info.writes and not info.in_place:
             return plan
         returned = _DATA
-    except (RuntimeError, IndexError, ValueError, TypeError):
-        _raise_as_native(info, args, kwargs)
+    except (RuntimeError, IndexError, ValueError, TypeError, AssertionError) as error:
+        words.raise_as_native(info, args, kwargs)
+        if isinstance(error, AssertionError):  # a check of a meta kernel in Python
+            raise RuntimeError(str(error)) from None  # noqa: TRY004 - torch's class
         raise
+    words.check_types(info, args, kwargs, geometries)
     if returned is not _DATA:
         _read_returned(plan, returned, tensors)
         _read_grown(plan, tensors)
@@ -207,35 +213,6 @@ def _meta_call(
         for name, value in kwargs.items()
     }
     return (new_args, new_kwargs), tensors
-
-
-def _raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Meta kernels written in Python word their errors differently: ask the host's own kernel.
-
-    It runs on tensors of these sizes that take no memory, and only where that is quick.
-    """
-    quick = 1 << 22
-
-    def stand_in(value: Any) -> Any:
-        if isinstance(value, DeviceTensor):
-            if value._g.numel > quick:
-                raise _TooLarge
-            return torch.zeros((), dtype=value._g.dtype, device="cpu").expand(value._g.shape)
-        if isinstance(value, list | tuple):
-            return [stand_in(item) for item in value]
-        return None if isinstance(value, torch.device | torch.Generator) else value
-
-    try:
-        host = tuple(stand_in(value) for value in args)
-        named = {name: stand_in(value) for name, value in kwargs.items()}
-    except _TooLarge:
-        return
-    with torch.no_grad():
-        info.func(*host, **named)
-
-
-class _TooLarge(Exception):
-    """The op is too large to be tried on the host."""
 
 
 def _read_returned(plan: Plan, returned: Any, tensors: list[torch.Tensor]) -> None:

@@ -148,11 +148,14 @@ def _compare(wrapper: str, given: _Given) -> None:
 
 
 def _convolution(given: _Given) -> None:
+    """It compares types, of which the device is a part."""
     tensors = dict(given)
     first = tensors["input"]
     for name in ("weight", "bias"):
         other = tensors.get(name)
-        if other is not None and _is_ours(other) != _is_ours(first):
+        if other is not None and _type_of(other) != _type_of(first):
+            apart = _is_ours(other) != _is_ours(first)
+            hint = _hint(_values(given)) if apart else ""
             # the CPU's library, which takes its own kind of tensors, is chosen by the input alone
             more = (
                 "" if _is_ours(first) else
@@ -160,7 +163,7 @@ def _convolution(given: _Given) -> None:
             )  # fmt: skip
             raise RuntimeError(
                 f"Input type ({_type_of(first)}) and {name} type ({_type_of(other)}) should be the "
-                f"same{more}{_hint(_values(given))}"
+                f"same{more}{hint}"
             )
 
 

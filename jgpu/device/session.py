@@ -809,12 +809,13 @@ class Session:
         A child of a process that has not touched the device yet may, and gets a session of its own.
         """
         self._lock = threading.RLock()
+        self._forked = self._link is not None or bool(self.log)
+        if self._forked:
+            self.log.clear()
+            self.limit = 1  # the first op that is recorded tells
         if self._link is not None:
-            self._forked = True
             self._link.close()
             self._link = None
-        elif self.log:
-            self._forked = True
 
     def close(self) -> None:
         """End the session in good order."""

@@ -3,9 +3,11 @@
 import os
 import signal
 import threading
+import warnings
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from jgpu import errors
@@ -207,3 +209,81 @@ def test_pivots_that_no_factorization_leaves_harm_nothing():
     with pytest.raises(RuntimeError, match="LD must have the whole batch"):
         torch.linalg.ldl_solve(factors[None], pivots[None], torch.ones(4, 3, 1).cuda()).cpu()
     assert torch.equal(factors.cpu(), torch.linalg.ldl_factor(x).LD)
+
+
+def numbers(dtype, *shape):
+    return torch.ones(*shape, dtype=dtype, device="cuda")
+
+
+#: calls whose types do not go together, which no shape shows
+WRONG_TYPES = {
+    "labels": lambda x: F.cross_entropy(x, x[:, 0].int()),
+    "doubles": lambda x: nn.Linear(3, 2).to(x.device)(x.double()),
+    "integers": lambda x: nn.Linear(3, 2).to(x.device)(x.long()),
+    "half a product": lambda x: x.half() @ x.T,
+    "batched": lambda x: torch.bmm(x[None], x.T[None].double()),
+    "softmax": lambda x: x.long().softmax(0),
+    "targets": lambda x: F.binary_cross_entropy(x * 0.5, x.long()),
+    "truth": lambda x: torch.add(x, 1.0, alpha=True),
+    "index": lambda x: x[x[:, 0]],
+    "put": lambda x: x.index_put((x[:, 0],), x),
+    "in place": lambda x: x.long().add_(0.5),
+    "norm": lambda x: F.layer_norm(x, (3,), x[0].double()),
+    "sigmoid of complex": lambda x: torch.logit(x.long().cfloat()),
+    "columns of labels": lambda x: F.cross_entropy(x, x[:, :1].long()),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_TYPES)
+def test_types_that_do_not_fit_are_told_on_the_line_in_torchs_words(name):
+    call = WRONG_TYPES[name]
+    with pytest.raises(Exception) as native:  # noqa: PT011 - each has its own
+        call(torch.ones(4, 3))
+    with pytest.raises(type(native.value)) as ours:
+        call(torch.ones(4, 3, device="cuda"))
+    assert str(ours.value) == str(native.value)
+    torch.cuda.synchronize()  # nothing of it was sent
+
+
+def test_types_are_named_as_on_cuda():
+    images, words = numbers(torch.uint8, 1, 3, 8, 8), numbers(torch.float32, 2)
+    with pytest.raises(RuntimeError) as info:
+        nn.Conv2d(3, 8, 3, bias=False).cuda()(images)
+    assert str(info.value) == (
+        "Input type (torch.cuda.ByteTensor) and weight type (torch.cuda.FloatTensor) should be the "
+        "same"
+    )
+    with pytest.raises(RuntimeError, match=r"but got torch\.cuda\.FloatTensor instead"):
+        nn.Embedding(4, 2).cuda()(words)
+
+
+def test_looking_at_types_draws_nothing_and_warns_nobody():
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        x = numbers(torch.long, 5)
+        assert (x // 2 + x % 3 == x).tolist() == [True] * 5
+        torch.bernoulli(numbers(torch.float64, 3)).cpu()
+    assert torch.rand(3).tolist() == expected.tolist()
+
+
+def test_a_forked_child_is_told_on_the_line_that_makes_a_tensor():
+    assert works()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            torch.ones(2, device="cuda")
+            text = "no error"
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(write, text.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read, 1000).decode() == (
+        "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with "
+        "multiprocessing, you must use the 'spawn' start method"
+    )
+    assert works()

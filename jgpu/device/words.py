@@ -1,0 +1,118 @@
+"""What torch's own kernels say of shapes and types that do not fit, on the notebook's line.
+
+Meta kernels infer what an op returns, but some are written in Python and word errors of their own,
+and many do not look at types, of which the device would tell only later, when the op has been sent.
+So the host's own kernel is asked, with stand-ins that cost nothing.
+
+Does not cover values, nor types that CUDA alone refuses: the device tells of them.
+"""
+
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import torch
+
+from jgpu.device.geometry import Geometry
+from jgpu.device.ops import OpInfo
+from jgpu.device.tensor import DeviceTensor
+
+__all__ = ["check_types", "raise_as_native"]
+
+#: Elements up to which an op that failed is tried once more in its own shapes.
+_QUICK: Final = 1 << 22
+#: Ops whose meta kernels let types through that all devices refuse. Of tensors with one element
+#: each they make sense; so do all elementwise ops.
+_TYPED: Final = frozenset({
+    "aten::_log_softmax", "aten::_softmax", "aten::addbmm", "aten::addmm", "aten::addmv",
+    "aten::addr", "aten::baddbmm", "aten::binary_cross_entropy", "aten::bmm", "aten::dot",
+    "aten::mm", "aten::mv", "aten::native_group_norm", "aten::native_layer_norm",
+    "aten::nll_loss2d_forward", "aten::nll_loss_forward", "aten::vdot",
+})  # fmt: skip
+#: The same, where even types that are equal may be wrong.
+_INDEXED: Final = ("aten::index", "aten::index_put_", "aten::index_put")
+
+
+def check_types(
+    info: OpInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    geometries: tuple[Geometry, ...],
+) -> None:
+    """Raise here and now where types do not go together."""
+    base = info.name.partition(".")[0]
+    dtypes = {geometry.dtype for geometry in geometries}
+    elementwise = torch.Tag.pointwise in info.func.tags
+    if not (elementwise or base in _TYPED or base in _INDEXED) or info.seeded:
+        return
+    one_float = len(dtypes) == 1 and dtypes.copy().pop().is_floating_point
+    if one_float and base not in _INDEXED and not _has_truth(info, args, kwargs):
+        return
+    fill = torch.ones if elementwise else torch.zeros
+
+    def one(tensor: DeviceTensor) -> torch.Tensor:
+        return fill((1,) * tensor.dim(), dtype=tensor.dtype, device="cpu")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _call(info, args, kwargs, one, number=lambda value: type(value)(1))
+
+
+def raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise what the host's own kernel says of tensors of these sizes, where that is quick."""
+    if any(tensor.numel() > _QUICK for tensor in _tensors((args, *kwargs.values()))):
+        return
+    written = [args[at] for at in info.writes if at < len(args)]
+
+    def of_its_size(tensor: DeviceTensor) -> torch.Tensor:
+        if any(tensor is each for each in written):
+            return torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
+        return torch.zeros((), dtype=tensor.dtype, device="cpu").expand(tensor.shape)
+
+    _call(info, args, kwargs, of_its_size)
+
+
+def _call(
+    info: OpInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    stand_in: Callable[[DeviceTensor], torch.Tensor],
+    number: Callable[[Any], Any] = lambda value: value,
+) -> None:
+    """The op on the host; errors name types as they are named on CUDA."""
+
+    def twin(value: Any, lift: int) -> Any:
+        if isinstance(value, DeviceTensor):
+            return stand_in(value)
+        if isinstance(value, list | tuple):
+            return [twin(item, 1 if lift == 2 else 0) for item in value]
+        if lift and type(value) in (int, float, complex):
+            return number(value)
+        return None if isinstance(value, torch.device | torch.Generator) else value
+
+    lifts = (*info.lift, *(0,) * len(args))
+    host = tuple(map(twin, args, lifts))
+    named = {name: twin(value, info.keyword_lift.get(name, 0)) for name, value in kwargs.items()}
+    try:
+        with torch.no_grad():
+            info.func(*host, **named)
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        text = re.sub(r"\btorch\.(?=[A-Z]\w*Tensor\b)", "torch.cuda.", str(error))
+        error.args = (text,)
+        raise
+
+
+def _tensors(value: Any) -> Iterator[DeviceTensor]:
+    if isinstance(value, DeviceTensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _has_truth(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a number is given as True or False."""
+    kinds = {argument.name: str(argument.type) for argument in info.arguments}
+    named = dict(zip(kinds, args, strict=False)) | kwargs
+    return any(type(value) is bool and kinds[name] == "number" for name, value in named.items())
