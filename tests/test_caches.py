@@ -190,6 +190,7 @@ STATE = {
     "jgpu.device.recorder._Builder": "one program in the making",
     "jgpu.device.rng.Generators": "states that the device told, until a work draws",
     "jgpu.device.session.Session": "one connection's state",
+    "jgpu.device.held.Held": "sizes of one connection's storages",
     "jgpu.device.spelled.SpelledOut": "a list of ops",
     "jgpu.device.storage._proxies": "one object a buffer, which holds nothing but the buffer",
     "jgpu.wire.program.Op": "one op's arguments",

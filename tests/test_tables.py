@@ -243,6 +243,7 @@ OWNED = {
     "one work, and goes with it": """
         broker.executor.gate.RefusedRun._failures
         broker.executor.programs.interpret.Walker._held
+        broker.executor.programs.interpret.Walker._lent
         broker.executor.programs.interpret.Walker.env
         broker.executor.programs.interpret.Walker.failures
         broker.executor.programs.interpret.Walker.generators

@@ -170,7 +170,7 @@ def _fill_new(target: DeviceTensor, host: torch.Tensor) -> bool:
     geometry = target._g
     if target._o or geometry.nbytes != target._b.nbytes or not is_dense(geometry):
         return False
-    if not current.session.unmake(target._b):
+    if not current.session.is_just_made(target._b):
         return False
     if host.shape != target.shape or host.stride() != geometry.stride or not _plain(host):
         laid = torch.empty_strided(
@@ -179,8 +179,7 @@ def _fill_new(target: DeviceTensor, host: torch.Tensor) -> bool:
         host = laid.copy_(host)
     flat = torch.as_strided(host, (geometry.numel,), (1,), host.storage_offset())
     data = flat.view(torch.uint8).numpy().data if geometry.numel else b""
-    current.session.upload(data, geometry.nbytes, into=target._b)
-    return True
+    return current.session.fill(target._b, data)
 
 
 def _plain(host: torch.Tensor) -> bool:

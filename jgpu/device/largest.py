@@ -1,9 +1,9 @@
 """What can never fit is refused on the line that asks for it, with the names of what is large.
 
-Storages that are large beside what the user may have are counted as they are made. When those that
-live together with the new one come to more than the user's limit, or than the device has, the op
-that would make it raises `torch.OutOfMemoryError`, and nothing of it is recorded. That is a lower
-bound: small storages and what ops need on the way are the executor's to count. What does not fit
+When the storages that live, together with a new one, come to more than the user's limit, or than
+the device has, the op that would make it raises `torch.OutOfMemoryError`, and nothing of it is
+recorded. Storages that are small beside the limit are counted and not looked at, until little is
+left. That is a lower bound: what ops need on the way is the executor's to count. What does not fit
 because of others is no error at all; it waits.
 
 The rule that must not be broken: nothing is refused that would have fitted.
@@ -31,68 +31,89 @@ _PART: Final = 1024
 _BEFORE: Final = 1 << 20
 #: bytes from which on it has to be known
 _ASK: Final = 64 << 20
+#: where less than this part of the limit is left every storage is looked at
+_LEFT: Final = 8
 #: what a message lists, and how deep it looks into containers
 _LISTED: Final = 5
 _DEPTH: Final = 4
 
-_living: list[weakref.ref[Buffer]] = []
-#: bytes of those in `_living`, the dead ones among them until they are looked for
-_bound = 0
+#: storages that were looked at and were not sent when they were last sorted out; their bytes
+_unsent: list[weakref.ref[Buffer]] = []
+_unsent_bytes = 0
 _limit = 0
+_looks_at_all = False
 
 
 def install() -> None:
-    """Count from the first storage on; what may be had is known when the broker has answered."""
+    """Look from the first storage on; what may be had is known when the broker has answered."""
     watch_large(_BEFORE, _note)
     current.session.on_ready = watch
     current.session.explain_memory = explain
+    current.session.held.on_change = _sort_out
 
 
 def watch(ready: m.Ready) -> None:
     """Refuse what is more than the broker said that this user may have."""
-    global _limit, _bound
+    global _limit
     capacity = ready.device.capacity
     _limit = min(ready.limit or capacity, capacity)
-    _bound = _count()
-    watch_large(_limit // _PART, _note)
+    _look(everything=_is_near())
+
+
+def _look(*, everything: bool) -> None:
+    """Look at each storage that will be made, or at large ones."""
+    global _looks_at_all
+    _looks_at_all = everything
+    watch_large(0 if everything else _limit // _PART, _note)
+
+
+def _is_near() -> bool:
+    return current.session.held.nbytes > _limit - _limit // _LEFT
+
+
+def _sort_out() -> None:
+    """Something was sent: what the executor knows from here on is counted there."""
+    global _unsent_bytes
+    if _limit and _is_near() is not _looks_at_all:
+        _look(everything=not _looks_at_all)
+    if _unsent:
+        waiting = [each for each in _unsent if (found := each()) is not None and not found.id]
+        _unsent[:] = waiting
+        _unsent_bytes = sum(found.nbytes for each in waiting if (found := each()) is not None)
 
 
 def _note(buffer: Buffer) -> None:
-    """A large storage is about to be; raises where it and the living ones cannot all be."""
-    global _bound
-    _bound += buffer.nbytes
-    _living.append(weakref.ref(buffer))
-    if not _limit and _bound > _ASK:
-        current.session.device_facts()  # opens the connection, and so `watch` is called
-    if _bound <= _limit or not _limit:
+    """A storage is about to be; raises where it and the living ones cannot all be."""
+    global _unsent_bytes
+    session = current.session
+    _unsent_bytes += buffer.nbytes
+    _unsent.append(weakref.ref(buffer))
+    if not _limit and session.held.nbytes + _unsent_bytes > _ASK:
+        session.device_facts()  # opens the connection, and so `watch` is called
+    most = _limit if _looks_at_all else _limit - _limit // _LEFT
+    if not _limit or session.held.nbytes + _unsent_bytes <= most or _count() <= _limit:
         return
-    _bound = _count()
-    if _bound > _limit:
-        current.session.cut()  # ops that were recorded keep what they read, until they are sent
-        gc.collect()  # what a circle of references keeps is garbage
-        _bound = _count()
-    if _bound > _limit:
-        _living.pop()
-        _bound -= buffer.nbytes
-        raise DeviceOutOfMemory(_refusal(buffer.nbytes))
+    session.cut()  # ops that were recorded keep what they read, until they are sent
+    gc.collect()  # what a circle of references keeps is garbage
+    living = _count()
+    if living > _limit:
+        _unsent[:] = [each for each in _unsent if each() is not buffer]
+        _unsent_bytes -= buffer.nbytes
+        raise DeviceOutOfMemory(_refusal(buffer.nbytes, living - buffer.nbytes))
 
 
 def _count() -> int:
-    graveyard = current.session.graveyard
-    alive = [
-        (reference, found)
-        for reference in _living
-        if (found := reference()) is not None and found.graveyard is graveyard
-    ]
-    _living[:] = [reference for reference, _ in alive]
-    return sum(found.nbytes for _, found in alive)
+    """Bytes of the storages that live."""
+    return current.session.living_bytes(
+        [found for each in _unsent if (found := each()) is not None]
+    )
 
 
-def _refusal(nbytes: int) -> str:
+def _refusal(nbytes: int, living: int) -> str:
     return (
         f"CUDA out of memory. Tried to allocate {size_text(nbytes)}. The shared device has a total "
-        f"capacity of {size_text(_limit)} for you, of which this notebook's large tensors use "
-        f"{size_text(_bound)}; no other user's memory is counted. {explain()}"
+        f"capacity of {size_text(_limit)} for you, of which this notebook's tensors use "
+        f"{size_text(living)}; no other user's memory is counted. {explain()}"
     )
 
 
@@ -109,16 +130,12 @@ def explain() -> str:
                 nbytes += buffer.nbytes
         if nbytes:
             sizes[name] = nbytes
-    unnamed = sum(
-        found.nbytes
-        for reference in _living
-        if (found := reference()) is not None and id(found) not in seen
-    )
+    unnamed = max(0, _count() - sum(sizes.values()))
     listed = [
         f"{name} {size_text(nbytes)}"
         for name, nbytes in sorted(sizes.items(), key=lambda item: -item[1])[:_LISTED]
     ]
-    if unnamed:
+    if unnamed > _limit // _PART:
         listed.append(
             f"{size_text(unnamed)} without a name "
             "(activations kept for backward, a traceback's frames)"

@@ -61,7 +61,7 @@ def install() -> None:
         buffer = getattr(self, "_jgpu_buffer", None)
         self._torch_load_uninitialized = False  # torch leaves it as it was
         if buffer is not None:
-            current.session.upload(_bytes(self), buffer.nbytes, into=buffer)
+            current.session.fill(buffer, _bytes(self))
         return result
 
     torch.UntypedStorage._set_from_file = unseen(set_from_file)  # type: ignore[method-assign]
@@ -91,7 +91,7 @@ def _uploaded(untyped: Any) -> Buffer:
     if buffer is None:
         buffer = Buffer(untyped.nbytes(), current.session.graveyard)
         if not getattr(untyped, "_torch_load_uninitialized", False):
-            current.session.upload(_bytes(untyped), buffer.nbytes, into=buffer)
+            current.session.fill(buffer, _bytes(untyped))
         untyped._jgpu_buffer = buffer
     return buffer
 

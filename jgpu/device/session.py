@@ -11,7 +11,7 @@ and never torn by an interrupt (`interrupts.quiet`).
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import CodeType
 from typing import Any
 
@@ -20,6 +20,7 @@ from jgpu.device import flags
 from jgpu.device.errors import asked_for, from_failure, use_of_lost
 from jgpu.device.geometry import Geometry, from_wire
 from jgpu.device.guard import raise_kept
+from jgpu.device.held import Held
 from jgpu.device.infer import Plan, TensorRef
 from jgpu.device.interrupts import quiet
 from jgpu.device.learnt import Learnt
@@ -55,6 +56,8 @@ class Session:
         self.graveyard: list[int] = []
         #: number of the connection; buffers of another are lost
         self.generation = 1
+        #: bytes of the buffers that the executor has
+        self.held = Held()
         #: errors by id of the buffers they poisoned
         self.poisoned: dict[int, BaseException] = {}
         self.log: list[Any] = []
@@ -68,6 +71,8 @@ class Session:
         self._next_request = 1
         self._work = 0
         self._replies: dict[int, Any] = {}
+        #: the download whose bytes the arena is for, until it is answered; 0 for none
+        self._in_arena = 0
         #: what to call with the reply of a request that nobody waits for
         self._later: dict[int, Callable[[Any], None]] = {}
         #: position up to which everything is done
@@ -135,13 +140,21 @@ class Session:
         """The log has as many ops as its piece may have: send it."""
         self.cut()
 
-    def cut(self, *, ends_iteration: bool = False, report: bool = False, send: bool = True) -> int:
+    def cut(
+        self,
+        *,
+        ends_iteration: bool = False,
+        report: bool = False,
+        send: bool = True,
+        but: Any = None,
+    ) -> int:
         """Send what was recorded as one run; returns its work number, 0 if there was nothing.
 
-        Without `send` it is queued, to leave together with the request that follows.
+        Without `send` it is queued, to leave together with the request that follows. What was
+        recorded from the entry `but` on stays.
         """
         with self._lock:
-            if not self.log:
+            if not self.log or self.log[0] is but:
                 if ends_iteration:
                     self._end_iteration(send=send)
                 return 0
@@ -150,7 +163,7 @@ class Session:
             sent = True
             try:
                 with quiet():
-                    work = self._queue_run(link, ends_iteration, report)
+                    work = self._queue_run(link, ends_iteration, report, but)
                     if send:
                         sent = link.send_now()
             except errors.DeviceLost as error:
@@ -173,8 +186,10 @@ class Session:
         if send:
             self._pump(link)
 
-    def _queue_run(self, link: Link, ends_iteration: bool, report: bool) -> int:
+    def _queue_run(self, link: Link, ends_iteration: bool, report: bool, but: Any) -> int:
         entries = self.log[:]
+        if but is not None:
+            del entries[next(k for k, entry in enumerate(entries) if entry is but) :]
         self._recorder.set_flags(flags.current())
         cut = self._recorder.cut(entries)
         del self.log[: len(entries)]
@@ -190,8 +205,10 @@ class Session:
             compiled.defined = self.generation
         first = self._next_buffer
         self._next_buffer += compiled.fresh
+        held = self.held
         for i, buffer in enumerate(cut.outputs):
             buffer.settle(first + i)
+            held.add(first + i, buffer.nbytes)
         cut.outputs = []
         buffer = None  # the loop's last one must not outlive the log
         entries.clear()
@@ -203,6 +220,7 @@ class Session:
         self._queue_tags(link)
         cut.first = first
         live, dead, free = self._bury(first, compiled.fresh, cut.inputs)
+        held.on_change()
         wanted = self._awaited.of_run(cut, live)
         params = cut.params
         if any(type(number) is complex for number in params):
@@ -219,9 +237,7 @@ class Session:
         self, first: int, count: int, inputs: list[int]
     ) -> tuple[bytes, bytes, tuple[int, ...]]:
         """What Python has forgotten: outputs not needed, inputs to drop, buffers to free first."""
-        grave = self.graveyard
-        buried = grave[:]
-        del grave[: len(buried)]
+        buried = self._forgotten()
         live = (1 << count) - 1
         dead = 0
         free = []
@@ -234,16 +250,24 @@ class Session:
                     dead |= 1 << places[id_]
                 else:
                     free.append(id_)
-            self._awaited.forget(buried)
-            if self.poisoned:
-                for id_ in buried:
-                    self.poisoned.pop(id_, None)
         size = (count + 7) // 8
         return (
             live.to_bytes(size, "little"),
             dead.to_bytes((len(inputs) + 7) // 8, "little") if dead else b"",
             tuple(free),
         )
+
+    def _forgotten(self) -> list[int]:
+        """Ids of buffers that Python has forgotten since the last time; so does everything here."""
+        buried = self.graveyard[:]
+        if buried:
+            del self.graveyard[: len(buried)]
+            self.held.drop(buried)
+            self._awaited.forget(buried)
+            if self.poisoned:
+                for id_ in buried:
+                    self.poisoned.pop(id_, None)
+        return buried
 
     def _queue_tags(self, link: Link) -> None:
         if self._tags:
@@ -257,10 +281,11 @@ class Session:
             return
         if any(not buffer.id for buffer in fresh):
             self.cut()
-        for buffer in fresh:
-            buffer.resident = True
-            if buffer.graveyard is self.graveyard and buffer.id:
-                self._tags.append(buffer.id)
+        with quiet():
+            for buffer in fresh:
+                buffer.resident = True
+                if buffer.graveyard is self.graveyard and buffer.id:
+                    self._tags.append(buffer.id)
 
     def boundary(self) -> None:
         """An iteration ends here (an optimizer's step)."""
@@ -280,58 +305,86 @@ class Session:
 
     # -- transfers ---------------------------------------------------------------------------
 
-    def unmake(self, buffer: Buffer) -> bool:
-        """Take back the last recorded op if it is the factory that made `buffer` empty."""
-        with self._lock:
-            if not self.log or self.log[-1][3] != (buffer,):
-                return False
-            if not self.log[-1][0].info.name.startswith("aten::empty"):
-                return False
-            self.log.pop()
-            return True
-
-    def upload(self, data: Any, nbytes: int, into: Buffer | None = None) -> Buffer:
+    def upload(self, data: Any, nbytes: int) -> Buffer:
         """A new buffer holding a copy of `data` (flat bytes); copied when this returns."""
         with self._lock:
             self.cut()
-            self._piece, self.limit = 0, PIECES[0]
             link = self._open()
-            made = into or Buffer(nbytes, self.graveyard)
-            made.graveyard = self.graveyard
-            made_id = self._next_buffer
-            self._next_buffer += 1
-            if nbytes <= limits.INLINE_BYTES:
-                with quiet():
-                    self._work += 1
-                    inline = bytes(data)
-                    link.queue(m.Upload(self._work, made_id, nbytes, 0, inline))
-                    made.settle(made_id)
-                self._pump(link)
-            else:
-                self._upload_pieces(link, made_id, data, nbytes)
-                made.settle(made_id)
+            made = Buffer(nbytes, self.graveyard)
+            self._fill(link, made, data)
             return made
 
-    def _upload_pieces(self, link: Link, buffer: int, data: Any, nbytes: int) -> None:
-        ring = link.arena.ring
-        largest = ring.size // 4
-        generation = self.generation
-        offset = 0
-        while offset < nbytes:
-            count = min(largest, nbytes - offset)
+    def fill(self, buffer: Buffer, data: Any) -> bool:
+        """Fill a buffer that the executor does not know yet, in place of what would make it.
+
+        False, and nothing has happened, where something else was recorded of it.
+        """
+        with self._lock:
+            factory = self._factory_of(buffer)
+            if factory is None and (buffer.id or any(buffer in entry[3] for entry in self.log)):
+                return False
+            self.cut(but=factory)
+            link = self._open()
+            if factory is None:
+                buffer.graveyard = self.graveyard
+            self._fill(link, buffer, data, factory)
+            return True
+
+    def is_just_made(self, buffer: Buffer) -> bool:
+        """Whether the last recorded op does nothing but make this buffer empty."""
+        return self._factory_of(buffer) is not None
+
+    def _factory_of(self, buffer: Buffer) -> Any:
+        """The last recorded op if it does nothing but make this buffer empty."""
+        last = self.log[-1] if self.log else None
+        if last is None or last[3] != (buffer,):
+            return None
+        return last if last[0].info.name.startswith("aten::empty") else None
+
+    def _fill(self, link: Link, buffer: Buffer, data: Any, factory: Any = None) -> None:
+        """Send a buffer's bytes; with the first of them the executor knows it, and so do we."""
+        generation, offset = self.generation, 0
+        while True:
+            with quiet():
+                count = self._queue_piece(link, buffer, data, offset, factory)
+            self._pump(link, 1.0 if count is None else 0.0)
+            offset += count or 0
+            if offset == buffer.nbytes and count is not None:
+                return
+            self._still(link, generation)
+
+    def _queue_piece(
+        self, link: Link, buffer: Buffer, data: Any, offset: int, factory: Any
+    ) -> int | None:
+        """Queue the next bytes of an upload and return how many; None while the arena is full."""
+        nbytes, inline, at = buffer.nbytes, None, 0
+        if nbytes <= limits.INLINE_BYTES:
+            count, inline = nbytes, bytes(data)
+        else:
+            ring = link.arena.ring
+            count = min(ring.size // 4, nbytes - offset)
             place = ring.reserve(count)
             if place is None:
-                self._pump(link, 1.0)
-                self._still(link, generation)
-                continue
-            at, _ = place
+                return None
+            at = place[0]
             link.arena.upload(at, count)[:] = data[offset : offset + count]
-            with quiet():
-                self._work += 1
-                link.queue(m.Upload(self._work, buffer, nbytes, offset, None, at, count))
-            self._pump(link)
-            self._still(link, generation)
-            offset += count
+        if not offset:
+            self._settle_upload(buffer, factory)
+        self._work += 1
+        from_arena = 0 if inline is not None else count
+        link.queue(m.Upload(self._work, buffer.id, nbytes, offset, inline, at, from_arena))
+        return count
+
+    def _settle_upload(self, buffer: Buffer, factory: Any) -> None:
+        if factory is not None:
+            # Other threads may have recorded since.
+            del self.log[next(k for k, entry in enumerate(self.log) if entry is factory)]
+            self._recorded += 1
+        self._piece, self.limit = 0, PIECES[0]
+        buffer.settle(self._next_buffer)
+        self._next_buffer += 1
+        self.held.add(buffer.id, buffer.nbytes)
+        self.held.on_change()
 
     def download(self, buffer: Buffer, start: int, target: Any) -> None:
         """Fill `target` (a flat writable memoryview of bytes) from a buffer; waits."""
@@ -366,11 +419,14 @@ class Session:
         link = self._open()
         largest = link.arena.size - link.arena.half
         for offset in range(0, len(target), largest):
+            if self._in_arena:  # interrupted: it is written there yet
+                self._await(lambda: not self._in_arena, self.generation)
             count = min(largest, len(target) - offset)
             self._request(
                 lambda request, at=offset, n=count: m.Download(  # type: ignore[misc]
                     self._work, request, buffer.id, start + at, n, 0
-                )
+                ),
+                into_arena=True,
             )
             target[offset : offset + count] = link.arena.download(0, count)
 
@@ -384,10 +440,10 @@ class Session:
             self.cut()
             count = len(plan.info.func._schema.returns)
             outs = tuple(Buffer(0, self.graveyard) for _ in range(count))
-            limit, self.limit = self.limit, 1 << 30
-            self.append(plan, buffers, offsets, outs, params)
-            self.limit = limit
             self._open()
+            frame = self.frame or self.look()
+            line = frame.f_lasti if frame else -1
+            self.log.append((plan, buffers, offsets, outs, params, line))
             generation = self.generation
             try:
                 work = self.cut(ends_iteration=True, report=True)
@@ -402,6 +458,7 @@ class Session:
                     buffer = outs[tensor.index]
                     geometry = from_wire(tensor.geometry)
                     buffer.nbytes = max(geometry.nbytes, tensor.nbytes)
+                    self.held.add(buffer.id, buffer.nbytes)
                     made[tensor.index] = (buffer, geometry)
             return made
 
@@ -454,8 +511,8 @@ class Session:
             if link is None or not self.graveyard:
                 return
             with quiet():
-                buried = self.graveyard[:]
-                del self.graveyard[: len(buried)]
+                buried = self._forgotten()
+                self.held.on_change()
                 for at in range(0, len(buried), limits.MAX_SLOTS):
                     link.queue(m.Free(tuple(buried[at : at + limits.MAX_SLOTS])))
             self._pump(link)
@@ -494,11 +551,17 @@ class Session:
                 return
             self.send_ordered(lambda work: m.Seed(work, value, index))
 
-    def ask(self, make: Callable[[int, int], Any], answered: Callable[[Any], None]) -> None:
-        """Send a request in the order of works and go on; `answered` is called with its reply.
+    def ask(
+        self,
+        make: Callable[[int, int], Any],
+        asked: Callable[[], None],
+        answered: Callable[[Any], None],
+    ) -> None:
+        """Send a request in the order of works and go on.
 
-        It is called with None if the device is lost first. Failures of earlier work stay for the
-        next wait.
+        `asked` is called when it is on its way, and from then on `answered` will be: with the
+        reply, or with None if the device is lost first or the request is taken back. Failures of
+        earlier work stay for the next wait.
         """
         with self._lock:
             self.cut()
@@ -508,6 +571,7 @@ class Session:
                 self._next_request += 1
                 self._work += 1
                 self._later[request] = answered
+                asked()
                 link.queue(make(self._work, request))
             self._pump(link)
 
@@ -532,6 +596,15 @@ class Session:
     def recorded(self) -> tuple[int, int]:
         """Changes whenever an op was recorded: before that, no buffer's content changes."""
         return self.generation, self._recorded + len(self.log)
+
+    def living_bytes(self, unsent: Iterable[Buffer]) -> int:
+        """Bytes of all buffers that are not forgotten, those among them that were not sent yet."""
+        with self._lock:
+            grave = self.graveyard
+            waiting = {buffer for buffer in unsent if buffer.graveyard is grave}
+            waiting.update(made for entry in self.log[:] for made in entry[3])
+            recorded = sum(buffer.nbytes for buffer in waiting if not buffer.id)
+            return self.held.nbytes - self.held.of(grave[:]) + recorded
 
     @property
     def settled(self) -> bool:
@@ -573,21 +646,23 @@ class Session:
 
     # -- waiting and arriving ----------------------------------------------------------------
 
-    def _request(self, make: Callable[[int], Any]) -> Any:
+    def _request(self, make: Callable[[int], Any], *, into_arena: bool = False) -> Any:
         """Send a request and wait for its reply; failures reported before it are raised."""
         with self._lock:
             link = self._open()
             generation = self.generation
-            with quiet():
-                request = self._next_request
-                self._next_request += 1
-                message = make(request)
-                if hasattr(message, "work"):
-                    self._work += 1
-                    message = type(message)(self._work, *_fields_after_work(message))
-                self._wanted.add(request)
-                link.queue(message)
+            request = self._next_request
             try:
+                with quiet():
+                    self._next_request += 1
+                    message = make(request)
+                    if hasattr(message, "work"):
+                        self._work += 1
+                        message = type(message)(self._work, *_fields_after_work(message))
+                    self._wanted.add(request)
+                    if into_arena:
+                        self._in_arena = request
+                    link.queue(message)
                 self._pump(link)
                 self._await(lambda: request in self._replies, generation)
                 reply = self._replies.pop(request)
@@ -665,19 +740,16 @@ class Session:
     def _on_failed(self, message: m.Failed) -> None:
         error = from_failure(message, self._place(message.work, message.op), self.explain_memory)
         for buffer in message.buffers:
-            self.poisoned[buffer] = error
+            if buffer in self.held:  # nobody asks for what was forgotten meanwhile
+                self.poisoned[buffer] = error
+                self.held.add(buffer, 0)
         self._awaited.forget(message.buffers)
-        if message.request is not None and message.request in self._wanted:
-            self._replies[message.request] = self._failures.pop(0) if self._failures else error
+        if message.request is not None:
+            self._answer(message.request, error)
         elif message.work in self._reports:
             raise error
-        elif message.request is not None:
-            pass  # an answer nobody waits for any more: its cause was raised instead
         elif not isinstance(error, errors.WorkCancelled):  # who interrupts knows of it
             self._failures.append(error)
-            answered = self._later.pop(message.request, None) if message.request else None
-            if answered is not None:
-                answered(None)
 
     def tell(self, failure: BaseException) -> bool:
         """Whether this failure waited to be raised; from here on it does not."""
@@ -697,12 +769,17 @@ class Session:
         self._awaited.arrive(message.buffer, message.data)
 
     def _on_reply(self, message: Any) -> None:
-        if message.request in self._wanted:
-            self._replies[message.request] = message
-            return
-        answered = self._later.pop(message.request, None)
-        if answered is not None:
-            answered(message)
+        self._answer(message.request, message)
+
+    def _answer(self, request: int, reply: Any) -> None:
+        """Pass on what was answered, or why nothing was, to whoever waits for it."""
+        if request == self._in_arena:
+            self._in_arena = 0
+        failed = isinstance(reply, BaseException)
+        if request in self._wanted:
+            self._replies[request] = self._failures.pop(0) if failed and self._failures else reply
+        elif (answered := self._later.pop(request, None)) is not None:
+            answered(None if failed else reply)
 
     def _on_definition_unknown(self, message: m.DefinitionUnknown) -> None:
         compiled = self._recorder.by_hash.get(message.program)
@@ -755,18 +832,23 @@ class Session:
             )
         if self._link is None:
             link = self._connect()
-            self._link = link
-            self._lost = None
-            self.ready = None
-            while self.ready is None:
-                self._pump(link, 3600.0)
-                self._still(link, self.generation)
             with quiet():
-                for index, value in self._seeds.items():
-                    self._work += 1
-                    link.queue(m.Seed(self._work, value, index))
-                self._seeds.clear()
-        return self._link
+                self._link, self._lost, self.ready = link, None, None
+        link = self._link
+        if self.ready is None or self._seeds:
+            self._welcome(link)
+        return link
+
+    def _welcome(self, link: Link) -> None:
+        """Wait until the executor has the session; seed what was seeded before there was one."""
+        while self.ready is None:
+            self._pump(link, 3600.0)
+            self._still(link, self.generation)
+        with quiet():
+            for index, value in self._seeds.items():
+                self._work += 1
+                link.queue(m.Seed(self._work, value, index))
+            self._seeds.clear()
 
     def lost(self, error: errors.DeviceLost) -> errors.DeviceLost:
         """The connection ended: everything on the device is gone. Returns the error to raise."""
@@ -786,8 +868,10 @@ class Session:
         self.log.clear()
         # A new list: buffers of before, which bury themselves later, must not free new ones' ids.
         self.graveyard = []
+        self.held.clear()
         self.poisoned.clear()
         self._replies.clear()
+        self._in_arena = 0
         self._reports.clear()  # works are numbered anew
         self._failures.clear()
         self._works.clear()

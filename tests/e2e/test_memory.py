@@ -94,6 +94,18 @@ def test_what_never_fits_names_the_variables_on_the_line_that_asks(host):
     assert notebook.ok("del batches; more = torch.ones(200, 1 << 18, device='cuda'); print(1)")
 
 
+def test_filling_memory_to_the_last_byte_costs_nothing_that_was_there_before(host):
+    notebook = host.notebook()
+    notebook.ok("import torch; x = torch.ones(1000, device='cuda'); keep = []")
+    said = notebook.run("while True: keep.append(torch.empty(1 << 24, device='cuda'))")
+    assert said.error == "DeviceOutOfMemory"
+    assert notebook.ok("print(len(keep))") == "3"
+    assert notebook.ok("keep.clear(); print((x + 1).sum().item(), x.sum().item())") == (
+        "2000.0 1000.0"
+    )
+    assert notebook.ok("print(torch.ones(3, 1 << 24, device='cuda').sum().item())")
+
+
 def test_what_a_failed_cell_left_is_the_first_to_go_and_can_still_be_looked_at(host):
     failed, other = host.notebook("a.ipynb", "user1"), host.notebook("b.ipynb", "user2")
     failed.ok("import torch; data = torch.ones(40, 1 << 18, device='cuda'); data.sum().item()")

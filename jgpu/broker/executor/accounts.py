@@ -80,8 +80,8 @@ class Account:
         # What is a model is known only when it is there already.
         return bool(self.resident_limit) and self.resident > self.resident_limit
 
-    def sentence(self, session: "Session", nbytes: int) -> str:
-        """Why not, in torch's manner."""
+    def sentence(self, session: "Session", nbytes: int, added: int = 0) -> str:
+        """Why not, in torch's manner; `added` bytes are the running program's so far."""
         if self._has_too_large_models:
             return (
                 f"CUDA out of memory. The models and optimizers of {self.user} hold "
@@ -91,5 +91,6 @@ class Account:
         return (
             f"CUDA out of memory. Tried to allocate {size_text(nbytes)}. The shared device has a "
             f"total capacity of {size_text(self.total)} for {self.user}, of which this notebook "
-            f"uses {size_text(session.table.used)} and all of {self.user}'s {size_text(self.used)}."
+            f"uses {size_text(session.table.used + added)} and all of {self.user}'s "
+            f"{size_text(self.used + added)}."
         )

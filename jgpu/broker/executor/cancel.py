@@ -12,7 +12,7 @@ from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.works import Work, WorkState, report_failure
 from jgpu.wire import messages
 
-__all__ = ["begin_cancel", "fail_oversized", "finish_cancel"]
+__all__ = ["begin_cancel", "fail_oldest", "finish_cancel"]
 
 _TEXT = "The computation was interrupted before it started."
 
@@ -60,19 +60,15 @@ def finish_cancel(session: Session, port: Port) -> bool:
     return session.course.resume()
 
 
-def fail_oversized(session: Session, port: Port) -> Work | None:
-    """Fail the oldest work if it could not fit though all others were gone; returns it then.
+def fail_oldest(session: Session, port: Port) -> None:
+    """Fail the oldest work, which could not fit though all others were gone.
 
     No lane has anything of the session.
     """
-    work = session.offered[0]
-    if session.may_use(work.transient - session.table.bytes_of(work.frees())):
-        return None
-    session.offered.popleft()
+    work = session.offered.popleft()
     session.queued_bytes -= work.nbytes
     work.state = WorkState.CANCELLED
     text = session.out_of_memory(work.transient)
     failure = Failure(work.number, 0, "", "OutOfMemoryError", text)
     report_failure(session, failure, work.cancel(port, failure), work.request)
     work.answer_followers()
-    return work

@@ -66,6 +66,10 @@ class RunWork(Work):
         self.nbytes = 64 + 8 * ids + 64 * live
         #: where it was halted for want of memory
         self._suspended: tuple[Suspended, RunContext] | None = None
+        #: it does not fit as a whole: memory is counted op by op, and what does not fit fails alone
+        self._counts = False
+        #: bytes that the op takes which was counted last
+        self._op_bytes = 0
         #: all its ops were done, or failed by themselves
         self.whole = False
         self._failures: list[tuple[Failure, list[int]]] = []
@@ -123,14 +127,13 @@ class RunWork(Work):
             return
         buffers = [session.buffer(number) for number in message.inputs]
         dead = [message.inputs[k] for k in bits(message.dead, len(buffers))]
-        needed = self.transient + self.definition.growth_bytes(buffers)
-        if self._suspended is None and not session.may_use(needed):
-            self._fail("OutOfMemoryError", session.out_of_memory(needed))
-        else:
-            try:
-                self._run(self.definition, buffers, port)
-            except ProgramError as error:
-                self._fail("ProgramError", str(error))
+        if self._suspended is None:
+            needed = self.transient + self.definition.growth_bytes(buffers)
+            self._counts = not session.may_use(needed)
+        try:
+            self._run(self.definition, buffers, port)
+        except ProgramError as error:
+            self._fail("ProgramError", str(error))
         if not self.skipped:
             session.drop(dead, port)
 
@@ -139,7 +142,8 @@ class RunWork(Work):
         port.use(buffers)
         halted: Suspended | Stopped | None = None
         if self._suspended is None:
-            session.table.note_peak(self.transient)
+            if not self._counts:
+                session.table.note_peak(self.transient)
             context = self._context()
             # On the way only where this lane alone ever had them; `do` drops them in any case.
             dead = message.dead if port.owns(buffers) else b""
@@ -240,16 +244,38 @@ class RunWork(Work):
             context.wanted, context.tell = message.wanted, self._tell
         context.allocate, context.watch_peak = device.allocate, device.watch_peak
         context.claim = self._claim
+        if self._counts:
+            context.allocate = partial(self._count, context)
+            context.claim = partial(self._claim_beside, context)
         return context
 
     def _claim(self, nbytes: int) -> None:
         """Memory that the data ask for: held to the limits, and those who rest make room for it."""
+        self._take(nbytes, self.transient)
+
+    def _count(self, context: RunContext, op: int, nbytes: int) -> None:
+        """Before each op of a run that does not fit as a whole: what of it fits is done."""
+        if (allocate := self.session.device.allocate) is not None:
+            allocate(op, nbytes)
+        self._op_bytes = 0
+        if nbytes:
+            self._claim_beside(context, nbytes)
+            self._op_bytes = nbytes
+
+    def _claim_beside(self, context: RunContext, nbytes: int) -> None:
+        """Memory beside what the ops before have taken, and what the op itself is known to take."""
+        walker = context.running.walker if context.running is not None else None
+        self._take(nbytes, self._op_bytes + (walker.added_bytes if walker is not None else 0))
+
+    def _take(self, nbytes: int, added: int) -> None:
+        """Hold memory beside `added` bytes of the run to the limits."""
         session = self.session
-        if not session.may_use(self.transient + nbytes):
-            raise NeverFits(session.out_of_memory(nbytes))
-        if nbytes > session.free_bytes() and not self.last_try:
-            raise torch.OutOfMemoryError(session.out_of_memory(nbytes))
-        session.table.note_peak(self.transient + nbytes)
+        if not session.may_use(added + nbytes):
+            raise NeverFits(session.out_of_memory(nbytes, max(0, added)))
+        lacking = added + nbytes if self._counts else nbytes
+        if lacking > session.free_bytes() and not self.last_try:
+            raise torch.OutOfMemoryError(session.out_of_memory(nbytes, max(0, added)))
+        session.table.note_peak(added + nbytes)
 
     def _keep(self, outcome: Outcome, port: Port) -> None:
         session, first = self.session, self.message.first
@@ -266,6 +292,21 @@ class RunWork(Work):
                 session.put(fresh[-1], port)
         port.made(fresh)
         self._failures = [(failure, poisoned[id(failure)]) for failure in outcome.failures]
+        if self._counts:
+            self._tell_shortage_once()
+
+    def _tell_shortage_once(self) -> None:
+        """Have the first op that did not fit speak for the others: one shortage is one error."""
+        told: list[tuple[Failure, list[int]]] = []
+        first: list[int] | None = None
+        for failure, buffers in self._failures:
+            if failure.error == "OutOfMemoryError" and first is not None:
+                first.extend(buffers)
+                continue
+            told.append((failure, buffers))
+            if failure.error == "OutOfMemoryError":
+                first = buffers
+        self._failures = told
 
     def _outputs(self) -> list[int]:
         """Numbers of the buffers that somebody will ask for."""

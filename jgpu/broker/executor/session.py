@@ -209,9 +209,9 @@ class Session:
         """Whether so many bytes more could ever be the session's."""
         return self.account.fits(self, nbytes)
 
-    def out_of_memory(self, nbytes: int) -> str:
-        """The sentence for what can never fit."""
-        return self.account.sentence(self, nbytes)
+    def out_of_memory(self, nbytes: int, added: int = 0) -> str:
+        """The sentence for what can never fit beside `added` bytes of the running program."""
+        return self.account.sentence(self, nbytes, added)
 
     def arena_upload(self, offset: int, count: int) -> memoryview:
         """Bytes of the arena's upload half; `ProtocolError` past its end."""

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any, Final
 
-from jgpu.broker.executor.cancel import fail_oversized, finish_cancel
+from jgpu.broker.executor.cancel import finish_cancel
 from jgpu.broker.executor.devices.base import Device, Job
 from jgpu.broker.executor.devices.idle import IdlePort
 from jgpu.broker.executor.forecast import Forecast
+from jgpu.broker.executor.oversized import look_at_oldest
 from jgpu.broker.executor.programs import Definition
 from jgpu.broker.executor.rests import NEVER, Rests
 from jgpu.broker.executor.retiring import take_back
@@ -288,11 +289,13 @@ class Turns:
             if may_ride(session, work, self._tails.get(session.lane)):
                 self._ride(session, work, forecast)
                 continue
-            self._works[work.key] = work
-            segment = events.Segment(work.predicted_s(), forecast.live_bytes(work))
-            self._tell(
-                events.WorkArrived(session.number, work.key, (segment,), work.ends_iteration)
-            )
+            work.claim = forecast.live_bytes(work)
+            self._tell_of(work)
+
+    def _tell_of(self, work: Work) -> None:
+        self._works[work.key] = work
+        segment = (events.Segment(work.predicted_s(), work.claim),)
+        self._tell(events.WorkArrived(work.session.number, work.key, segment, work.ends_iteration))
 
     def _ride(self, session: Session, work: Work, forecast: Forecast) -> None:
         forecast.live_bytes(work)
@@ -486,9 +489,12 @@ class Turns:
         session.waits_for, session.wait_told = action.waits_for, False
 
     def _check_fits(self, session: Session) -> None:
-        """A work that waits and could not fit if all others were gone fails instead."""
-        if session.quiet and session.offered and not any(w.rides for w in session.offered):
-            failed = fail_oversized(session, self._port)
-            if failed is not None:
-                self.taken_back(session, [failed])
-                self.settle(session)
+        """A work that waits and could not fit if all others were gone waits for them no longer."""
+        if (found := look_at_oldest(session, self._port)) is None:
+            return
+        works, again = found
+        self.taken_back(session, works)
+        for work in works if again else ():
+            work.key = next(self._keys)
+            self._tell_of(work)
+        self.settle(session)

@@ -88,6 +88,10 @@ class Work:
     nbytes = 64
     #: bytes of fresh storages that exist at most at once while it runs
     transient = 0
+    #: bytes that the scheduler was told it needs
+    claim = 0
+    #: it could never fit as a whole: the scheduler was told that it needs none
+    in_parts = False
     #: what it is, on the flight page
     kind = Kind.OTHER
     #: when the scheduler was told of it, by the host's monotonic clock; 0 without a trace

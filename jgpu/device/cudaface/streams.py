@@ -124,13 +124,16 @@ class Event:
 
     def record(self, stream: Any = None) -> None:
         """Mark this place in the order of work."""
-        self._recorded = True
-        self._pending += 1
         session = current.session
         if not session.used and not self.enable_timing:  # a time needs the device's clock
+            self._asked()
             self._arrived(None)
             return
-        session.ask(lambda work, request: m.Sync(work, request, False), self._arrived)
+        session.ask(lambda work, request: m.Sync(work, request, False), self._asked, self._arrived)
+
+    def _asked(self) -> None:
+        self._recorded = True
+        self._pending += 1
 
     def _arrived(self, reply: m.Synced | None) -> None:
         self._pending -= 1

@@ -169,6 +169,7 @@ class Definition:
         if slow or context.report or context.allocate is not None or poison:
             walker = Walker(self.plan, tensors, values, generators, masks.keep, self._restrides)
             walker.poison.update(poison)
+            walker.lend((slot, buffers[slot].nbytes) for slot in masks.dead)
             watch = context.watch_peak() if context.watch_peak is not None else None
             outcome = self._walk(walker, 0, context)
             whole = outcome.suspended is None and outcome.stopped is None

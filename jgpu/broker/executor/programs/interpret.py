@@ -9,7 +9,7 @@ The rule that must not be broken: a step with a poisoned input is skipped whole,
 older than the failure keeps its last good value.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -86,13 +86,29 @@ class Walker:
         self.learnt: list[TensorReport] = []
         #: steps whose outputs were compared with their claims
         self.verified: set[int] = set()
-        #: bytes of the fresh storages that exist by what ops really returned, by slot, their sum,
-        #: and the most that it was
         #: bytes that the step asked for beyond its claims
         self._asked = 0
+        #: bytes of the fresh storages that exist by what ops really returned, by slot, their sum,
+        #: and the most that it was
         self._held: dict[int, int] = {}
         self._held_bytes = 0
         self.peak_bytes = 0
+        #: bytes of inputs that end with their last use, by slot; they come off `added_bytes` then
+        self._lent: dict[int, int] = {}
+        self._older_bytes = 0
+
+    def lend(self, nbytes: Iterable[tuple[int, int]]) -> None:
+        """Inputs by slot that end with their last use, and their bytes.
+
+        Where a step's result shares an older storage nobody can tell when such a storage ends.
+        """
+        if not any(any(step.aliases) for step in self.plan.steps):
+            self._lent.update(nbytes)
+
+    @property
+    def added_bytes(self) -> int:
+        """By how much the storages have grown, fresh ones and inputs, since the run began."""
+        return self._held_bytes + self._older_bytes
 
     def walk(self, start: int, context: RunContext, *, made: bool = False) -> None:
         """Do all steps from `start`; raises `OutOfMemory` or `Halted` at one that is not done.
@@ -139,6 +155,7 @@ class Walker:
                 if context.allocate is not None:
                     context.allocate(step.index, self._bytes(step))
                 for slot, nbytes in step.grows:
+                    self._older_bytes += self._growth(slot, nbytes)
                     grow(self.env[f"s{slot}"], nbytes)
                 returned = flatten(step.info, self._call(step, context))
             self._settle(step, returned, context)
@@ -151,7 +168,11 @@ class Walker:
 
     def _bytes(self, step: Step) -> int:
         sizes, first = self.plan.slot_bytes, self.plan.inputs
-        return sum(sizes[slot - first] for slot in step.outs if slot != NO_SLOT)
+        made = sum(sizes[slot - first] for slot in step.outs if slot != NO_SLOT)
+        return made + sum(self._growth(slot, nbytes) for slot, nbytes in step.grows)
+
+    def _growth(self, slot: int, nbytes: int) -> int:
+        return max(0, nbytes - self.env[f"s{slot}"].untyped_storage().nbytes())
 
     def _claim(
         self, step: Step, claim: Callable[[int], None], args: list[Any], kwargs: dict[str, Any]
@@ -296,3 +317,4 @@ class Walker:
                 for name in self.plan.variables.get(slot, (f"s{slot}",)):
                     self.env.pop(name, None)
                 self._count(slot, None)
+                self._older_bytes -= self._lent.pop(slot, 0)

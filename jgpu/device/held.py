@@ -1,0 +1,45 @@
+"""Bytes of the storages that the executor has for this process, small ones among them.
+
+By id, from when a program or an upload that makes a storage is sent until it was said that nobody
+needs it. What is recorded and not sent yet is not counted here (`largest` does).
+"""
+
+from collections.abc import Callable, Iterable
+
+__all__ = ["Held"]
+
+
+class Held:
+    """Sizes by id, and their sum."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, int] = {}
+        #: sum of the sizes; what was forgotten and not yet told is in it
+        self.nbytes = 0
+        #: called when storages became known, or were forgotten
+        self.on_change: Callable[[], None] = lambda: None
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._sizes
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def add(self, number: int, nbytes: int) -> None:
+        """The executor has, or will have, a storage of this size; again where it has another."""
+        self.nbytes += nbytes - self._sizes.get(number, 0)
+        self._sizes[number] = nbytes
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """These are not needed any more."""
+        for number in numbers:
+            self.nbytes -= self._sizes.pop(number, 0)
+
+    def of(self, numbers: Iterable[int]) -> int:
+        """Bytes of these."""
+        return sum(self._sizes.get(number, 0) for number in numbers)
+
+    def clear(self) -> None:
+        """The device is another one."""
+        self._sizes.clear()
+        self.nbytes = 0
