@@ -5,7 +5,9 @@ long cell. Nothing is displayed.
 """
 
 import asyncio
+import functools
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import FrameType
 from typing import Any
@@ -45,8 +47,23 @@ def _shell() -> Any:
 def _hook(shell: Any) -> None:
     shell.events.register("pre_run_cell", _started)
     shell.events.register("post_run_cell", _ended)
+    shell.run_code = _by_statement(shell.run_code)
     # The cell that imports torch is running already.
     current.session.cell = shell.execution_count
+
+
+def _by_statement(run_code: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """IPython compiles each statement of a cell by itself, so that each has a frame of its own."""
+
+    @functools.wraps(run_code)
+    async def run_statement(*args: Any, **kwargs: Any) -> Any:
+        current.session.forget_frame()
+        try:
+            return await run_code(*args, **kwargs)
+        finally:
+            current.session.forget_frame()  # one that ran a cell itself goes on
+
+    return run_statement
 
 
 def _started(info: Any) -> None:
@@ -54,8 +71,7 @@ def _started(info: Any) -> None:
     _running += 1
     interrupts.install()  # the kernel sets its own handler for each cell
     session = current.session
-    session.frame = None
-    session.look_for_frame = True
+    session.forget_frame()
     session.loops.forget()
     session.waits.forget()
     shell = _shell()
@@ -70,8 +86,7 @@ def _ended(result: Any) -> None:
         with suppress(RuntimeError):  # no loop runs in IPython's terminal
             asyncio.get_running_loop().call_later(_PAUSE_S, _warm_between_cells)
     session = current.session
-    session.frame = None
-    session.look_for_frame = True
+    session.forget_frame()
     session.finish_cell(result)
 
 

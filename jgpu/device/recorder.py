@@ -11,6 +11,7 @@ its references, from the list that buffers' finalizers append to.
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 from jgpu.device.geometry import Geometry
@@ -51,11 +52,12 @@ class Cut:
     inputs: list[int]
     outputs: list[Buffer]
     params: list[Any]
-    #: per op the offset of the cell's instruction that asked for it, and the cell's code
+    #: per op the offset of the instruction that asked for it, in the code of its statement
     lines: list[int]
     #: id of the first fresh buffer
     first: int = 0
-    code: Any = None
+    #: code of each statement, with the first op that it asked for
+    codes: tuple[tuple[int, CodeType | None], ...] = ()
 
 
 class Recorder:

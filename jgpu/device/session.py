@@ -101,6 +101,8 @@ class Session:
         self.frame: Any = None
         self.find_frame: Callable[[], Any] = lambda: None
         self.look_for_frame = True
+        #: compiled statements that ops in the log were asked for by: ops before each, and its code
+        self._statements: list[tuple[int, CodeType | None]] = []
         #: set by `activate`
         self.generators: Any = None
         self._seeds: dict[int, int] = {}
@@ -130,11 +132,18 @@ class Session:
             self.cut()
 
     def look(self) -> Any:
-        """The frame whose instructions are noted, looked for once a cell."""
+        """The frame whose instructions are noted, looked for once a statement of a cell."""
         if self.look_for_frame:
             self.look_for_frame = False
-            self.frame = self.find_frame()
+            self.frame = frame = self.find_frame()
+            code = frame.f_code if frame is not None else None
+            self._statements.append((self._recorded + len(self.log), code))
         return self.frame
+
+    def forget_frame(self) -> None:
+        """What is recorded next is asked for by another statement."""
+        self.frame = None
+        self.look_for_frame = True
 
     def piece_is_full(self) -> None:
         """The log has as many ops as its piece may have: send it."""
@@ -193,7 +202,7 @@ class Session:
         self._recorder.set_flags(flags.current())
         cut = self._recorder.cut(entries)
         del self.log[: len(entries)]
-        self._recorded += len(entries)
+        cut.codes = self._codes_of(len(entries))
         self._iteration_open = not ends_iteration
         self._piece = 0 if ends_iteration else min(self._piece + 1, len(PIECES) - 1)
         self.limit = PIECES[self._piece]
@@ -215,7 +224,6 @@ class Session:
         self._work += 1
         if report:  # before anything is sent: the answer may be there at once
             self._reports[self._work] = None
-        cut.code = self.frame.f_code if self.frame is not None else None
         self._works.append((self._work, cut))
         self._queue_tags(link)
         cut.first = first
@@ -232,6 +240,14 @@ class Session:
             )
         )  # fmt: skip
         return self._work
+
+    def _codes_of(self, count: int) -> tuple[tuple[int, CodeType | None], ...]:
+        """The statements of the next so many ops, each with the first op that is its own."""
+        first = self._recorded
+        self._recorded += count
+        codes = tuple((max(0, at - first), code) for at, code in self._statements)
+        del self._statements[:-1]  # the last one may go on
+        return codes
 
     def _bury(
         self, first: int, count: int, inputs: list[int]
@@ -760,9 +776,10 @@ class Session:
     def _place(self, number: int, op: int) -> tuple[str, int] | None:
         """File and line that asked for an op of a work; None if they are not known (any more)."""
         for work, cut in self._works:
-            if work == number and op < len(cut.lines) and cut.code is not None:
-                line = line_of(cut.code, cut.lines[op])
-                return (cut.code.co_filename, line) if line else None
+            if work == number and op < len(cut.lines):
+                code = next((code for at, code in reversed(cut.codes) if at <= op), None)
+                line = line_of(code, cut.lines[op]) if code is not None else 0
+                return (code.co_filename, line) if code is not None and line else None
         return None
 
     def _on_value(self, message: m.Value) -> None:
@@ -866,6 +883,7 @@ class Session:
     def _forget(self, error: errors.DeviceLost) -> None:
         self.generation += 1
         self.log.clear()
+        self._statements = [(self._recorded, code) for _, code in self._statements[-1:]]
         # A new list: buffers of before, which bury themselves later, must not free new ones' ids.
         self.graveyard = []
         self.held.clear()
