@@ -11,6 +11,7 @@ function but a generator that is resumed: the place where that may raise lies in
 
 import ctypes
 import functools
+import re
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 
 from jgpu.device.interrupts import passed
+from jgpu.device.tensor import BACKEND
 from jgpu.device.tracebacks import unseen
 
 __all__ = ["Guard", "install_engine", "raise_kept"]
@@ -72,6 +74,13 @@ def raise_kept() -> None:
         raise _here.kept.pop(0)
 
 
+def _name_types(error: BaseException) -> None:
+    """The engine names a tensor's type by the backend's own name."""
+    if type(error) is RuntimeError and BACKEND in str(error):
+        text = re.sub(rf"\b{BACKEND}(\w+)Type\b", r"torch.cuda.\1Tensor", str(error))
+        error.args = (text,)
+
+
 def install_engine() -> None:
     """Wrap torch's one entry into the backward engine."""
     import torch.autograd.graph as graph
@@ -96,6 +105,7 @@ def install_engine() -> None:
                 raise first from (error.__cause__ if error.__cause__ is not first else None)
             if isinstance(error, SystemError) and passed() > interrupts:
                 raise KeyboardInterrupt from None  # it was lost on its way through C++
+            _name_types(error)
             raise
         finally:
             here.inside = outer

@@ -14,7 +14,7 @@ import torch
 
 from jgpu.device import compressed, rng, sparse
 from jgpu.device import tensor as tensors
-from jgpu.device.copies import upload
+from jgpu.device.copies import type_name, upload
 from jgpu.device.spelled import SpelledOut
 from jgpu.device.tracebacks import unseen
 
@@ -191,6 +191,16 @@ def _install_constructors() -> None:
     devices._device_constructors = lambda: everything
 
 
+@unseen
+def _pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
+    """`Tensor.pin_memory()`; transfers here are none the faster for it."""
+    if isinstance(self, tensors.DeviceTensor):
+        raise RuntimeError(  # noqa: TRY004 - torch's own class and words
+            f"cannot pin 'torch.cuda.{type_name(self)}' only dense CPU tensors can be pinned"
+        )
+    return self
+
+
 def _install_tensor_methods() -> None:
     tensor: Any = torch.Tensor
     base: Any = torch._C.TensorBase
@@ -205,7 +215,7 @@ def _install_tensor_methods() -> None:
         "new_ones",
     ):
         setattr(tensor, name, _taking_device(getattr(tensor, name)))
-    tensor.pin_memory = lambda self, device=None: self
+    tensor.pin_memory = _pin_memory
     tensor.is_pinned = unseen(lambda self, device=None: not isinstance(self, tensors.DeviceTensor))
     parse = torch._C._nn._parse_to
 

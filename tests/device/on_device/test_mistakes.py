@@ -1,0 +1,63 @@
+"""Each common mistake says what the table says, and shows no more than natively."""
+
+import copy
+import linecache
+import traceback
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from mistakes import MISTAKES
+from torch import nn
+
+import jgpu
+from jgpu.device import current
+
+OURS = f"{Path(jgpu.__file__).parent}/"
+
+
+def error_of(code):
+    """The error of a cell; its lines are known as a notebook's are."""
+    name = "<a cell>"
+    linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
+    names = {"torch": torch, "nn": nn, "F": F, "np": np, "copy": copy, "__name__": "__main__"}
+    current.session.forget_frame()
+    try:
+        exec(compile(code, name, "exec"), names)
+    except Exception as error:
+        return error
+    finally:
+        current.session.forget_frame()
+    raise AssertionError("it went well")
+
+
+def shown(error):
+    """(file, function) of each entry that the notebook shows."""
+    return [(each.filename, each.name) for each in traceback.extract_tb(error.__traceback__)][1:]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.title)
+def test_a_mistake_is_told_as_the_table_says(mistake):
+    ours = error_of(mistake.code)
+    said = f"{type(ours).__name__}: {ours}"
+    assert mistake.fits(said), said
+    entries = shown(ours)
+    assert not [entry for entry in entries if entry[0].startswith(OURS)]
+    assert ours.__context__ is None
+    torch.cuda.synchronize()  # it is told once
+    if mistake.on_cpu is None:
+        return
+    native = error_of(mistake.on_cpu)
+    assert f"{type(native).__name__}: {native}" == mistake.native
+    assert isinstance(ours, type(native))
+    left = iter(shown(native))
+    assert all(entry in left for entry in entries), "a line that is not there natively"
+
+
+def test_there_are_sixty_and_none_twice():
+    assert len(MISTAKES) >= 60
+    assert len({mistake.title for mistake in MISTAKES}) == len(MISTAKES)
+    assert len({mistake.code for mistake in MISTAKES}) == len(MISTAKES)
