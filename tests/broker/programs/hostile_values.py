@@ -33,6 +33,8 @@ ROOM = 1 << 30
 LARGE = 128 << 20
 #: processor seconds of one case, and wall seconds for a process that sleeps
 PATIENCE_S, ASLEEP_S = 5, 120
+#: of an op's loop that such a patience has time for
+STEPS = 1 << 26
 BATCH = 500
 #: faults of one op after which its other cases are left out
 ENOUGH = 3
@@ -107,7 +109,7 @@ class Cases:
         """Carry out a case; says what came of it."""
         import torch
 
-        from jgpu.broker.executor.programs import Buffer, RunContext, define
+        from jgpu.broker.executor.programs import Buffer, RunContext, contracts, define
         from jgpu.broker.executor.programs.arguments import bind
         from jgpu.broker.executor.programs.geometry import dtype_of, required_bytes
         from jgpu.broker.executor.programs.inference import infer
@@ -121,6 +123,7 @@ class Cases:
             sizes = [required_bytes(g) for g in geometries]
             info = resolve(op.name, "cpu")
             bound = bind(op, info, torch.device("cpu"))
+            contracts.check(info, bound, geometries)
             found = infer(info, bound, list(zip(geometries, sizes, strict=True)))
             returns = found.returns if found is not None else self.returned(info)
             made = sum(r.nbytes for r in returns if r is not None) if found else 0
@@ -240,6 +243,10 @@ def batch(cases, numbers, progress):
         had = int(statm.read().split()[0]) * mmap.PAGESIZE
     resource.setrlimit(resource.RLIMIT_AS, (had + ROOM, had + ROOM))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    from jgpu.broker.executor.programs.precautions import orders
+
+    # What takes minutes is refused, by a count of steps; here, what takes seconds.
+    orders.MOST_STEPS, orders.MOST_POWERS = STEPS, STEPS
     outcomes, slowest, memory = Counter(), [], []
     for number in numbers:
         progress[:8] = number.to_bytes(8, "little")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sketch import Sketch, buffers, context
+from sketch import Sketch, all_live, buffers, context
 
 from jgpu.broker.executor.programs.geometry import geometry_of
 from jgpu.broker.executor.programs.precautions.orders import MOST_STEPS
@@ -140,6 +140,8 @@ def test_eigenvalues_of_what_is_not_finite_are_refused_as_by_eig(name, value):
         ("_adaptive_avg_pool2d.default", ((1 << 40, 0),), "output_size"),
         ("tensor_split.sections", (1 << 40,), "would return"),
         ("combinations.default", (1 << 31,), "r is at most"),
+        ("replication_pad2d.default", ((-2, -2, 1, 1 << 32),), "places"),
+        ("reflection_pad2d.default", ((-2, -2, 1, 1 << 32),), "places"),
         ("_upsample_bicubic2d_aa.default", ((1, 1), False, 1e-12, 1e-12), "does not lead"),
         ("_upsample_bilinear2d_aa.default", ((1, 1), False, 1e-12, 1e-12), "does not lead"),
     ],
@@ -153,6 +155,63 @@ def test_plain_numbers_are_refused_before_anything_is_tried(name, args, word):
     with pytest.raises(ProgramError, match=word):
         Prober("cpu").probe(Op(f"aten::{name}", (Slot(0, 0), *args), {}, ()),
                             [geometry_of(torch.empty(shape))])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "given", "dtype", "word"),
+    [
+        ("round.decimals_out", (), {"decimals": 1 << 31}, torch.float32, "at most 1024"),
+        ("range.out", (2, 2, 0.5), {}, torch.int8, "0.5, which is 0 in torch.int8"),
+        ("range.out", (2, 2, -0.5), {}, torch.int64, "-0.5, which is 0"),
+    ],
+)
+def test_plain_numbers_beside_a_given_result_are_refused_too(name, args, given, dtype, word):
+    sketch = Sketch(2)
+    result = geometry_of(torch.empty(0, dtype=dtype))
+    inputs = (sketch.seen(0, geometry_of(torch.empty(3))),) if "round" in name else args
+    sketch.op(name, *inputs, out=sketch.seen(1, result), **given)
+    with pytest.raises(ProgramError, match=word):
+        sketch.define()
+
+
+def test_sizes_of_a_random_pooling_are_no_less_than_zero():
+    image, samples = torch.empty(1, 2, 6, 5, 4), torch.empty(1, 2, 3)
+    for kernel, size in (((-(1 << 63), 2, 2), (2, 2, 2)), ((2, 2, 2), (2, -1, 2))):
+        sketch = Sketch(2)
+        seen = sketch.seen(0, geometry_of(image)), sketch.seen(1, geometry_of(samples))
+        sketch.op("fractional_max_pool3d.default", seen[0], kernel, size, seen[1])
+        with pytest.raises(ProgramError, match="size is"):
+            sketch.define()
+
+
+@pytest.mark.parametrize("padding", [1, 2])
+@pytest.mark.parametrize("interpolation", [0, 1, 2])
+def test_a_grid_that_leads_nowhere_has_no_gradient_and_others_have_theirs(interpolation, padding):
+    torch.manual_seed(2)
+    image, grid = torch.randn(2, 3, 5, 5, dtype=F64), torch.rand(2, 5, 5, 2, dtype=F64) * 3 - 1.5
+    name, numbers = "grid_sampler_2d_backward.default", (interpolation, padding, False)
+    native = torch.ops.aten.grid_sampler_2d_backward(image, image, grid, *numbers, (True, True))
+    sketch = Sketch(2)
+    seen = [sketch.seen(k, geometry_of(x)) for k, x in enumerate((image, grid))]
+    outs = tuple(map(geometry_of, native))
+    sketch.op(name, seen[0], seen[0], seen[1], *numbers, (True, True), outs=outs)
+    definition = sketch.define()
+    run = definition.run(buffers(image, grid), (), all_live(definition), b"", context())
+    assert all(map(torch.equal, run.outputs, native))
+    grid[1, 2, 3, 0], grid[0, 0, 0] = NAN, NAN
+    for _ in range(2):
+        run = definition.run(buffers(image, grid), (), all_live(definition), b"", context())
+        assert torch.equal(run.outputs[1].isnan(), grid.isnan())
+        assert run.outputs[0].isfinite().all()
+
+
+def test_repetitions_whose_sum_wraps_around_are_refused():
+    many = torch.tensor([(1 << 63) - 1, 1 << 20, (1 << 63) - 1])
+    sketch = Sketch(2)
+    seen = sketch.seen(0, geometry_of(many)), sketch.seen(1, geometry_of(torch.empty(0).long()))
+    sketch.op("repeat_interleave.Tensor_out", seen[0], out=seen[1])
+    run = sketch.define().run(buffers(many, torch.empty(0).long()), (), b"", b"", context())
+    assert "repeats add up to 1.84e+19" in run.failures[0].text
 
 
 def test_a_tensor_of_one_place_seen_often_is_not_taken_apart():

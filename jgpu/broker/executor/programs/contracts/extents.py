@@ -14,6 +14,8 @@ __all__: list[str] = []
 
 #: places of a result without elements
 _PLACES: Final = 1 << 24
+#: far past the largest number
+_DECIMALS: Final = 1 << 10
 
 
 @limit("matrix_power", "linalg_matrix_power")
@@ -32,6 +34,42 @@ def _pooled(call: Call) -> None:
     size = call["output_size"]
     few = 0 not in size or prod(max(item, 1) for item in size) <= _PLACES
     call.require(few, f"output_size has 0 and more than {_PLACES} places")
+
+
+_PADDED = tuple(f"{how}_pad{n}d" for how in ("replication", "reflection") for n in (1, 2, 3))
+
+
+@limit(*_PADDED, *(f"{base}_backward" for base in _PADDED))
+def _padded(call: Call) -> None:
+    """These walk all rows, also where none has an element."""
+    padding, shape = call["padding"], call["self"].shape
+    added = [before + after for before, after in zip(padding[::2], padding[1::2], strict=True)]
+    size = [shape[-1 - k] + more for k, more in enumerate(added[: len(shape)])]
+    few = all(size) or prod(max(item, 1) for item in size) <= _PLACES
+    call.require(few, f"it would have a size of 0 and more than {_PLACES} places")
+
+
+@limit("fractional_max_pool2d", "fractional_max_pool3d")
+def _pooled_at_random(call: Call) -> None:
+    """Sizes below 0 pass the kernel's own look, which adds them up, and are walked."""
+    for name in ("kernel_size", "output_size"):
+        call.require(all(0 <= item < 1 << 31 for item in call[name]), f"{name} is {call[name]}")
+
+
+@limit("range")
+def _range(call: Call) -> None:
+    """The kernel divides by the step in the type of the result."""
+    if "out" in call and "step" in call and not call["out"].dtype.is_floating_point:
+        step = call["step"]
+        call.require(abs(step) >= 1, f"its step is {step}, which is 0 in {call['out'].dtype}")
+
+
+@limit("round", "special_round")
+def _rounded(call: Call) -> None:
+    """What foretells this form computes that power of ten to its last digit."""
+    if "out" in call and "decimals" in call:
+        few = abs(call["decimals"]) <= _DECIMALS
+        call.require(few, f"its decimals are at most {_DECIMALS}")
 
 
 @limit("tensor_split")

@@ -15,6 +15,7 @@ from jgpu.broker.executor.programs.precautions import (
     integers,
     matrices,
     orders,
+    places,
     sizes,
     unset,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "integers",
     "matrices",
     "orders",
+    "places",
     "precaution_of",
     "sizes",
     "unset",

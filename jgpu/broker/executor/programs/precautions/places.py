@@ -1,0 +1,50 @@
+"""Places that a kernel writes to without a look whether they exist."""
+
+from typing import Any
+
+import torch
+
+from jgpu.broker.executor.programs.guards import Look
+from jgpu.broker.executor.programs.ops import OpInfo
+from jgpu.broker.executor.programs.precautions.language import Attempt, precaution
+
+__all__: list[str] = []
+
+#: numbers of `padding_mode`: what lies outside is zero, the border, or a reflection
+_ZEROS, _BORDER = 0, 1
+
+
+def _clipped(info: OpInfo, look: Look) -> bool:
+    return look["padding_mode"] != _ZEROS and look["grid"].dtype == "float64"
+
+
+@precaution("grid_sampler_2d_backward", when=_clipped, on=("cpu",))
+def _sampled(attempt: Attempt) -> Any:
+    """NaN is clipped to no place at all: it counts as the middle, and its own gradient is NaN.
+
+    In single precision the kernel sees to it; natively double precision ends the process.
+    """
+    grid = attempt["grid"]
+    nowhere = grid.isnan() if attempt["padding_mode"] == _BORDER else ~grid.isfinite()
+    if not nowhere.any():
+        return attempt.go()
+    attempt["grid"] = grid.masked_fill(nowhere, 0)
+    made = attempt.go()
+    if made[1] is not None and made[1].shape == grid.shape:
+        made[1].masked_fill_(nowhere, torch.nan)
+    return made
+
+
+def _by_tensor(info: OpInfo, look: Look) -> bool:
+    return "repeats" in look.names and not isinstance(look["repeats"], int)
+
+
+@precaution("repeat_interleave", when=_by_tensor)
+def _repeated(attempt: Attempt) -> Any:
+    """Repetitions so many that their sum wraps around."""
+    repeats = attempt["repeats"]
+    if repeats.numel() and not repeats.is_floating_point():
+        total = float(repeats.sum(dtype=torch.float64))
+        if total >= 1 << 62:
+            raise RuntimeError(f"repeats add up to {total:.3g}, which is more than any tensor has.")
+    return attempt.go()
