@@ -23,12 +23,11 @@ __all__ = ["check_types", "raise_as_native"]
 #: Elements up to which an op that failed is tried once more in its own shapes.
 _QUICK: Final = 1 << 22
 #: Ops whose meta kernels let types through that all devices refuse. Of tensors with one element
-#: each they make sense; so do all elementwise ops.
+#: each they make sense whatever their other arguments are; so do elementwise ops.
 _TYPED: Final = frozenset({
     "aten::_log_softmax", "aten::_softmax", "aten::addbmm", "aten::addmm", "aten::addmv",
     "aten::addr", "aten::baddbmm", "aten::binary_cross_entropy", "aten::bmm", "aten::dot",
-    "aten::mm", "aten::mv", "aten::native_group_norm", "aten::native_layer_norm",
-    "aten::nll_loss2d_forward", "aten::nll_loss_forward", "aten::vdot",
+    "aten::mm", "aten::mv", "aten::nll_loss2d_forward", "aten::nll_loss_forward", "aten::vdot",
 })  # fmt: skip
 #: The same, where even types that are equal may be wrong.
 _INDEXED: Final = ("aten::index", "aten::index_put_", "aten::index_put")
@@ -43,7 +42,7 @@ def check_types(
     """Raise here and now where types do not go together."""
     base = info.name.partition(".")[0]
     dtypes = {geometry.dtype for geometry in geometries}
-    elementwise = torch.Tag.pointwise in info.func.tags
+    elementwise = torch.Tag.pointwise in info.func.tags and not _counts(info)
     if not (elementwise or base in _TYPED or base in _INDEXED) or info.seeded:
         return
     one_float = len(dtypes) == 1 and dtypes.copy().pop().is_floating_point
@@ -101,6 +100,11 @@ def _call(
         text = re.sub(r"\btorch\.(?=[A-Z]\w*Tensor\b)", "torch.cuda.", str(error))
         error.args = (text,)
         raise
+
+
+def _counts(info: OpInfo) -> bool:
+    """Whether an argument may say how much there is to do, as an order does."""
+    return any(str(argument.type) == "int" for argument in info.arguments)
 
 
 def _tensors(value: Any) -> Iterator[DeviceTensor]:

@@ -228,7 +228,6 @@ WRONG_TYPES = {
     "index": lambda x: x[x[:, 0]],
     "put": lambda x: x.index_put((x[:, 0],), x),
     "in place": lambda x: x.long().add_(0.5),
-    "norm": lambda x: F.layer_norm(x, (3,), x[0].double()),
     "sigmoid of complex": lambda x: torch.logit(x.long().cfloat()),
     "columns of labels": lambda x: F.cross_entropy(x, x[:, :1].long()),
 }
@@ -243,6 +242,33 @@ def test_types_that_do_not_fit_are_told_on_the_line_in_torchs_words(name):
         call(torch.ones(4, 3, device="cuda"))
     assert str(ours.value) == str(native.value)
     torch.cuda.synchronize()  # nothing of it was sent
+
+
+#: calls whose types differ and natively go together
+RIGHT_TYPES = {
+    "layer norm": lambda x: F.layer_norm(x.bfloat16(), (3,), x[0], x[1]),
+    "group norm": lambda x: F.group_norm(x.bfloat16(), 3, x[0], x[1]),
+    "batch norm": lambda x: F.batch_norm(x.bfloat16(), x[0], x[1], x[2], x[3]),
+    "weighted classes": lambda x: F.cross_entropy(x, x[:, 0].long(), x[0]),
+    "ignored labels": lambda x: F.cross_entropy(x, x[:, 0].long(), ignore_index=1),
+    "powers": lambda x: 2 ** x.long() + x.long() ** 2 + x.long().pow(x),
+    "a remainder by zero": lambda x: x.remainder(x.long() * 0),
+    "a quotient": lambda x: x.long() // 2 + x.long() % 3,
+    "bits": lambda x: (x.long() << 1) & 3,
+    "truths": lambda x: torch.add(x > 0, x > 2, alpha=True),
+    "where": lambda x: torch.where(x > 0, x.long(), x.half()),
+    "indices": lambda x: x[x[:, 0].long(), x[:, 0].int()],
+    "a gamma of an order": lambda x: torch.polygamma(2, x.long()),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT_TYPES)
+def test_types_that_differ_and_go_together_are_computed(name):
+    native = torch.linspace(0.1, 1.9, 12).view(4, 3)
+    expected = RIGHT_TYPES[name](native)
+    result = RIGHT_TYPES[name](native.cuda())
+    assert torch.equal(result.cpu(), expected) or torch.isnan(expected).any()
+    assert result.dtype is expected.dtype
 
 
 def test_types_are_named_as_on_cuda():
