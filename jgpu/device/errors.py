@@ -12,6 +12,7 @@ from jgpu.wire import messages as m
 __all__ = [
     "DeviceIndexError",
     "DeviceOutOfMemory",
+    "anew",
     "asked_for",
     "from_failure",
     "refused",
@@ -36,16 +37,23 @@ def refused(what: str, instead: str) -> errors.NotSupported:
     return errors.NotSupported(f"The shared device does not support {what}: {instead}.")
 
 
+def anew(failure: BaseException) -> BaseException:
+    """A failure to be raised; the one that is kept must not keep the frames that it went through.
+
+    They hold tensors, and these what is known of their failures.
+    """
+    return type(failure)(*failure.args)
+
+
 def use_of_lost(session: Any, buffer: Any) -> BaseException:
     """The error of using a tensor whose computation failed or whose device is gone."""
     cause: BaseException | None = None
     if buffer.graveyard is session.graveyard:
         cause = session.poisoned.get(buffer.id)
     if cause is not None:
-        if session.tell(cause):
-            return cause  # this is the first that is heard of it
-        if isinstance(cause, errors.DeviceLost):
-            return errors.DeviceLost(str(cause))  # no computation failed
+        # Of a lost device it is never said that a computation failed.
+        if session.tell(cause) or isinstance(cause, errors.DeviceLost):
+            return anew(cause)
         return errors.PoisonedTensor(
             f"This tensor has no value, because its computation failed earlier: {cause}"
         )

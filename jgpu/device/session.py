@@ -17,7 +17,7 @@ from typing import Any
 
 from jgpu import errors
 from jgpu.device import flags
-from jgpu.device.errors import asked_for, from_failure, use_of_lost
+from jgpu.device.errors import anew, asked_for, from_failure, use_of_lost
 from jgpu.device.geometry import Geometry, from_wire
 from jgpu.device.guard import raise_kept
 from jgpu.device.held import Held
@@ -688,7 +688,7 @@ class Session:
                 self._wanted.discard(request)
                 self._replies.pop(request, None)
             if isinstance(reply, BaseException):
-                raise reply
+                raise anew(reply)
             return reply
 
     def _await(self, done: Callable[[], bool], generation: int) -> None:
@@ -703,11 +703,11 @@ class Session:
                 if said := self.waits.sentence():
                     self._on_notice(m.Notice(said))
                 if self._failures:
-                    raise self._failures.pop(0)
+                    raise anew(self._failures.pop(0))
             self.waits.over()
             self._still(link, generation)
             if self._failures:
-                raise self._failures.pop(0)
+                raise anew(self._failures.pop(0))
         except KeyboardInterrupt:
             self._cancel()
             raise
@@ -763,7 +763,7 @@ class Session:
         if message.request is not None:
             self._answer(message.request, error)
         elif message.work in self._reports:
-            raise error
+            raise anew(error)
         elif not isinstance(error, errors.WorkCancelled):  # who interrupts knows of it
             self._failures.append(error)
 
@@ -849,8 +849,12 @@ class Session:
             )
         if self._link is None:
             link = self._connect()
-            with quiet():
-                self._link, self._lost, self.ready = link, None, None
+            try:
+                with quiet():
+                    self._link, self._lost, self.ready = link, None, None
+            finally:
+                if self._link is not link:
+                    link.close()
         link = self._link
         if self.ready is None or self._seeds:
             self._welcome(link)

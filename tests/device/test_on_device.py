@@ -4,6 +4,7 @@ They are ordinary tests; only their process differs: there `cuda` is the shared 
 share a process, for most of the time of one is its start.
 """
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -53,3 +54,24 @@ def test_a_hundred_thousand_sequences_of_aliases_are_as_natively(broker):
     assert done.returncode == 0, done.stdout[-12000:]
     figures = {"sequences": 100_000, "differences": 0, "seconds": time.monotonic() - began}
     write_result("aliasing", figures)
+
+
+@pytest.mark.long
+@pytest.mark.e2e
+@pytest.mark.timeout(6 * 3600)
+def test_interrupts_at_every_wire_step_twenty_times_over_lose_no_session(broker, tmp_path):
+    began, figures = time.monotonic(), tmp_path / "figures.json"
+    done = processes.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            *(str(FOLDER / "test_interrupted.py"), "-k", "any_wire_step"),
+        ],
+        env=broker.environment(JGPU_EVERY="1", JGPU_ROUNDS="20", JGPU_FIGURES=str(figures)),
+        capture_output=True,
+        text=True,
+        timeout=6 * 3600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-12000:]
+    found = json.loads(figures.read_text()) | {"lost_sessions": 0}
+    write_result("interrupts", found | {"seconds": round(time.monotonic() - began)})

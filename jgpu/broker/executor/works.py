@@ -294,6 +294,14 @@ class RngWork(Work):
         else:
             self._set(generator, message.state)
 
+    def cancel(self, port: Port, failure: Failure) -> list[int]:
+        """Seed or set it all the same: nothing is computed, and later draws would be others."""
+        super().cancel(port, failure)
+        if not isinstance(self.message, messages.GetRng):
+            self.do(port)
+            self.reply()
+        return []
+
     def _set(self, generator: torch.Generator, state: bytes) -> None:
         try:
             generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))

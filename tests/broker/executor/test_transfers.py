@@ -4,7 +4,7 @@ import os
 import socket
 
 import pytest
-from client import TOKEN, Executor
+from client import TOKEN, Executor, matmul
 
 from jgpu.wire import limits
 from jgpu.wire import messages as m
@@ -83,6 +83,23 @@ def test_generators_keep_their_state(connect):
     third = client.next_request()
     client.send(m.GetRng(client.next_work(), third))
     assert client.reply(third).state == state
+
+
+def test_a_seed_is_not_taken_back_with_the_works_around_it(connect):
+    client, other = connect(), connect()
+    square = client.upload(bytes(4 * 512 * 512))
+    for _ in range(20):
+        client.run(matmul(ops=20), [square], live=b"")
+    client.send(m.Seed(client.next_work(), 5))
+    client.run(matmul(ops=20), [square], live=b"")
+    assert client.reply(client.cancel())
+    other.send(m.Seed(other.next_work(), 5))
+    states = []
+    for each in (client, other):
+        request = each.next_request()
+        each.send(m.GetRng(each.next_work(), request))
+        states.append(each.reply(request).state)
+    assert states[0] == states[1]
 
 
 def test_nonsense_for_a_generator_is_a_failure_that_the_session_survives(connect):
