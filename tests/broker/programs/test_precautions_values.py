@@ -71,6 +71,13 @@ def test_a_plain_number_is_looked_at_in_the_type_that_the_kernel_computes_in(kin
     assert torch.equal(outcome(name, x, single), native)
 
 
+def test_complex_numbers_are_refused_by_the_kernels_without_a_warning():
+    x = torch.ones(2, dtype=torch.complex64)
+    text = outcome("special_chebyshev_polynomial_t.n_scalar", x, 3)
+    assert "ComplexFloat" in text
+    assert "ComplexFloat" in outcome("polygamma.default", 2, x)
+
+
 @pytest.mark.parametrize("kind", "tuvw")
 @pytest.mark.parametrize("x", [0.3, 1.0, -1.0, 2.0, INF])
 def test_huge_orders_of_chebyshev_that_take_no_time_are_computed(kind, x):

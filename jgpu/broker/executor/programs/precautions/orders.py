@@ -38,7 +38,8 @@ def _as_computed(value: Any, other: Any) -> torch.Tensor:
     A number goes through no smaller type than theirs: in that it might be a whole one.
     """
     exact = torch.as_tensor(value, dtype=None if isinstance(value, torch.Tensor) else torch.float64)
-    return exact.to(torch.result_type(value, other)).to(torch.float64)
+    seen = exact.to(torch.result_type(value, other))
+    return (seen.real if seen.is_complex() else seen).to(torch.float64)  # which kernels refuse
 
 
 def _until_overflow(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
