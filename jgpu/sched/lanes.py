@@ -1,7 +1,8 @@
 """A lane: one stream of the device, its sessions, its lease and what is in flight.
 
-Serial inside, parallel across. The rule: segments leave `in_flight` in the order in which they
-came, and a lease's epoch is never given out twice, so that a late event meets nothing.
+Serial inside, parallel across. A session's segments leave `in_flight` in the order in which they
+came; those of others may overtake them, for a work that lacks memory in its midst is put aside. A
+lease's epoch is never given out twice, so that a late event meets nothing.
 """
 
 from __future__ import annotations

@@ -286,10 +286,10 @@ class Turns:
     def finish(self, event: SegmentsFinished) -> Session | None:
         """Count segments that finished; return their session, None if the lease is unknown."""
         lane = self._table.lanes.get(event.lane)
-        if lane is None or not self._is_known(lane, event):
+        flying = None if lane is None else self._flying(lane, event)
+        if lane is None or flying is None:
             return None
-        oldest = lane.in_flight[0]
-        session, work = oldest.session, oldest.work
+        session, work = flying.session, flying.work
         if event.epoch == lane.epoch:
             lane.used_s += event.measured_s
         session.current_s += event.measured_s
@@ -308,26 +308,31 @@ class Turns:
         session.iteration_times.append(session.current_s)
         session.current_s = 0.0
 
-    def _is_known(self, lane: Lane, event: SegmentsFinished) -> bool:
-        """Whether the event is about the oldest in flight; False if about nothing in flight."""
+    def _flying(self, lane: Lane, event: SegmentsFinished) -> InFlight | None:
+        """Return the oldest in flight of the event's session; None if it is about nothing there.
+
+        Other sessions' may be older: a work that lacks memory in its midst waits, and is overtaken.
+        """
         left = [
-            each.count
+            each
             for each in lane.in_flight
             if each.epoch == event.epoch and each.work.id == event.work
         ]
         if not left:
-            return False
-        oldest = lane.in_flight[0]
+            return None
+        session, flying = left[0].session, sum(each.count for each in left)
+        oldest = next(each for each in lane.in_flight if each.session is session)
         if oldest.work.id != event.work:
             raise IllegalEvent(
-                f"Lane {lane.id} is at work {oldest.work.id}, but work {event.work} finished."
+                f"Session {session.id} is at work {oldest.work.id} in lane {lane.id}, but work "
+                f"{event.work} finished."
             )
-        if not 0 < event.count <= sum(left) or not 0 <= event.measured_s < float("inf"):
+        if not 0 < event.count <= flying or not 0 <= event.measured_s < float("inf"):
             raise IllegalEvent(
                 f"{event.count} segments of work {event.work} finished in {event.measured_s} s, "
-                f"but {sum(left)} were in flight."
+                f"but {flying} were in flight."
             )
-        return True
+        return oldest
 
     def _take_off(self, lane: Lane, session: Session, work: Work, count: int) -> None:
         seconds = work.seconds[work.finished : work.finished + count]
@@ -335,12 +340,12 @@ class Turns:
         work.finished += count
         self.take_off(lane, session, seconds)
         while count:
-            oldest = lane.in_flight[0]
+            oldest = next(each for each in lane.in_flight if each.work is work)
             taken = min(count, oldest.count)
             oldest.count -= taken
             count -= taken
             if not oldest.count:
-                lane.in_flight.popleft()
+                lane.in_flight.remove(oldest)
 
     def take_off(self, lane: Lane, session: Session, seconds: Sequence[float]) -> None:
         """Count segments of these predicted times as in flight no longer."""

@@ -48,7 +48,7 @@ class Sent:
     cancelled: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class Running:
     """Segments of one start that have not finished."""
 
@@ -146,9 +146,15 @@ class Device:
         self.tell(WorkArrived(session, work, segments, ends))
         return work
 
-    def finish(self, lane: int, segments: int = 1) -> list[object]:
-        """Let the oldest segments in a lane end."""
-        running = self.lanes[lane][0]
+    def overtake(self, lane: int, segments: int = 1) -> list[object]:
+        """Let those of another session end before the oldest, which lacks memory in its midst."""
+        lacking = self.lanes[lane][0].start.session
+        other = next((each for each in self.lanes[lane] if each.start.session != lacking), None)
+        return self.finish(lane, segments, other)
+
+    def finish(self, lane: int, segments: int = 1, running: Running | None = None) -> list[object]:
+        """Let the oldest segments in a lane end, or those of a start."""
+        running = running or self.lanes[lane][0]
         start = running.start
         work = self.works[start.work]
         segments = min(segments, running.left)
@@ -156,7 +162,7 @@ class Device:
         running.left -= segments
         work.finished += segments
         if not running.left:
-            self.lanes[lane].popleft()
+            self.lanes[lane].remove(running)
         return self.tell(SegmentsFinished(lane, start.epoch, start.work, segments, measured_s))
 
     def retire(self, lane: int, *, kept: tuple[int, ...] = ()) -> list[object]:

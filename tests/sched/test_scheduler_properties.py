@@ -140,6 +140,13 @@ class Machine(RuleBasedStateMachine):
         if not self.device.lanes.get(lane) or self.device.lanes[lane][0].start is not start:
             self.past.append((start.lane, start.epoch, start.work))
 
+    @precondition(lambda self: any(self.device.lanes.values()))
+    @rule(number=st.integers(0, 3), segments=st.integers(1, 4), seconds=SECONDS)
+    def overtakes_one_that_lacks_memory(self, number, segments, seconds):
+        busy = sorted(lane for lane, running in self.device.lanes.items() if running)
+        self.device.pass_time(seconds)
+        self.device.overtake(busy[number % len(busy)], segments)
+
     @precondition(lambda self: self.past)
     @rule(number=st.integers(0, 50), count=st.integers(0, 3))
     def a_late_event_changes_nothing(self, number, count):

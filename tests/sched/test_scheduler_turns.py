@@ -391,6 +391,19 @@ def test_the_policy_may_change_while_work_is_in_flight():
     assert device.finish(0) == [Start(5, 2, 0, 1, 0, 2)]
 
 
+def test_a_work_that_lacks_memory_in_its_midst_is_overtaken_by_another_sessions():
+    device = two_users()
+    device.send(1, MS, ends=True)
+    device.send(2, MS, ends=True)
+    assert [start.session for start in device.started] == [1, 2]
+    device.send(2, MS, ends=True)
+    assert device.overtake(0) == [Start(3, 2, 0, 1, 0, 2)]
+    assert status(device, 1).state == "running"
+    assert device.overtake(0) == []
+    assert device.finish(0) == []
+    assert [status(device, number).iterations for number in (1, 2)] == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("event", "sentence"),
     [
@@ -404,7 +417,7 @@ def test_the_policy_may_change_while_work_is_in_flight():
         (MemoryMeasured(1, 0, -1, 0), "less than nothing"),
         (LanesConfigured(0, 1), "No device has 0 lanes"),
         (LanesConfigured(1, -1), "-1 bytes"),
-        (SegmentsFinished(0, 1, 2, 1, MS), "at work 1, but work 2 finished"),
+        (SegmentsFinished(0, 1, 2, 1, MS), "at work 1 in lane 0, but work 2 finished"),
         (SegmentsFinished(0, 1, 1, 2, MS), "but 1 were in flight"),
         (SegmentsFinished(0, 1, 1, 1, float("nan")), "finished in nan s"),
     ],

@@ -155,6 +155,19 @@ def test_a_step_waits_for_the_work_that_ended_before_it():
     assert by_session(cells) == [(1, pytest.approx(1.0), pytest.approx(1.6))]
 
 
+def test_a_work_that_another_sessions_overtook_took_until_it_ended():
+    lines = played(
+        (0.5, events.SessionOpened(2, "user2")),
+        (1.0, work(1, 0.01)),
+        (1.0, work(2, 0.01, session=2)),
+        (1.2, finished(2, epoch=2)),
+        (1.5, finished(1)),
+        (1.6, events.CellEnded(1)),
+    )
+    took = [step.seconds for each in scripts(lines).scripts for step in each.steps if step.seconds]
+    assert took == [(pytest.approx(0.3),), (pytest.approx(0.2),)]
+
+
 def test_works_that_never_ended_are_left_out_and_unknown_ends_mean_nothing():
     lines = played(
         (1.0, work(1, 0.01)),

@@ -146,12 +146,13 @@ class _Listener:
 
     def _finish(self, event: events.SegmentsFinished, now: float) -> None:
         starts, work = self._started.get(event.lane), self.works.get(event.work)
-        if not starts or work is None:
+        own = [start for start in starts or () if start[0] == event.work][: event.count]
+        if not starts or not own or work is None:
             return
-        count = min(event.count, len(starts))
-        begin_s = max(starts[0][1], self._ended_s.get(event.lane, 0.0))
-        for _ in range(count):
-            starts.popleft()
+        count = len(own)
+        begin_s = max(own[0][1], self._ended_s.get(event.lane, 0.0))
+        for start in own:
+            starts.remove(start)
         self._ended_s[event.lane] = work.ended_s = now
         work.took_s += [max(_LEAST_S, (now - begin_s) / count)] * count
 
