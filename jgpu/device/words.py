@@ -31,6 +31,11 @@ _TYPED: Final = frozenset({
 })  # fmt: skip
 #: The same, where even types that are equal may be wrong.
 _INDEXED: Final = ("aten::index", "aten::index_put_", "aten::index_put")
+#: Types that elementwise kernels of the host and of CUDA take alike; of others CUDA takes more.
+_PLAIN: Final = frozenset({
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.float32, torch.float64, torch.complex64, torch.complex128,
+})  # fmt: skip
 
 
 def check_types(
@@ -45,17 +50,19 @@ def check_types(
     elementwise = torch.Tag.pointwise in info.func.tags and not _counts(info)
     if not (elementwise or base in _TYPED or base in _INDEXED) or info.seeded:
         return
-    one_float = len(dtypes) == 1 and dtypes.copy().pop().is_floating_point
+    if elementwise and not dtypes <= _PLAIN:
+        return
+    one_float = len(dtypes) == 1 and next(iter(dtypes)).is_floating_point
     if one_float and base not in _INDEXED and not _has_truth(info, args, kwargs):
         return
     fill = torch.ones if elementwise else torch.zeros
 
-    def one(tensor: DeviceTensor) -> torch.Tensor:
+    def of_one(tensor: DeviceTensor) -> torch.Tensor:
         return fill((1,) * tensor.dim(), dtype=tensor.dtype, device="cpu")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _call(info, args, kwargs, one, number=lambda value: type(value)(1))
+        _call(info, args, kwargs, of_one, number=lambda value: type(value)(1))
 
 
 def raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
