@@ -5,6 +5,7 @@ needs it. What is recorded and not sent yet is not counted here (`largest` does)
 """
 
 from collections.abc import Callable, Iterable
+from itertools import count, repeat
 
 __all__ = ["Held"]
 
@@ -30,10 +31,14 @@ class Held:
         self.nbytes += nbytes - self._sizes.get(number, 0)
         self._sizes[number] = nbytes
 
+    def add_new(self, first: int, sizes: list[int]) -> None:
+        """The executor will have storages of these sizes, numbered from `first` on."""
+        self._sizes.update(zip(count(first), sizes, strict=False))
+        self.nbytes += sum(sizes)
+
     def drop(self, numbers: Iterable[int]) -> None:
         """These are not needed any more."""
-        for number in numbers:
-            self.nbytes -= self._sizes.pop(number, 0)
+        self.nbytes -= sum(map(self._sizes.pop, numbers, repeat(0)))
 
     def of(self, numbers: Iterable[int]) -> int:
         """Bytes of these."""

@@ -215,9 +215,9 @@ class Session:
         first = self._next_buffer
         self._next_buffer += compiled.fresh
         held = self.held
+        held.add_new(first, [buffer.nbytes for buffer in cut.outputs])
         for i, buffer in enumerate(cut.outputs):
             buffer.settle(first + i)
-            held.add(first + i, buffer.nbytes)
         cut.outputs = []
         buffer = None  # the loop's last one must not outlive the log
         entries.clear()
