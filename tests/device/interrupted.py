@@ -175,6 +175,7 @@ class Walk:
         at = 1 + self.number % self.every
         while self._strike(at):
             at += self.every
+        self.kept = self.twice = None  # the next walk's count is without them
         return self.struck
 
     def _strike(self, at):
