@@ -2,12 +2,14 @@
 
     jgpu run [--user U] [--priority P] -- CMD ...
 
-The program's exit status is passed on (128 + N where signal N ended it), signals are passed in.
+The program's exit status is passed on (128 + N where signal N ended it), signals are passed in. It
+does not outlive `jgpu run`: where that is killed, the program gets SIGTERM.
 Unlike a kernel, a program without a seat is not started at all: nobody reads its first cell.
 """
 
 import argparse
 import contextlib
+import ctypes
 import os
 import shlex
 import signal
@@ -36,6 +38,7 @@ _FORWARDED: Final = (
 )
 #: `si_code` of a signal that the kernel sent: a terminal's, which the program got, too.
 _FROM_KERNEL: Final = 0x80
+_PR_SET_PDEATHSIG: Final = 1
 _NOT_FOUND: Final = 127
 _NOT_EXECUTABLE: Final = 126
 
@@ -63,14 +66,17 @@ def main(arguments: Sequence[str]) -> int:
 def _run(command: list[str], environ: dict[str, str]) -> int:
     """Spawn the program, pass signals in until it ends, return its status."""
     waited = {*_FORWARDED, signal.SIGCHLD}
+    ours, prctl = os.getpid(), ctypes.CDLL(None).prctl
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
+
+    def begin() -> None:  # in the program's process; no thread runs here
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != ours:  # too late for that
+            os.kill(os.getpid(), signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)  # not what is blocked for us
+
     try:
-        process = subprocess.Popen(
-            command,
-            env=environ,
-            # No thread runs here, and the program must not inherit what is blocked for us.
-            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
-        )
+        process = subprocess.Popen(command, env=environ, preexec_fn=begin)
     except FileNotFoundError:
         print(f"jgpu run: {command[0]}: command not found", file=sys.stderr)
         return _NOT_FOUND

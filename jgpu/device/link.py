@@ -92,7 +92,7 @@ class Link:
         except BlockingIOError:
             return False
         except OSError as error:
-            raise _lost(error) from None
+            raise self._ended(error) from None
         self.sent += count
         if count == len(self._out):
             self._out.clear()
@@ -124,12 +124,23 @@ class Link:
             except BlockingIOError:
                 return
             except OSError as error:
-                raise _lost(error) from None
+                raise self._ended(error) from None
             if not data:
-                raise _lost(None)
+                raise self._ended(None)
             self.inbox.extend(self._reader.feed(data))
             if self._reader.peer_seen:
                 self._writer.acknowledge(self._reader.peer_seen)
+
+    def _ended(self, error: OSError | None) -> errors.DeviceLost:
+        """Why the stream is over: what the broker said last, else what the system says."""
+        with suppress(OSError, errors.FrameError):
+            while data := self._stream.recv(1 << 16):
+                self.inbox.extend(self._reader.feed(data))
+        for message in self.inbox:
+            if isinstance(message, m.Refused):
+                return errors.DeviceLost(f"The broker ended this session: {message.text}")
+        why = f" ({os.strerror(error.errno)})" if error is not None and error.errno else ""
+        return errors.DeviceLost(f"The connection to the GPU broker ended{why}.")
 
     def resync(self, epoch: int) -> None:
         """Answer `Resync`: the marker, then every frame that was not acknowledged."""
@@ -174,8 +185,3 @@ def _some(stream: socket.socket, count: int, where: address.Address) -> bytes:
     if not data:
         raise errors.BrokerUnreachable(f"The broker at {where} closed the connection unanswered.")
     return data
-
-
-def _lost(error: OSError | None) -> errors.DeviceLost:
-    why = f" ({os.strerror(error.errno)})" if error is not None and error.errno else ""
-    return errors.DeviceLost(f"The connection to the GPU broker ended{why}.")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import processes
+import psutil
 import pytest
 from real_broker import status, until
 
@@ -88,6 +89,15 @@ def test_signals_reach_the_program_once(control, tmp_path, number):
         process.send_signal(number)
         assert process.wait(20) == 9
     assert isinstance(control.requests[-1], LeaveSeat)
+
+
+@pytest.mark.usefixtures("control")
+def test_a_program_does_not_outlive_the_command_that_is_killed():
+    script = "echo $$; exec sleep 1000"
+    with processes.start(command("/bin/sh", "-c", script), stdout=subprocess.PIPE) as running:
+        pid = int(running.line())
+        running.kill()
+        until(lambda: not psutil.pid_exists(pid))
 
 
 def test_a_program_inherits_no_blocked_signal(control, tmp_path):

@@ -59,3 +59,16 @@ def test_a_broker_killed_between_cells_is_told_in_the_next_one(own_host):
     assert_readable(notebook.run("print(weights.sum().item())"))
     assert notebook.ok(MAKE) == "1000.0"
     until(lambda: notebook.id in own_host.sessions, "the kernel's session")
+
+
+def test_a_broker_that_is_stopped_tells_everybody_before_it_ends(own_host):
+    rests, works = own_host.notebook(), own_host.notebook("other.ipynb")
+    for notebook in (rests, works):
+        assert notebook.ok(f"{MAKE}\n{MODEL}") == "1000.0"
+    cell = works.begin(TRAIN)
+    own_host.broker.end()
+    own_host.start()
+    for said in (works.end(cell), rests.run("print(weights.sum().item())")):
+        assert_readable(said)
+        assert "The broker was stopped." in said.sentence
+    assert rests.ok(MAKE) == works.ok(MAKE) == "1000.0"

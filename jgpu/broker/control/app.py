@@ -26,7 +26,14 @@ from jgpu.broker.control.watchdog import Patience
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.broker.systemd import unit_text
 from jgpu.errors import ConfigError
-from jgpu.wire.address import SYSTEM_SOCKET, make_directory, user_directory, user_socket
+from jgpu.wire.address import (
+    ADDRESS,
+    SYSTEM_SOCKET,
+    make_directory,
+    parse,
+    user_directory,
+    user_socket,
+)
 
 __all__ = ["JgpuBroker", "launch"]
 
@@ -122,8 +129,9 @@ class JgpuBroker(Application):
     # -- who may use it ----------------------------------------------------------------------
 
     socket_path = Unicode(
-        help=f"""Path of the Unix socket that notebooks connect to, at most 107 bytes. Default:
-        {SYSTEM_SOCKET} for root, else the user's own, where that user's kernels look for it.
+        help=f"""Path of the Unix socket that notebooks connect to, at most 107 bytes. Default: what
+        {ADDRESS} names, as for every other command; else {SYSTEM_SOCKET} for root, and the
+        user's own, where that user's kernels look for it, for everybody else and with --private.
         Its directory must belong to the broker's user or root, and not be writable by others.""",
     ).tag(config=True)
     group = Unicode(
@@ -134,7 +142,8 @@ class JgpuBroker(Application):
     administrators = List(
         Unicode(),
         help="""Login names that see all users' names and notebooks in `jgpu status`, besides root
-        and the broker's own user. They may change quotas live (`jgpu quota set`), nothing else.""",
+        and the broker's own user. They may change quotas live (`jgpu quota set`), choose the policy
+        (`jgpu policy`) and have any notebook's memory make way (`jgpu evict`).""",
     ).tag(config=True)
     private = Bool(
         False,
@@ -184,13 +193,13 @@ class JgpuBroker(Application):
     default_quota = Dict(
         help="""What every user may have, unless a group or the user's own quota says otherwise:
         "weight" (share of device time relative to others with work, 0.001 to 1000; 1),
-        "memory" (bytes of all his notebooks on the device, as "4G"; None: no limit),
+        "memory" (bytes of all their notebooks on the device, as "4G"; None: no limit),
         "resident" (bytes of these that may be models and optimizers),
         "device_seconds" (device time that may be used within any "period"; None: no limit),
         "period" (a rolling one, as "12h" or "7d"; "1d"),
         "sessions" (processes at once), "priority" ("interactive", "normal" or "batch": the most
-        urgent that he may ask for, and what he has otherwise; "normal"),
-        "over_budget" (beyond device_seconds: "warn" says so, "throttle" runs his work only while
+        urgent that they may ask for, and what they have otherwise; "normal"),
+        "over_budget" (beyond device_seconds: "warn" says so, "throttle" runs their work only while
         nobody else needs the device, "deny" refuses new work; "throttle").
         Memory limits are counted, not walled, as "memory" is above. `jgpu quota set` changes all
         of it live; what is set live stands above this file.""",
@@ -283,9 +292,13 @@ class JgpuBroker(Application):
     ).tag(config=True)
 
     config_file = Unicode(
-        "", help="Configuration file to read instead of the default ones, or to generate."
+        "", help="Configuration file to read instead of the default ones, or to write."
     ).tag(config=True)
-    generate_config = Bool(False, help="Write a configuration file that explains every setting.")
+    generate_config = Bool(
+        False,
+        help="""Print a configuration file that explains every setting, or write it where --config
+        says.""",
+    )
     systemd_unit = Bool(False, help="Print a systemd unit for a broker of the whole host.")
 
     aliases: ClassVar[Any] = {  # type: ignore[misc]
@@ -315,6 +328,8 @@ class JgpuBroker(Application):
 
     @default("socket_path")
     def _socket_path_default(self) -> str:
+        if named := os.environ.get(ADDRESS):
+            return str(parse(named))
         return str(SYSTEM_SOCKET if os.getuid() == 0 and not self.private else user_socket())
 
     @default("spool")
@@ -377,9 +392,8 @@ class JgpuBroker(Application):
 
     def write_config(self) -> Path:
         """Write a configuration file that explains every setting; refuse to overwrite one."""
-        file = Path(self.config_file or self.config_directories()[0] / "jgpu_config.py")
+        file = Path(self.config_file)
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("x", encoding="utf-8") as stream:
                 stream.write(self.generate_config_file())
         except FileExistsError:
@@ -460,7 +474,9 @@ class JgpuBroker(Application):
             sys.stdout.write(unit_text(sys.executable))
             return 0
         if self.generate_config:
-            sys.stdout.write(f"Wrote {self.write_config()}.\n")
+            where = self.config_file
+            said = f"Wrote {self.write_config()}.\n" if where else self.generate_config_file()
+            sys.stdout.write(said)
             return 0
         prepare_process(self.log, private=self.private)
         settings = self.settings()

@@ -39,22 +39,46 @@ class Listener:
                 f"The socket's path {path} is longer than the {MAX_SOCKET_PATH} bytes that Linux "
                 "allows; choose a shorter one."
             )
-        group_id = _group_id(group)
+        self._group_id = _group_id(group)
         _check_directory(path.parent)
-        self._lock = _take_lock(path.with_name(path.name + ".lock"), path)
+        self._lock_path = path.with_name(path.name + ".lock")
+        self._lock = _take_lock(self._lock_path, path)
         try:
             self._clear()
-            self.socket = self._bind(group_id)
+            self.socket = self._bind()
         except BaseException:
             os.close(self._lock)
             raise
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the name leads here no more: it was removed, or is another's."""
+        try:
+            return _place(self.path.lstat()) != self._place
+        except OSError:
+            return True
+
+    def renew(self) -> None:
+        """Listen under the name again, on a new socket; nobody may wait on the one before.
+
+        Raises `ConfigError` where another broker has taken the name, or it cannot be had.
+        """
+        _check_directory(self.path.parent)
+        if not self._lock_path.exists():
+            lock = _take_lock(self._lock_path, self.path)
+            os.close(self._lock)
+            self._lock = lock
+        self._clear()
+        before, self.socket = self.socket, self._bind()
+        before.close()
 
     def close(self) -> None:
         """Take the name away, then the socket; connections that were accepted stay. Repeatable."""
         if self.socket.fileno() < 0:
             return
-        with contextlib.suppress(OSError):
-            self.path.unlink()
+        if not self.is_gone:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
         self.socket.close()
         os.close(self._lock)
 
@@ -82,17 +106,18 @@ class Listener:
                 raise ConfigError(_occupied(self.path, peer_of(probe).pid))
         self.path.unlink(missing_ok=True)
 
-    def _bind(self, group_id: int | None) -> socket.socket:
+    def _bind(self) -> socket.socket:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         before = os.umask(0o177)
         try:
             listening.bind(os.fspath(self.path))
             # Nobody can connect before listen(), so the group is right in time.
-            if group_id is not None:
-                os.chown(self.path, -1, group_id)
+            if self._group_id is not None:
+                os.chown(self.path, -1, self._group_id)
                 self.path.chmod(0o660)
             listening.listen(_BACKLOG)
             listening.setblocking(False)
+            self._place = _place(self.path.lstat())
         except OSError as error:
             listening.close()
             raise ConfigError(
@@ -101,6 +126,10 @@ class Listener:
         finally:
             os.umask(before)
         return listening
+
+
+def _place(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 def _group_id(group: str) -> int | None:

@@ -41,7 +41,7 @@ from jgpu.broker.control.sessions import Sessions
 from jgpu.broker.control.settings import BrokerSettings
 from jgpu.broker.control.shares import Shares
 from jgpu.broker.control.watch import ProcessWatch
-from jgpu.errors import BrokerRefused, FrameError, JgpuError
+from jgpu.errors import BrokerRefused, ConfigError, FrameError, JgpuError
 from jgpu.sched import load_policy
 from jgpu.wire import limits
 from jgpu.wire.framing import FrameWriter
@@ -68,6 +68,8 @@ __all__ = ["Broker"]
 
 _LOG = logging.getLogger("jgpu.broker")
 _ACCEPT_PAUSE_S: Final = 0.1
+#: between two looks whether the socket is still where it was made
+_LOOK_S: Final = 1.0
 _REFUSAL_TIMEOUT_S: Final = 1.0
 #: A notebook's path is cut to this many characters.
 _LABEL_LENGTH: Final = 1024
@@ -124,14 +126,14 @@ class Broker:
                 self._start(tasks, self.sessions.overseer.run())
                 self._start(tasks, self._desk.ledger.run())
                 self._start(tasks, self._desk.run(self.sessions.latest_report))
-                accepting = self._start(tasks, self._accept(tasks))
+                listening = self._start(tasks, self._listen(tasks))
                 if self._settings.idle_exit_s:
                     self._start(tasks, self._end_when_unused())
                 _LOG.info("Listening at %s.", self._settings.socket)
                 await self._stopping.wait()
                 # Closed while asyncio waits on it, its number would be deaf for who gets it next.
-                accepting.cancel()
-                await asyncio.wait([accepting])
+                listening.cancel()
+                await asyncio.wait([listening])
                 self._listener.close()
                 await self._desk.count_all(self.sessions.latest_report)
                 for task in self._tasks:
@@ -170,6 +172,31 @@ class Broker:
                 self.stop()
 
     # -- connections -------------------------------------------------------------------------
+
+    async def _listen(self, tasks: asyncio.TaskGroup) -> None:
+        """Take connections; where somebody removed the socket, make it again."""
+        told = False
+        while True:
+            accepting = asyncio.create_task(self._accept(tasks))
+            try:
+                await self._name_goes()
+            finally:
+                accepting.cancel()
+                await asyncio.wait([accepting])
+            try:
+                self._listener.renew()
+                _LOG.warning("The socket %s was gone, and is there again.", self._listener.path)
+                told = False
+            except ConfigError as error:
+                if not told:
+                    _LOG.error("The socket is gone and cannot be made again. %s", error)
+                told = True
+
+    async def _name_goes(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if self._listener.is_gone:
+                return
 
     async def _accept(self, tasks: asyncio.TaskGroup) -> None:
         loop = asyncio.get_running_loop()

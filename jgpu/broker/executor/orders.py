@@ -72,7 +72,13 @@ class Orders:
         elif isinstance(order, messages.AskReport):
             self._connection.send(self._report(order.request))
         else:
-            self._pump.stopping = True
+            self._stop()
+
+    def _stop(self) -> None:
+        """End in good order: whoever is here is told that what they have here goes."""
+        for session in list(self._pump.sessions.values()):
+            self._pump.refuse(session, "The broker was stopped.", "stopped")
+        self._pump.stopping = True
 
     # -- sessions ----------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Any
 from jgpu.device import current
 from jgpu.device.cudaface.devices import check_index
 from jgpu.device.errors import refused
+from jgpu.wire.sizes import size_text
 
 __all__ = ["REPLACED"]
 
@@ -151,6 +152,19 @@ def get_allocator_backend() -> str:
     return "native"
 
 
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """What this notebook has on the device and may have, in lines for people."""
+    free, total = mem_get_info(device)
+    rows = (
+        ("allocated now", _used(device)),
+        ("the most so far", _peak(device)),
+        ("free for this user", free),
+        ("in all for this user", total),
+    )
+    lines = [f"{name:22} {size_text(count):>10}" for name, count in rows]
+    return "\n".join(["Memory of this notebook on the shared device", *lines])
+
+
 def _host_stats(*args: Any, **kwargs: Any) -> dict[str, Any]:
     return collections.OrderedDict()
 
@@ -172,7 +186,7 @@ REPLACED: dict[str, dict[str, Any]] = {
         for function in (
             memory_allocated, max_memory_allocated, memory_reserved, max_memory_reserved,
             reset_peak_memory_stats, reset_accumulated_memory_stats, mem_get_info, empty_cache,
-            memory_stats, memory_stats_as_nested_dict, memory_snapshot,
+            memory_stats, memory_stats_as_nested_dict, memory_snapshot, memory_summary,
             set_per_process_memory_fraction, get_per_process_memory_fraction,
             get_allocator_backend,
         )

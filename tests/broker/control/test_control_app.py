@@ -62,6 +62,32 @@ def test_the_generated_configuration_explains_and_is_readable(settings, tmp_path
     assert "exists already" in capsys.readouterr().err
 
 
+def test_the_configuration_is_printed_where_no_file_is_named(capsys):
+    assert main(["broker", "--generate-config"]) == 0
+    assert "# c.JgpuBroker.memory = " in capsys.readouterr().out
+
+
+def test_the_broker_listens_where_every_other_command_asks(settings, monkeypatch, tmp_path):
+    monkeypatch.setenv("JGPU_ADDRESS", f"unix:{tmp_path}/named.sock")
+    assert settings().socket == tmp_path / "named.sock"
+    assert settings("--private").socket == tmp_path / "named.sock"
+    assert settings("--socket", str(tmp_path / "other")).socket == tmp_path / "other"
+    monkeypatch.setenv("JGPU_ADDRESS", "tcp:host")
+    with pytest.raises(ConfigError, match="unix:/path"):
+        settings()
+
+
+def test_a_private_brokers_files_are_in_its_owners_folders_roots_too(monkeypatch, tmp_path):
+    monkeypatch.setattr("os.getuid", lambda: 0)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name in ("JGPU_ADDRESS", "STATE_DIRECTORY"):
+        monkeypatch.delenv(name, raising=False)
+    application = JgpuBroker(private=True)
+    assert application.spool.startswith(str(tmp_path / "state"))
+    assert application.socket_path.startswith(str(tmp_path / "state"))
+    assert JgpuBroker().spool == "/var/lib/jgpu"
+
+
 def test_wrong_settings_end_with_a_sentence(settings, capsys):
     with pytest.raises(SystemExit):
         settings("--memory", "lots")

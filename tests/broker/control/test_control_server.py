@@ -485,6 +485,38 @@ def test_the_socket_is_the_owners_alone_or_the_groups(start_broker, broker):
     assert shared.address.path.stat().st_gid == os.getgid()
 
 
+def test_a_socket_that_somebody_removes_is_made_again(broker):
+    client, _ = open_session(broker)
+    path = broker.address.path
+    for removed in ((path,), (path, path.with_name(path.name + ".lock"))):
+        before = path.stat()
+        for file in removed:
+            file.unlink()
+        until(lambda was=before: path.exists() and path.stat().st_ino != was.st_ino)
+        assert path.stat().st_mode & 0o777 == 0o600
+        (row,) = broker.status()["sessions"]
+        assert row["id"] == 1
+    client.send(Sync(1, 5))
+    assert isinstance(client.receive(), Ready)
+    assert client.receive() == Synced(5)
+
+
+def test_a_name_that_another_took_is_left_to_it(tmp_path):
+    path = tmp_path / "s"
+    first = Listener(path)
+    path.unlink()
+    path.with_name("s.lock").unlink()
+    second = Listener(path)
+    assert first.is_gone
+    assert not second.is_gone
+    with pytest.raises(ConfigError, match="serves at"):
+        first.renew()
+    first.close()
+    assert path.is_socket()
+    second.close()
+    assert not path.exists()
+
+
 def test_unsafe_places_for_a_socket_are_refused(tmp_path):
     open_to_all = tmp_path / "open"
     open_to_all.mkdir()
