@@ -179,7 +179,10 @@ def between(tensor):
     whole = torch.empty((span + 2 * MARGIN) * tensor.itemsize, dtype=torch.uint8).fill_(0x5A)
     made = torch.empty(0, dtype=tensor.dtype)
     made.set_(whole.untyped_storage(), MARGIN, tensor.shape, tensor.stride())
-    return made.copy_(tensor) if tensor.numel() else made
+    if tensor.numel():  # of places that are seen several times, each once
+        once = [slice(None) if stride else slice(1) for stride in tensor.stride()]
+        made[tuple(once)].copy_(tensor[tuple(once)])
+    return made
 
 
 def margins(tensor):
