@@ -211,7 +211,7 @@ STATE = {
     "jgpu.broker.executor.programs.compile.Variant": "one compiled program",
     "jgpu.broker.executor.programs.compile._Writer": "one program while it is compiled",
     "jgpu.broker.executor.programs.contracts.language.CONTRACTS": "a list of ops",
-    "jgpu.broker.executor.programs.contracts.language._LIMITS": "a list of ops",
+    "jgpu.broker.executor.programs.contracts.language.LIMITS": "a list of ops",
     "jgpu.broker.executor.programs.contracts.language._SELFCHECKED": "a list of ops",
     "jgpu.broker.executor.programs.precautions.sizes.SIZES": "a list of ops",
     "jgpu.broker.executor.programs.contracts.language._WITHOUT_META": "a list of ops",

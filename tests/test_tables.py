@@ -397,7 +397,7 @@ FIXED = {
         broker.executor.programs.contracts.language.CONTRACTS
         broker.executor.programs.precautions.language.PRECAUTIONS
         broker.executor.programs.precautions.sizes.SIZES
-        broker.executor.programs.contracts.language._LIMITS
+        broker.executor.programs.contracts.language.LIMITS
         broker.executor.programs.contracts.language._SELFCHECKED
         broker.executor.programs.contracts.language._WITHOUT_META
         broker.executor.turns.Turns._handlers

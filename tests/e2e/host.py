@@ -9,11 +9,13 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import processes
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
+from jgpu.broker.flightpage import FlightPage
 from jgpu.kernelprovider.kernelspec import Place, install
 from jgpu.wire.address import Address, ask
 from jgpu.wire.messages import AskStatus
@@ -95,11 +97,20 @@ class Host:
         """The sessions' rows of the status, by their kernels' ids."""
         return {row["kernel_id"]: row for row in self.status()["sessions"]}
 
-    def program(self, source, user="user1", **environ):
-        """A `jgpu run` of Python source, talked to through pipes."""
-        command = [sys.executable, "-m", "jgpu", "run", "--user", user, "--"]
+    def flight_page(self):
+        """What the executor says of its lanes, through its descriptors; to be closed."""
+        for link in Path(f"/proc/{self.device['pid']}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if "jgpu-flight" in os.readlink(link):
+                    return FlightPage.adopt(os.open(link, os.O_RDWR))
+        raise AssertionError("no executor without a flight page")
+
+    def program(self, source, user="user1", *arguments, **environ):
+        """A `jgpu run` of Python source, or of a file's, talked to through pipes."""
+        command = [sys.executable, "-m", "jgpu", "run", "--user", user, "--", sys.executable]
+        command += [source] if isinstance(source, Path) else ["-c", source]
         process = processes.start(
-            [*command, sys.executable, "-c", source],
+            [*command, *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=self.environ | environ,

@@ -6,14 +6,12 @@ op is known that ends its process and may still be sent.
 
 import contextlib
 import ctypes
-import os
 import signal
-from pathlib import Path
 
 import pytest
 from host import Host, until
 
-from jgpu.broker.flightpage import FlightPage, State
+from jgpu.broker.flightpage import State
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -28,19 +26,10 @@ print(x.sum().isfinite().item())
 """
 
 
-def page_of(pid):
-    """The page of a running executor, through its descriptors."""
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):
-            if "jgpu-flight" in os.readlink(link):
-                return FlightPage.adopt(os.open(link, os.O_RDWR))
-    raise AssertionError("no executor without a flight page")
-
-
 def crash(host, notebook, code=KILLER):
     """Run a cell and have its matrix product end the executor; what the notebook is told."""
     pid, session = host.device["pid"], host.sessions[notebook.id]["id"]
-    page = page_of(pid)
+    page = host.flight_page()
     cell = notebook.begin(code)
 
     def at_it():

@@ -76,8 +76,11 @@ def plain(op):
     )
 
 
-def calls(databases, *, only="", part=(0, 1)):
-    """By op: calls, each with the geometries of its slots; `part` (k, n) is every n-th op."""
+def calls(databases, *, only="", part=(0, 1), bases=None):
+    """By op: calls, each with the geometries of its slots.
+
+    Of ops whose names hold `only`; `part` (k, n) is every n-th op; `bases` are base names.
+    """
     known = accepted()
     noted = Noted(known)
     if databases:
@@ -89,7 +92,8 @@ def calls(databases, *, only="", part=(0, 1)):
                 continue
     found = {}
     for number, (name, info) in enumerate(known.items()):
-        if only in name and number % part[1] == part[0]:
+        chosen = bases is None or info.base.removesuffix("_") in bases
+        if chosen and only in name and number % part[1] == part[0]:
             own = [call for call in noted.calls[name].values() if runs(info, *call)]
             found[name] = own or list(by_plain(info, noted.calls, known)) or list(drawn(info))
     return found

@@ -1,12 +1,16 @@
 """Throws hostile values at every op that a program may name; each runs as a client's program would.
 
     python hostile_values.py --databases --cases 4 [--json FILE] [--only div] [--part 3/16]
+    python hostile_values.py --delicate --cases 20 --write FILE
 
 For each op and each type of tensor there are `--cases` cases: extremes of integers, NaN,
 infinities, denormals, huge and negative counts and orders, empty and one-element tensors, strides
 of zero. The calls begin as in `hostile_calls`. A case is defined and run twice, step by step and
 compiled, in one of many processes, with little memory and a limit of processor seconds. A process
 that dies or does not end names its case; the next goes on behind it.
+
+With `--write` the cases are pickled for others to carry out, and none is here. `--delicate` takes
+the ops alone of which it is known that some values or sizes would do harm.
 
 Prints one line of JSON: cases by outcome, faults, the slowest cases, and calls that asked for more
 memory than anybody foretold.
@@ -99,10 +103,15 @@ class Cases:
             op = with_hostile_number(op, chance)
         return op, geometries, chance
 
+    def whole(self, number):
+        """A case: an op, the geometries of its slots, and what these are filled with."""
+        op, geometries, chance = self.chosen(number)
+        return op, geometries, [values(g.dtype, chance) for g in geometries]
+
     def told(self, number):
         """A case in words."""
-        op, geometries, chance = self.chosen(number)
-        fills = [str(values(g.dtype, chance)) for g in geometries]
+        op, geometries, fills = self.whole(number)
+        fills = [str(few) for few in fills]
         return [op.name, repr((op.args, op.kwargs)), repr(geometries), fills]
 
     def go(self, number):
@@ -117,8 +126,7 @@ class Cases:
         from jgpu.errors import JgpuError
         from jgpu.wire.program import NO_SLOT, Out, Program, View, encode_program
 
-        op, geometries, chance = self.chosen(number)
-        fills = [values(g.dtype, chance) for g in geometries]
+        op, geometries, fills = self.whole(number)
         try:
             sizes = [required_bytes(g) for g in geometries]
             info = resolve(op.name, "cpu")
@@ -293,6 +301,15 @@ def search(cases, numbers, say):
     return outcomes, faults, slowest, memory
 
 
+def delicate():
+    """Base names of ops with a precaution, with a limit, or with a size that data decide."""
+    from jgpu.broker.executor.programs.contracts import LIMITS
+    from jgpu.broker.executor.programs.precautions import PRECAUTIONS
+    from jgpu.broker.executor.programs.precautions.sizes import SIZES
+
+    return LIMITS.keys() | PRECAUTIONS.keys() | SIZES.keys()
+
+
 def known_calls(*given, **named):
     """`hostile_calls.calls`, in a process of its own: the databases change torch's switches."""
     reader, writer = os.pipe()
@@ -320,6 +337,8 @@ def main():
     parser.add_argument("--part", default="0/1", help="k/n: every n-th op, from the k-th on")
     parser.add_argument("--case", type=int, help="carry out this case here, and nothing else")
     parser.add_argument("--databases", action="store_true")
+    parser.add_argument("--delicate", action="store_true", help="ops with a precaution or a limit")
+    parser.add_argument("--write", type=Path, help="write the cases here, in random order")
     parser.add_argument("--json", type=Path, help="write what was found here")
     options = parser.parse_args()
     os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -334,12 +353,18 @@ def main():
     import jgpu.broker.executor.programs  # here, not in every child
 
     assert jgpu
-    known = known_calls(options.databases, only=options.only, part=part)
+    bases = delicate() if options.delicate else None
+    known = known_calls(options.databases, only=options.only, part=part, bases=bases)
     cases = Cases(known, options.seed, options.cases)
     if options.case is not None:
         sys.stdout.write(f"{cases.told(options.case)}\n")
         sys.stdout.flush()
         sys.stdout.write(f"{cases.go(options.case)}\n")
+        return
+    if options.write is not None:
+        numbers = random.Random(options.seed).sample(range(len(cases)), len(cases))
+        options.write.write_bytes(pickle.dumps([cases.whole(number) for number in numbers]))
+        sys.stdout.write(f"{len(numbers)}\n")
         return
     made_s = time.monotonic() - began
     outcomes, faults, slowest, memory = search(

@@ -23,6 +23,7 @@ from jgpu.broker.executor.programs.contracts import (
 )
 from jgpu.broker.executor.programs.contracts.language import (
     CONTRACTS,
+    LIMITS,
     check,
     require_contract,
     works_without_meta,
@@ -30,6 +31,7 @@ from jgpu.broker.executor.programs.contracts.language import (
 
 __all__ = [
     "CONTRACTS",
+    "LIMITS",
     "attention",
     "check",
     "cudnn",

@@ -19,6 +19,7 @@ from jgpu.wire.program import Geometry
 
 __all__ = [
     "CONTRACTS",
+    "LIMITS",
     "Call",
     "check",
     "contract",
@@ -33,7 +34,7 @@ Contract: TypeAlias = Callable[["Call"], None]
 #: Contracts by base name, without the trailing underscore of in-place variants.
 CONTRACTS: Final[dict[str, Contract]] = {}
 #: Limits to plain numbers of any op, by base name.
-_LIMITS: Final[dict[str, Contract]] = {}
+LIMITS: Final[dict[str, Contract]] = {}
 #: Ops whose kernels look at all they are given.
 _SELFCHECKED: Final[set[str]] = set()
 #: Internal ops without a meta kernel whose contract says all there is to say.
@@ -165,8 +166,8 @@ def limit(*bases: str) -> Callable[[Contract], Contract]:
 
     def register(function: Contract) -> Contract:
         for base in bases:
-            assert base not in _LIMITS, base
-            _LIMITS[base] = function
+            assert base not in LIMITS, base
+            LIMITS[base] = function
         return function
 
     return register
@@ -191,7 +192,7 @@ def check(info: OpInfo, bound: Bound, geometries: Sequence[Geometry]) -> None:
     """Hold a call to its contract, if its op has one or needs one; raises `ProgramError`."""
     require_contract(info)
     base = info.base.removesuffix("_")
-    found = [CONTRACTS.get(base, _nothing), _LIMITS.get(base, _nothing)]
+    found = [CONTRACTS.get(base, _nothing), LIMITS.get(base, _nothing)]
     if found == [_nothing, _nothing]:
         return
     try:
