@@ -71,6 +71,17 @@ def test_a_plain_number_is_looked_at_in_the_type_that_the_kernel_computes_in(kin
     assert torch.equal(outcome(name, x, single), native)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.int64])
+def test_an_order_beside_whole_numbers_is_not_cut_to_their_bits(dtype):
+    x = torch.tensor([0, 1, 2, 1], dtype=dtype).repeat(72)
+    for order in ((1 << 31) - 1, 1 << 40):
+        text = outcome("special_legendre_polynomial_p.n_scalar", x, order, out=torch.empty(288))
+        assert "special_legendre_polynomial_p would take about" in text
+    native = torch.special.legendre_polynomial_p(x, 300)
+    found = outcome("special_legendre_polynomial_p.n_scalar", x, 300, out=native)
+    assert torch.equal(found.nan_to_num(7.0), native.nan_to_num(7.0))
+
+
 def test_complex_numbers_are_refused_by_the_kernels_without_a_warning():
     x = torch.ones(2, dtype=torch.complex64)
     text = outcome("special_chebyshev_polynomial_t.n_scalar", x, 3)

@@ -16,7 +16,7 @@ import torch
 
 from jgpu.broker.executor.programs.guards import Look
 from jgpu.broker.executor.programs.ops import OpInfo
-from jgpu.broker.executor.programs.precautions.language import Attempt, precaution
+from jgpu.broker.executor.programs.precautions.language import Attempt, is_integral, precaution
 from jgpu.wire.program import Geometry
 
 __all__ = ["MOST_POWERS", "MOST_STEPS"]
@@ -35,10 +35,12 @@ _WHOLE: Final = 1 << 23
 def _as_computed(value: Any, other: Any) -> torch.Tensor:
     """What the kernel sees of `value`, beside `other`, in double precision.
 
-    A number goes through no smaller type than theirs: in that it might be a whole one.
+    A number goes through no smaller type than theirs: in that it might be a whole one. Of whole
+    numbers they make floating point ones, never of 2^31 the -1 that its last bits are.
     """
     exact = torch.as_tensor(value, dtype=None if isinstance(value, torch.Tensor) else torch.float64)
-    seen = exact.to(torch.result_type(value, other))
+    common = torch.result_type(value, other)
+    seen = exact.to(torch.get_default_dtype() if is_integral(common) else common)
     return (seen.real if seen.is_complex() else seen).to(torch.float64)  # which kernels refuse
 
 
