@@ -6,7 +6,7 @@ the source's side.
 """
 
 from struct import Struct
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -16,7 +16,7 @@ from jgpu.device.geometry import Geometry, contiguous_stride, intern
 from jgpu.device.ops import OpInfo
 from jgpu.device.tensor import Buffer, DeviceTensor, device, wrap
 
-__all__ = ["copy", "download", "item", "resize_storage", "upload"]
+__all__ = ["copy", "download", "item", "refuse_pinning", "resize_storage", "upload"]
 
 
 def copy(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -209,12 +209,11 @@ def _linalg_check_errors(info: DeviceTensor, api_name: str, *, is_matrix: bool) 
     torch._linalg_check_errors(download(info), api_name, is_matrix=is_matrix)  # type: ignore[attr-defined]
 
 
-def _pin_memory(source: Any, device: Any = None) -> Any:
-    if isinstance(source, DeviceTensor):
-        raise RuntimeError(  # noqa: TRY004 - torch's own class and words
-            f"cannot pin 'torch.cuda.{type_name(source)}' only dense CPU tensors can be pinned"
-        )
-    return source
+def refuse_pinning(source: DeviceTensor, device: Any = None) -> NoReturn:
+    """Raise what `pin_memory()` of a device tensor raises."""
+    raise RuntimeError(
+        f"cannot pin 'torch.cuda.{type_name(source)}' only dense CPU tensors can be pinned"
+    )
 
 
 def type_name(tensor: torch.Tensor) -> str:
@@ -228,6 +227,6 @@ _HANDLERS: dict[str, Any] = {
     "aten::_copy_from": _copy_from,
     "aten::_copy_from_and_resize": _copy_from_and_resize,
     "aten::_local_scalar_dense": item,
-    "aten::_pin_memory": _pin_memory,
+    "aten::_pin_memory": refuse_pinning,
     "aten::_linalg_check_errors": _linalg_check_errors,
 }

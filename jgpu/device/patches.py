@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from jgpu.device import compressed, rng, sparse
+from jgpu.device import compressed, pinned, rng, sparse
 from jgpu.device import tensor as tensors
-from jgpu.device.copies import type_name, upload
+from jgpu.device.copies import upload
 from jgpu.device.spelled import SpelledOut
 from jgpu.device.tracebacks import unseen
 
@@ -55,6 +55,9 @@ def _taking_device(function: Callable[..., Any]) -> Callable[..., Any]:
         where = kwargs.get("device")
         if where is not None:
             kwargs["device"] = translate(where)
+        if kwargs.get("pin_memory"):
+            del kwargs["pin_memory"]
+            return pinned.made_pinned(call(*args, **kwargs))
         result = function(*args, **kwargs)
         if "generator" in kwargs:
             rng.check_drawn(result, kwargs["generator"])
@@ -155,6 +158,7 @@ def install() -> None:
     _refuse_pointers()
     _install_constructors()
     _install_tensor_methods()
+    pinned.install()
     _install_default_device()
     _install_default_dtype()
 
@@ -191,16 +195,6 @@ def _install_constructors() -> None:
     devices._device_constructors = lambda: everything
 
 
-@unseen
-def _pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
-    """`Tensor.pin_memory()`; transfers here are none the faster for it."""
-    if isinstance(self, tensors.DeviceTensor):
-        raise RuntimeError(  # noqa: TRY004 - torch's own class and words
-            f"cannot pin 'torch.cuda.{type_name(self)}' only dense CPU tensors can be pinned"
-        )
-    return self
-
-
 def _install_tensor_methods() -> None:
     tensor: Any = torch.Tensor
     base: Any = torch._C.TensorBase
@@ -215,8 +209,6 @@ def _install_tensor_methods() -> None:
         "new_ones",
     ):
         setattr(tensor, name, _taking_device(getattr(tensor, name)))
-    tensor.pin_memory = _pin_memory
-    tensor.is_pinned = unseen(lambda self, device=None: not isinstance(self, tensors.DeviceTensor))
     parse = torch._C._nn._parse_to
 
     def parse_to(*args: Any, **kwargs: Any) -> Any:
