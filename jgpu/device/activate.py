@@ -120,9 +120,11 @@ def _install(problem: errors.JgpuError | None) -> None:
         cells,
         compiling,
         composites,
+        controlflow,
         cudaface,
         face,
         foreach,
+        higherorder,
         interrupts,
         largest,
         modules,
@@ -145,6 +147,8 @@ def _install(problem: errors.JgpuError | None) -> None:
     cudaface.install()
     composites.install()
     foreach.install()
+    higherorder.install()
+    controlflow.install()
     autocast.install()
     compiling.install()
     cells.install()

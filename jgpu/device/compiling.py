@@ -99,7 +99,8 @@ def is_on_device(value: Any, depth: int = _DEPTH) -> bool:
     if isinstance(value, dict):
         return any(is_on_device(item, depth - 1) for item in value.values())
     if hasattr(value, "__dataclass_fields__"):
-        return is_on_device(vars(value), depth - 1)
+        values = (getattr(value, name, None) for name in value.__dataclass_fields__)
+        return any(is_on_device(each, depth - 1) for each in values)
     return False
 
 

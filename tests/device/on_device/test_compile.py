@@ -1,5 +1,8 @@
 """`torch.compile`: on the device what is written runs and is recorded, on the host torch's own."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -73,7 +76,17 @@ def test_what_a_function_sees_beside_its_arguments_counts():
     assert scaled().tolist() == [6.0, 6.0, 6.0]
 
 
-@pytest.mark.parametrize("hold", [lambda x: [x], lambda x: {"a": (x,)}, lambda x: x])
+@dataclass(slots=True)
+class Held:
+    """A class without a dictionary."""
+
+    tensor: Any
+
+
+torch.utils._pytree.register_dataclass(Held)
+
+
+@pytest.mark.parametrize("hold", [lambda x: [x], lambda x: {"a": (x,)}, lambda x: x, Held])
 def test_tensors_inside_of_arguments_count(hold, counting):
     calls, backend = counting
 
