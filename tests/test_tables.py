@@ -40,6 +40,11 @@ CONTROL_GROWTH = "tests/broker/control/test_control_growth.py::"
 SCHED = "tests/sched/test_scheduler_growth.py::"
 
 BOUNDED = {
+    # -- both processes
+    "jgpu.broker.logs.Repetitions._kinds": Bounded(
+        "the log", "512 kinds of lines",
+        "tests/broker/test_logs.py::test_kinds_without_end_are_bounded",
+    ),
     # -- the control process
     CONTROL + "registry.Registry.seats": Bounded(
         "identity", "max_user_seats, four times max_sessions in all",

@@ -8,6 +8,10 @@ import pytest
 import torch
 from host import until
 
+from jgpu.errors import ConfigError
+from jgpu.wire.address import ask
+from jgpu.wire.messages import UsePolicy
+
 pytestmark = pytest.mark.e2e
 
 PROGRAM = """
@@ -55,6 +59,14 @@ def test_memory_of_a_killed_program_is_free_within_a_second(host):
     until(lambda: not host.status()["sessions"], "the session's end")
     assert time.monotonic() - killed < 1.0
     until(lambda: host.status()["devices"][0]["used_bytes"] == 0, "free memory")
+
+
+def test_what_a_client_repeats_does_not_fill_the_brokers_log(own_host):
+    for number in range(130):
+        with pytest.raises(ConfigError):
+            ask(own_host.address, UsePolicy(f"none{number}"), 45)
+    lines = (own_host.directory / "broker.log").read_text().splitlines()
+    assert sum("refused" in line for line in lines) == 100
 
 
 def test_a_killed_executor_loses_tensors_and_nothing_else(own_host):

@@ -11,14 +11,17 @@ from typing import Any
 
 from jgpu.broker.control.server import Broker
 from jgpu.broker.control.settings import BrokerSettings
+from jgpu.broker.logs import Repetitions
 
 __all__ = ["prepare_process", "serve"]
 
 
 def prepare_process(log: Any, *, private: bool) -> None:
-    """Our loggers speak through the application's handler; room for descriptors."""
+    """Our loggers speak through the application's handlers, within bounds; room for descriptors."""
     logger = logging.getLogger("jgpu.broker")
     logger.handlers, logger.propagate = list(log.handlers), False
+    for handler in logger.handlers:
+        handler.addFilter(Repetitions())
     logger.setLevel(log.level)
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):

@@ -29,6 +29,7 @@ from jgpu.broker.executor.orders import Orders
 from jgpu.broker.executor.pump import Pump
 from jgpu.broker.executor.selftest import self_test
 from jgpu.broker.flightpage import FlightPage
+from jgpu.broker.logs import Repetitions
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.errors import JgpuError
 from jgpu.wire import messages
@@ -49,7 +50,11 @@ def main(arguments: list[str]) -> int:
     page = FlightPage.adopt(int(arguments[2]))
     page.watch_faults()
     _die_with_parent()
-    logging.basicConfig(level=settings.log_level, format="%(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.addFilter(Repetitions())
+    logging.basicConfig(
+        level=settings.log_level, format="%(name)s: %(message)s", handlers=[handler]
+    )
     torch.set_grad_enabled(False)
     connection: Connection[messages.ExecutorOrder] = Connection(sock, messages.ExecutorOrder)
     try:
