@@ -189,6 +189,7 @@ STATE = {
     "jgpu.device.recorder.Recorder.by_hash": "programs that were sent, by their hash",
     "jgpu.device.recorder._Builder": "one program in the making",
     "jgpu.device.rng.Generators": "states that the device told, until a work draws",
+    "jgpu.device.sending._feeders": "what lives",
     "jgpu.device.session.Session": "one connection's state",
     "jgpu.device.held.Held": "sizes of one connection's storages",
     "jgpu.device.spelled.SpelledOut": "a list of ops",

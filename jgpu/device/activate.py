@@ -132,6 +132,7 @@ def _install(problem: errors.JgpuError | None) -> None:
         registration,
         rng,
         saving,
+        sending,
     )
     from jgpu.device.session import Session
 
@@ -145,6 +146,7 @@ def _install(problem: errors.JgpuError | None) -> None:
     saving.install()
     rng.install()
     cudaface.install()
+    sending.install()
     composites.install()
     foreach.install()
     higherorder.install()

@@ -4,11 +4,11 @@ Everything here is Python attributes of `DeviceTensor` and a few of `torch.Tenso
 recorded but those that printing itself needs (one download).
 """
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
-from jgpu.device import compressed_ops, copies, views
+from jgpu.device import compressed_ops, copies, storage, views
 from jgpu.device import tensor as tensors
 from jgpu.device.compressed import sparsified
 from jgpu.device.geometry import contiguous_stride, intern
@@ -50,6 +50,8 @@ def install() -> None:
     cls.tolist = unseen(lambda self: copies.download(self).tolist())
     cls.__iter__ = unseen(_iterate)
     compressed_ops.install()
+    storage.install()
+    torch.Tensor.set_ = unseen(_set_host)  # type: ignore[method-assign]
     _patch_host_data()
 
 
@@ -72,10 +74,27 @@ def _storage(self: DeviceTensor) -> torch.TypedStorage:
 
 def _set(self: DeviceTensor, source: Any = None, *where: Any, **named: Any) -> torch.Tensor:
     """`Tensor.set_`, whose source may be a storage of the device."""
+    source = storage.untyped(source)
     if isinstance(source, Storage) or (isinstance(source, DeviceTensor) and (where or named)):
         return views.set_strided(self, source, *where, **named)
+    if isinstance(source, torch.UntypedStorage):
+        _refuse_storage("cuda:0", "cpu")
     given = () if source is None else (source, *where)
     return _TensorBase.set_(self, *given, **named)
+
+
+def _set_host(self: torch.Tensor, *source: Any, **named: Any) -> torch.Tensor:
+    """`set_` of a host tensor, to which a storage of the device would look like an empty one."""
+    if source and isinstance(storage.untyped(source[0]), Storage):
+        _refuse_storage(str(self.device), "cuda:0")
+    return _TensorBase.set_(self, *source, **named)
+
+
+def _refuse_storage(mine: str, theirs: str) -> NoReturn:
+    raise RuntimeError(
+        f'Attempted to set the storage of a tensor on device "{mine}" to a storage on different '
+        f'device "{theirs}".  This is no longer allowed; the devices must match.'
+    )
 
 
 # -- .data -----------------------------------------------------------------------------------

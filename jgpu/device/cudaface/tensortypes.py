@@ -49,6 +49,8 @@ class _TensorType(type):
             return torch.empty(args, dtype=cls.dtype, device=CUDA)
         if isinstance(first, torch.Tensor):
             return first.to(CUDA, cls.dtype)
+        if torch.is_storage(first):
+            return torch.empty(0, dtype=cls.dtype, device=CUDA).set_(*args)
         return torch.tensor(first, dtype=cls.dtype, device=CUDA)
 
     def __repr__(cls) -> str:

@@ -336,7 +336,7 @@ def test_default_device():
         assert nn.Linear(2, 2).weight.is_cuda
         assert torch.get_default_device().type == "cuda"
     finally:
-        torch.set_default_device("cpu")
+        torch.set_default_device(None)
     with torch.device("cuda"):
         assert torch.zeros(1).is_cuda
 
