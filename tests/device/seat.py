@@ -12,7 +12,7 @@ from jgpu.errors import BrokerUnreachable
 from jgpu.wire.address import Address, ask
 from jgpu.wire.messages import AskStatus
 
-__all__ = ["Broker", "Seat", "broker_on", "cpu_broker"]
+__all__ = ["Broker", "Seat", "broker_on", "cpu_broker", "until_it_answers"]
 
 #: what decides how torch computes must be the same in every process that is compared
 _THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -75,20 +75,21 @@ def broker_on(device, directory, *options):
     address = Address(Path(directory) / "broker.sock", "environment")
     command = [
         *(sys.executable, "-m", "jgpu", "broker", "--device", device),
-        *("--socket", str(address.path), *options),
+        *("--socket", str(address.path), "--spool", str(Path(directory) / "spool"), *options),
     ]
     log = Path(directory) / "broker.log"
     clean = {k: v for k, v in os.environ.items() if not k.startswith("JGPU_")}
     with log.open("wb") as output:
         process = processes.start(command, stdout=output, stderr=output, env=clean)
     try:
-        _until_it_answers(process, address, log)
+        until_it_answers(process, address, log)
         yield Broker(address, process, log)
     finally:
         process.end()
 
 
-def _until_it_answers(process, address, log):
+def until_it_answers(process, address, log):
+    """Wait until a broker that was just started takes connections."""
     deadline = time.monotonic() + 60
     while True:
         assert process.poll() is None, log.read_text()

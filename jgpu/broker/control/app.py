@@ -1,7 +1,9 @@
 """`jgpu broker`: the administrator's side, traitlets in, `BrokerSettings` out.
 
 Settings come from the command line, then from `jgpu_config.py`: the system's (/etc/jgpu), and for
-a broker that is not root's the user's (~/.config/jgpu, or $XDG_CONFIG_HOME/jgpu), which goes first.
+a private broker and one that is not root's the user's (~/.config/jgpu, or $XDG_CONFIG_HOME/jgpu),
+which goes first. A private broker's files are its owner's, root's too: where the system's file puts
+those of the host's broker is nothing to it.
 The working directory is not looked into: a configuration is code, and anybody may have left one
 there.
 """
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from traitlets import Bool, Dict, Enum, Int, List, TraitError, Unicode, default
-from traitlets.config import Application, catch_config_error
+from traitlets.config import Application, Config, catch_config_error
 
 from jgpu import __version__
 from jgpu.broker.control.quotas.configured import configuration_mistake, quota_settings
@@ -39,6 +41,8 @@ __all__ = ["JgpuBroker", "launch"]
 
 _SYSTEM_CONFIG: Final = Path("/etc/jgpu")
 _SYSTEM_SPOOL: Final = Path("/var/lib/jgpu")
+#: settings that say where files are
+_PLACES: Final = ("ledger", "record", "socket_path", "spool", "trace")
 _PRIVATE_IDLE_S: Final = 600.0
 #: one such part of the host's memory may hold what is spilled
 _HOST_PART: Final = 8
@@ -148,7 +152,8 @@ class JgpuBroker(Application):
     private = Bool(
         False,
         help="""A broker for one user alone, started by a kernel or `jgpu run`. It outlives the
-        terminal and ends by itself when unused (see idle_exit).""",
+        terminal and ends by itself when unused (see idle_exit). Its files are in that user's
+        folders, root's too; where the system's jgpu_config.py puts files is not for it.""",
     ).tag(config=True)
     idle_exit = Seconds(
         help="""End after so long without kernels and sessions, in seconds or as "15m", "2h"; 0
@@ -233,7 +238,7 @@ class JgpuBroker(Application):
 
     spool = Unicode(
         help=f"""Directory for spilled memory and crash notes; made with mode 0700. Default:
-        {_SYSTEM_SPOOL} for root, else beside the user's socket.""",
+        {_SYSTEM_SPOOL} for root's broker of the host, else beside the user's socket.""",
     ).tag(config=True)
     handshake_timeout = Seconds(
         5.0, help="Seconds in which a connection must have said what it wants."
@@ -301,6 +306,9 @@ class JgpuBroker(Application):
     )
     systemd_unit = Bool(False, help="Print a systemd unit for a broker of the whole host.")
 
+    #: the directory whose configuration file is being read
+    _reading: Path | None = None
+
     aliases: ClassVar[Any] = {  # type: ignore[misc]
         "config": "JgpuBroker.config_file",
         "device": "JgpuBroker.device",
@@ -336,9 +344,10 @@ class JgpuBroker(Application):
     def _spool_default(self) -> str:
         if os.getuid() == 0 and not self.private:
             return str(_SYSTEM_SPOOL)
-        # systemd's StateDirectory=, for a system account without a home.
-        state = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
-        return state or str(user_directory() / "spool")
+        # systemd's StateDirectory=, for a system account without a home. That of a private broker
+        # is of the service that started it, as a Jupyter server.
+        named = "" if self.private else os.environ.get("STATE_DIRECTORY", "")
+        return named.partition(":")[0] or str(user_directory() / "spool")
 
     @default("host_pool")
     def _host_pool_default(self) -> int:
@@ -374,17 +383,25 @@ class JgpuBroker(Application):
                 file = Path(self.config_file).absolute()
                 self.load_config_file(file.name, path=[str(file.parent)])
             else:
-                path = [str(directory) for directory in self.config_directories()]
-                self.load_config_file("jgpu_config", path=path)
+                for directory in reversed(self.config_directories()):
+                    self._reading = directory
+                    self.load_config_file("jgpu_config", path=[str(directory)])
+                self._reading = None
         except (TraitError, ConfigError):
             raise
         except Exception as error:
             raise ConfigError(configuration_mistake(error)) from None
 
-    @staticmethod
-    def config_directories() -> list[Path]:
+    def update_config(self, config: Config) -> None:
+        """Take these settings over, from the system's file not all of them."""
+        if self.private and self._reading == _SYSTEM_CONFIG:
+            for name in _PLACES:
+                config.JgpuBroker.pop(name, None)
+        super().update_config(config)
+
+    def config_directories(self) -> list[Path]:
         """Where jgpu_config.py is looked for, the strongest first."""
-        if os.getuid() == 0:
+        if os.getuid() == 0 and not self.private:
             return [_SYSTEM_CONFIG]
         base = os.environ.get("XDG_CONFIG_HOME", "")
         user = Path(base) if base.startswith("/") else Path.home() / ".config"

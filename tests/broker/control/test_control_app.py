@@ -77,15 +77,56 @@ def test_the_broker_listens_where_every_other_command_asks(settings, monkeypatch
         settings()
 
 
-def test_a_private_brokers_files_are_in_its_owners_folders_roots_too(monkeypatch, tmp_path):
+@pytest.fixture
+def root(monkeypatch, tmp_path):
+    """What root's brokers make of a system's configuration file, and of root's own."""
     monkeypatch.setattr("os.getuid", lambda: 0)
+    monkeypatch.setattr("jgpu.broker.control.app._SYSTEM_CONFIG", tmp_path / "etc")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    for name in ("JGPU_ADDRESS", "STATE_DIRECTORY"):
-        monkeypatch.delenv(name, raising=False)
-    application = JgpuBroker(private=True)
-    assert application.spool.startswith(str(tmp_path / "state"))
-    assert application.socket_path.startswith(str(tmp_path / "state"))
-    assert JgpuBroker().spool == "/var/lib/jgpu"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "jupyterhub"))
+    monkeypatch.delenv("JGPU_ADDRESS")
+
+    def make(*words, system="", own=""):
+        for file, text in (("etc", system), ("config/jgpu", own)):
+            (tmp_path / file).mkdir(parents=True, exist_ok=True)
+            (tmp_path / file / "jgpu_config.py").write_text(text)
+        application = JgpuBroker()
+        application.initialize(words)
+        return application
+
+    return make
+
+
+SYSTEMS = """
+c.JgpuBroker.lanes = 5
+c.JgpuBroker.memory = "3G"
+c.JgpuBroker.spool = "/srv/jgpu"
+c.JgpuBroker.ledger = "sqlite:////srv/jgpu/usage.sqlite"
+c.JgpuBroker.socket_path = "/srv/jgpu/socket"
+c.JgpuBroker.record = "/srv/jgpu/record"
+c.JgpuBroker.trace = "/srv/jgpu/trace"
+"""
+
+
+def test_a_private_brokers_files_are_in_its_owners_folders_roots_too(root, tmp_path):
+    made = root("--private").settings()
+    places = (made.socket, made.executor.spool, made.ledger_url.removeprefix("sqlite:///"))
+    assert all(str(place).startswith(str(tmp_path / "state")) for place in places), places
+    assert (made.executor.record, made.executor.trace) == ("", "")
+    assert root().spool == "/var/lib/jgpu"
+
+
+def test_of_the_systems_file_a_private_broker_takes_all_but_places(root, tmp_path):
+    private = root("--private", system=SYSTEMS, own="c.JgpuBroker.lanes = 6").settings()
+    assert (private.executor.lanes, private.executor.capacity) == (6, 3 << 30)
+    assert "/srv" not in repr(private)
+    own = 'c.JgpuBroker.ledger = "postgresql://host/mine"'
+    assert root("--private", system=SYSTEMS, own=own).ledger == "postgresql://host/mine"
+    named = root("--private", "--spool", "/elsewhere", system=SYSTEMS)
+    assert named.spool == "/elsewhere"
+    of_host = root(system=SYSTEMS, own="c.JgpuBroker.lanes = 6")
+    assert (of_host.lanes, of_host.spool, of_host.record) == (5, "/srv/jgpu", "/srv/jgpu/record")
 
 
 def test_wrong_settings_end_with_a_sentence(settings, capsys):
