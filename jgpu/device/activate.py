@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from jgpu import errors
-from jgpu.device import current, tensor, versions
+from jgpu.device import current, versions
 from jgpu.wire import address
 
 __all__ = ["activate"]
@@ -55,7 +55,7 @@ def _misfit() -> errors.JgpuError | None:
     """Why nothing can be installed here at all."""
     if not sys.platform.startswith("linux"):
         return errors.HostError("jgpu runs on Linux only.")
-    return versions.check_version() or versions.check_parts()
+    return versions.check_version() or versions.check_parts() or versions.name_backend()
 
 
 def _problem() -> errors.JgpuError | None:
@@ -67,51 +67,17 @@ def _problem() -> errors.JgpuError | None:
 
 
 def _register_backend() -> None:
+    """As `torch.utils.backend_registration` does it, but that the module is `torch.cuda`."""
     from torch.utils import backend_registration
 
+    from jgpu.device import tensor
     from jgpu.device.guard import Guard, install_engine
 
-    module = _BackendModule()
-    backend_registration._setup_privateuseone_for_python_backend(
-        rename=tensor.BACKEND, backend_module=module, device_guard=Guard()
-    )
-    tensor._Backend.device = torch.device(tensor.BACKEND, 0)
+    acc: Any = torch._C._acc
+    acc.register_python_privateuseone_hook(backend_registration._DummyPrivateUse1Hook())
+    acc.register_python_privateuseone_device_guard(Guard())
+    tensor._Backend.device = tensor.CUDA
     install_engine()
-
-
-class _BackendModule:
-    """What torch asks a registered backend's module (`torch.jgpu`)."""
-
-    def is_initialized(self) -> bool:
-        return True
-
-    def is_available(self) -> bool:
-        return True
-
-    def current_device(self) -> int:
-        return 0
-
-    def device_count(self) -> int:
-        return 1
-
-    def _is_in_bad_fork(self) -> bool:
-        return current.session._forked
-
-    def manual_seed_all(self, seed: int) -> None:
-        """Nothing: whoever seeds this backend (`torch.manual_seed`) has seeded "cuda", too."""
-
-    def get_amp_supported_dtype(self) -> list[torch.dtype]:
-        return [torch.float16, torch.bfloat16, torch.float32]
-
-    def get_rng_state(self, device: Any = None) -> torch.Tensor:
-        from jgpu.device import rng
-
-        return rng.get_state()
-
-    def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:
-        from jgpu.device import rng
-
-        rng.set_state(state)
 
 
 def _install(problem: errors.JgpuError | None) -> None:

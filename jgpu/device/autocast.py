@@ -2,7 +2,7 @@
 
 Which ops are cast is asked of the dispatcher (whatever has an AutocastCUDA kernel, also in a wheel
 without CUDA); how each is cast stands in the tables below, after `ATen/autocast_mode.h`. The state
-that libraries read is the one of "cuda"; the backend's follows it.
+that libraries read is the backend's, which is "cuda" to them.
 
 The rule that must not be broken: an op that is not in the tables is not cast, and one that is runs
 its inner ops without casts, as in C++.
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from jgpu.device.tensor import BACKEND, DeviceTensor
+from jgpu.device.tensor import DeviceTensor
 from jgpu.device.tracebacks import unseen
 
 __all__ = [
@@ -99,23 +99,20 @@ _cache: dict[tuple[int, bool], tuple[weakref.ref[torch.Tensor], torch.Tensor]] =
 
 
 def install() -> None:
-    """Make the backend's autocast state follow the one of "cuda"."""
+    """Have the kernels registered when autocast is first enabled; the old names mean "cuda"."""
     set_enabled, set_dtype = torch.set_autocast_enabled, torch.set_autocast_dtype
-    clear = torch.clear_autocast_cache
+    is_enabled, clear = torch.is_autocast_enabled, torch.clear_autocast_cache
 
     @functools.wraps(set_enabled)
     def set_autocast_enabled(*args: Any) -> None:
-        set_enabled(*args)
-        if len(args) == 1 or args[0] == "cuda":  # the one-argument form means CUDA
-            if args[-1]:
-                register()
-            set_enabled(BACKEND, args[-1])
+        device_type, enabled = args if len(args) == 2 else ("cuda", *args)
+        if device_type == "cuda" and enabled:
+            register()
+        set_enabled(device_type, enabled)
 
-    @functools.wraps(set_dtype)
-    def set_autocast_dtype(device_type: str, dtype: torch.dtype) -> None:
-        set_dtype(device_type, dtype)
-        if device_type == "cuda":
-            set_dtype(BACKEND, dtype)
+    @functools.wraps(is_enabled)
+    def is_autocast_enabled(device_type: str = "cuda") -> bool:
+        return is_enabled(device_type)
 
     @functools.wraps(clear)
     def clear_autocast_cache() -> None:
@@ -124,10 +121,11 @@ def install() -> None:
 
     target: Any = torch
     target.set_autocast_enabled = unseen(set_autocast_enabled)
-    target.set_autocast_dtype = unseen(set_autocast_dtype)
-    target.set_autocast_gpu_dtype = functools.partial(set_autocast_dtype, "cuda")
+    target.is_autocast_enabled = unseen(is_autocast_enabled)
+    target.set_autocast_gpu_dtype = functools.partial(set_dtype, "cuda")
+    target.get_autocast_gpu_dtype = functools.partial(torch.get_autocast_dtype, "cuda")
     target.clear_autocast_cache = unseen(clear_autocast_cache)
-    set_dtype(BACKEND, torch.get_autocast_dtype("cuda"))
+    set_dtype("cuda", torch.float16)
 
 
 def register() -> None:
@@ -172,7 +170,7 @@ def _maker(name: str) -> Callable[[Any], _Kernel] | None:
 def _lower(op: Any) -> _Kernel:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with _Exclude(_keys):
-            to = torch.get_autocast_dtype(BACKEND)
+            to = torch.get_autocast_dtype("cuda")
             return op(*_cast_all(args, to), **_cast_named(kwargs, to))
 
     return kernel
@@ -220,7 +218,7 @@ def _append_dtype(op: Any, other: Any) -> _Kernel:
 def _promote(op: Any) -> _Kernel:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with _Exclude(_keys):
-            to = torch.get_autocast_dtype(BACKEND)
+            to = torch.get_autocast_dtype("cuda")
             for value in (*args, *kwargs.values()):
                 to = _wider(to, value)
             return op(*_cast_all(args, to), **_cast_named(kwargs, to))
@@ -247,9 +245,7 @@ def _banned(op: Any) -> _Kernel:
 
 def _eligible(value: Any) -> bool:
     """A tensor on the device of a floating dtype other than float64."""
-    if type(value) is not DeviceTensor and not (
-        isinstance(value, torch.Tensor) and value.device.type == BACKEND
-    ):
+    if type(value) is not DeviceTensor and not (isinstance(value, torch.Tensor) and value.is_cuda):
         return False
     dtype = value.dtype
     return bool(dtype.is_floating_point and dtype is not _float64)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 
 from jgpu.device import current
-from jgpu.device.tensor import BACKEND, DeviceTensor
+from jgpu.device.tensor import DeviceTensor
 from jgpu.device.tracebacks import unseen
 
 __all__ = ["install"]
@@ -53,7 +53,7 @@ def _following(listed: Callable[[], list[str]]) -> Callable[[], list[str]]:
         session = current.session
         if not session.used or session.device_facts().kind == "cuda":
             return listed()
-        return [name for name in listed() if name not in ("cuda", BACKEND)]
+        return [name for name in listed() if name != "cuda"]
 
     return unseen(devices)
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from jgpu.wire import program as wire
+from jgpu.wire.limits import MAX_DIMS
 
 __all__ = ["Geometry", "contiguous_stride", "geometry_of", "intern"]
 
@@ -98,6 +99,11 @@ def intern(dtype: torch.dtype, shape: Sizes, stride: Sizes, bits: int = 0) -> Ge
     key = (dtype, shape, stride, bits)
     found = _interned.get(key)
     if found is None:
+        if len(shape) > MAX_DIMS:
+            raise RuntimeError(
+                f"Received a tensor with {len(shape)} dimensions, but only tensors with up to "
+                f"{MAX_DIMS} dims are supported!"
+            )
         if len(_interned) > 1 << 16:
             _interned.clear()  # identities may be made anew: equal tensors then miss a cache once
         found = _interned[key] = Geometry(dtype, tuple(shape), tuple(stride), bits)

@@ -21,7 +21,6 @@ from typing import Any
 import torch
 
 from jgpu.device.interrupts import passed
-from jgpu.device.tensor import BACKEND
 from jgpu.device.tracebacks import unseen
 
 __all__ = ["Guard", "install_engine", "raise_kept"]
@@ -76,9 +75,9 @@ def raise_kept() -> None:
 
 def _name_types(error: BaseException) -> None:
     """The engine names a tensor's type by the backend's own name."""
-    if type(error) is RuntimeError and BACKEND in str(error):
-        text = re.sub(rf"\b{BACKEND}(\w+)Type\b", r"torch.cuda.\1Tensor", str(error))
-        error.args = (text,)
+    if type(error) is RuntimeError:
+        text = re.sub(r"\bcuda(\w+)Type\b", r"torch.cuda.\1Tensor", str(error))
+        error.args = (text, *error.args[1:])
 
 
 def install_engine() -> None:

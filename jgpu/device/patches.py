@@ -100,7 +100,7 @@ def _uploading(to: Callable[..., Any]) -> Callable[..., Any]:
                 return upload(args[0])
         if args[0].layout is not torch.strided and not isinstance(args[0], SpelledOut):
             where, dtype, *_ = torch._C._nn._parse_to(*args[1:], **kwargs)  # type: ignore[attr-defined]
-            if where is not None and where.type == tensors.BACKEND:
+            if where is not None and where.type == "cuda":
                 return compressed.from_host(args[0], dtype)
         return to(*args, **kwargs)
 
@@ -245,6 +245,6 @@ def _install_default_device() -> None:
 
     def get_default_device() -> torch.device:
         found = get_default()
-        return tensors.CUDA if found.type == tensors.BACKEND else found
+        return tensors.CUDA if found.type == "cuda" else found
 
     torch.get_default_device = unseen(functools.wraps(get_default)(get_default_device))

@@ -17,7 +17,7 @@ import torch
 from jgpu.device import current
 from jgpu.device.alias import Alias
 from jgpu.device.errors import refused
-from jgpu.device.tensor import BACKEND, CUDA, DeviceTensor
+from jgpu.device.tensor import CUDA, DeviceTensor
 from jgpu.device.tracebacks import unseen, unseen_methods
 from jgpu.wire import messages as m
 
@@ -207,7 +207,7 @@ class _Generator(metaclass=Alias, of=(_HostGenerator,)):
         from jgpu.device.patches import translate
 
         where = translate(device if isinstance(device, int) else torch.device(device))
-        return DeviceGenerator() if where.type == BACKEND else _HostGenerator(where)
+        return DeviceGenerator() if where.type == "cuda" else _HostGenerator(where)
 
 
 #: methods that draw, besides the factories

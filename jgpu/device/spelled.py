@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from jgpu.device.errors import refused
-from jgpu.device.tensor import CUDA
+from jgpu.device.tensor import CUDA, as_tensor
 from jgpu.device.tracebacks import unseen
 
 __all__ = ["INSTEAD", "SpelledOut"]
@@ -27,6 +27,9 @@ class SpelledOut(torch.Tensor):
     handlers: ClassVar[dict[str, Callable[..., Any]]] = {}
     #: of these, what functions leave to torch's C++ and its derivatives; ops are spelled out
     derived: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls) -> None:
+        as_tensor(cls)
 
     is_cuda = True  # type: ignore[assignment]
     device = CUDA

@@ -2,7 +2,7 @@
 
 To torch it is one of its own untyped storages, of no bytes on the host; what looks at bytes goes
 through a device tensor over the whole buffer. Does not cover storages that show a part of another
-one (`storage[2:5]`), and storages that are made without a tensor.
+one (`storage[2:5]`).
 """
 
 import weakref
@@ -181,6 +181,7 @@ def install() -> None:
     target.is_storage = unseen(is_one)
     theirs.copy_ = unseen(copy_)
     theirs.to = unseen(moved)
+    _make_on_the_device(theirs)
     typed: Any = torch.TypedStorage
     wrapped = typed._new_wrapped_storage
 
@@ -190,6 +191,23 @@ def install() -> None:
         return typed(wrap_storage=made, dtype=self.dtype, _internal=True)
 
     typed._new_wrapped_storage = unseen(wrap_storage)
+
+
+def _make_on_the_device(cls: Any) -> None:
+    """`torch.UntypedStorage(8, device="cuda")`, where torch's C++ has no memory to give."""
+    new = torch._C.StorageBase.__new__
+
+    def make(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+        if device is None:
+            return new(cls, *args, **kwargs)
+        if torch.device(device).type != "cuda":
+            return new(cls, *args, device=device, **kwargs)
+        (given,) = args or (0,)
+        if isinstance(given, int):
+            return _of(torch.empty(given, dtype=torch.uint8, device=CUDA))
+        return _of(torch.tensor(list(given), dtype=torch.uint8, device=CUDA))
+
+    cls.__new__ = unseen(make)
 
 
 def _of(tensor: torch.Tensor) -> Storage:

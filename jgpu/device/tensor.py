@@ -18,10 +18,10 @@ from jgpu.device.geometry import Geometry
 from jgpu.wire import program as wire
 
 __all__ = [
-    "BACKEND",
     "CUDA",
     "Buffer",
     "DeviceTensor",
+    "as_tensor",
     "device",
     "rebind",
     "set_data",
@@ -29,9 +29,7 @@ __all__ = [
     "wrap",
 ]
 
-#: the name under which PyTorch knows the backend; users read "cuda"
-BACKEND: Final = "jgpu"
-#: what users read and compare with
+#: the backend's device, once it is registered (`activate`)
 CUDA: Final = torch.device("cuda", 0)
 
 _make = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
@@ -107,6 +105,12 @@ def watch_large(nbytes: float, note: Callable[[Buffer], None]) -> None:
     _Backend.large, _Backend.note_large = nbytes, staticmethod(note)
 
 
+def as_tensor(cls: type[torch.Tensor]) -> None:
+    """Have the class called what a notebook expects, in messages of Python's."""
+    cls.__name__ = cls.__qualname__ = "Tensor"
+    cls.__module__ = "torch"
+
+
 class DeviceTensor(torch.Tensor):
     """A tensor on the shared device. Its face (names, printing, pickling) is in `face`."""
 
@@ -122,6 +126,9 @@ class DeviceTensor(torch.Tensor):
     ) -> Any:
         """Installed by `jgpu.device.dispatch`; here only so that the class is whole."""
         raise NotImplementedError
+
+
+as_tensor(DeviceTensor)
 
 
 def wrap(buffer: Buffer, geometry: Geometry, offset: int = 0) -> DeviceTensor:

@@ -11,7 +11,7 @@ import torch
 
 from jgpu.errors import JgpuError, VersionMismatch
 
-__all__ = ["VERSIONS", "check_parts", "check_version", "refuse"]
+__all__ = ["VERSIONS", "check_parts", "check_version", "name_backend", "refuse"]
 
 #: release of torch: how it was tried
 VERSIONS: Final = {
@@ -28,8 +28,10 @@ _PARTS: Final = (
     ("torch._C", "_DisableTorchDispatch"),
     ("torch._C._acc", "DeviceGuard"),
     ("torch._C._acc", "register_python_privateuseone_device_guard"),
+    ("torch._C._acc", "register_python_privateuseone_hook"),
+    ("torch._C", "_rename_privateuse1_backend"),
     ("torch._C._nn", "_parse_to"),
-    ("torch.utils.backend_registration", "_setup_privateuseone_for_python_backend"),
+    ("torch.utils.backend_registration", "_DummyPrivateUse1Hook"),
     ("torch.autograd.graph", "_engine_run_backward"),
     ("torch._utils", "_rebuild_tensor"),
 )
@@ -68,6 +70,23 @@ def check_parts() -> VersionMismatch | None:
                 "GPU needs. Install the release from PyPI or pytorch.org instead."
             )
     return None
+
+
+def name_backend() -> VersionMismatch | None:
+    """From here on `torch.device("cuda")` is the backend's, and is printed so; or why it is not.
+
+    The name is refused in small letters alone; wherever it is read or printed, it is in these. To
+    torch's Python, which has special cases for what was renamed, there is no such backend.
+    """
+    inner: Any = torch._C
+    inner._rename_privateuse1_backend("Cuda")
+    inner._get_privateuse1_backend_name = lambda: "privateuseone"
+    if torch.device("cuda", 0) == torch.device("privateuseone", 0):
+        return None
+    return VersionMismatch(
+        f"torch {torch.__version__} does not let the shared GPU have the name cuda. Install the "
+        "release from PyPI or pytorch.org instead."
+    )
 
 
 def refuse(problem: JgpuError) -> None:

@@ -44,7 +44,7 @@ def _yes() -> bool:
 
 
 def _no_stream(device: Any) -> None:
-    """`torch.device(0)` is of the backend's own name, which `torch.accelerator` does not know."""
+    """Copies take their turn with all else, so a stream for them would gain nothing."""
 
 
 def _not_acceptable(tensor: Any) -> bool:

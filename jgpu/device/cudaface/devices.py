@@ -15,7 +15,7 @@ import torch
 from jgpu.device import current
 from jgpu.device.errors import refused
 from jgpu.device.patches import translate
-from jgpu.device.tensor import BACKEND, CUDA
+from jgpu.device.tensor import CUDA
 from jgpu.device.tracebacks import unseen
 
 __all__ = ["REPLACED", "another", "check_index", "install"]
@@ -38,7 +38,7 @@ def check_index(device: Any = None) -> int:
     if isinstance(device, str):
         device = torch.device(device)
     where = translate(device)
-    if isinstance(where, torch.device) and where.type == BACKEND:
+    if isinstance(where, torch.device) and where.type == "cuda":
         return 0
     if isinstance(where, int):
         return int(where)

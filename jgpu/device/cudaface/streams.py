@@ -16,7 +16,7 @@ from jgpu.device import current
 from jgpu.device.alias import Alias
 from jgpu.device.cudaface.devices import check_index
 from jgpu.device.errors import refused
-from jgpu.device.tensor import BACKEND, CUDA
+from jgpu.device.tensor import CUDA
 from jgpu.wire import messages as m
 
 __all__ = ["REPLACED", "Event", "Stream", "install"]
@@ -254,7 +254,7 @@ _default = Stream(stream_id=0)
 
 
 def _generic(device: Any) -> bool:
-    return device is None or torch.device(device).type in ("cuda", BACKEND)
+    return device is None or torch.device(device).type == "cuda"
 
 
 class _AnyStream(metaclass=Alias, of=(_HostStream,)):
