@@ -1,9 +1,6 @@
 """`jgpu broker`: the administrator's side, traitlets in, `BrokerSettings` out.
 
-Settings come from the command line, then from `jgpu_config.py`: the system's (/etc/jgpu), and for
-a private broker and one that is not root's the user's (~/.config/jgpu, or $XDG_CONFIG_HOME/jgpu),
-which goes first. A private broker's files are its owner's, root's too: where the system's file puts
-those of the host's broker is nothing to it.
+Settings come from the command line, then from files (`configfiles`).
 The working directory is not looked into: a configuration is code, and anybody may have left one
 there.
 """
@@ -17,10 +14,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from traitlets import Bool, Dict, Enum, Int, List, TraitError, Unicode, default
-from traitlets.config import Application, Config, catch_config_error
+from traitlets.config import catch_config_error
 
 from jgpu import __version__
-from jgpu.broker.control.quotas.configured import configuration_mistake, quota_settings
+from jgpu.broker.control.configfiles import FromFiles
+from jgpu.broker.control.quotas.configured import quota_settings
 from jgpu.broker.control.serving import prepare_process, serve
 from jgpu.broker.control.settings import DEVICES, BrokerSettings
 from jgpu.broker.control.units import Bytes, Seconds
@@ -39,16 +37,13 @@ from jgpu.wire.address import (
 
 __all__ = ["JgpuBroker", "launch"]
 
-_SYSTEM_CONFIG: Final = Path("/etc/jgpu")
 _SYSTEM_SPOOL: Final = Path("/var/lib/jgpu")
-#: settings that say where files are
-_PLACES: Final = ("ledger", "record", "socket_path", "spool", "trace")
 _PRIVATE_IDLE_S: Final = 600.0
 #: one such part of the host's memory may hold what is spilled
 _HOST_PART: Final = 8
 
 
-class JgpuBroker(Application):
+class JgpuBroker(FromFiles):
     """Settings of one broker, and the three things that `jgpu broker` can do with them."""
 
     name = "jgpu broker"
@@ -306,9 +301,6 @@ class JgpuBroker(Application):
     )
     systemd_unit = Bool(False, help="Print a systemd unit for a broker of the whole host.")
 
-    #: the directory whose configuration file is being read
-    _reading: Path | None = None
-
     aliases: ClassVar[Any] = {  # type: ignore[misc]
         "config": "JgpuBroker.config_file",
         "device": "JgpuBroker.device",
@@ -372,40 +364,8 @@ class JgpuBroker(Application):
         if not (self.generate_config or self.systemd_unit):
             if self.config_file and not Path(self.config_file).is_file():
                 raise ConfigError(f"There is no configuration file {self.config_file}.")
-            self._read_files()
+            self.read_files()
             self.update_config(command_line)
-
-    def _read_files(self) -> None:
-        # What cannot be read must not be taken for "nothing set".
-        self.raise_config_file_errors = True
-        try:
-            if self.config_file:
-                file = Path(self.config_file).absolute()
-                self.load_config_file(file.name, path=[str(file.parent)])
-            else:
-                for directory in reversed(self.config_directories()):
-                    self._reading = directory
-                    self.load_config_file("jgpu_config", path=[str(directory)])
-                self._reading = None
-        except (TraitError, ConfigError):
-            raise
-        except Exception as error:
-            raise ConfigError(configuration_mistake(error)) from None
-
-    def update_config(self, config: Config) -> None:
-        """Take these settings over, from the system's file not all of them."""
-        if self.private and self._reading == _SYSTEM_CONFIG:
-            for name in _PLACES:
-                config.JgpuBroker.pop(name, None)
-        super().update_config(config)
-
-    def config_directories(self) -> list[Path]:
-        """Where jgpu_config.py is looked for, the strongest first."""
-        if os.getuid() == 0 and not self.private:
-            return [_SYSTEM_CONFIG]
-        base = os.environ.get("XDG_CONFIG_HOME", "")
-        user = Path(base) if base.startswith("/") else Path.home() / ".config"
-        return [user / "jgpu", _SYSTEM_CONFIG]
 
     def write_config(self) -> Path:
         """Write a configuration file that explains every setting; refuse to overwrite one."""
