@@ -15,6 +15,7 @@ from jgpu.broker.executor.programs.precautions import (
     integers,
     matrices,
     orders,
+    outs,
     places,
     sizes,
     unset,
@@ -28,6 +29,7 @@ __all__ = [
     "integers",
     "matrices",
     "orders",
+    "outs",
     "places",
     "precaution_of",
     "sizes",
@@ -37,8 +39,9 @@ __all__ = [
 
 def precaution_of(info: OpInfo, look: Look, device: str) -> Precaution | None:
     """What to call instead of the op on a device of this kind; None where the op is harmless."""
-    found = PRECAUTIONS.get(info.base.removesuffix("_"))
-    if found is None:
-        return None
-    rule, when, devices = found
-    return Precaution(info, rule) if device in devices and when(info, look) else None
+    rule, when, devices = PRECAUTIONS.get(info.base.removesuffix("_"), (None, None, ()))
+    if rule is not None and not (device in devices and when is not None and when(info, look)):
+        rule = None
+    if device != "null" and outs.is_scattered(info, look):
+        rule = outs.apart(rule)
+    return Precaution(info, rule) if rule is not None else None

@@ -13,7 +13,7 @@ import torch
 from jgpu.broker.executor.programs.guards import Look
 from jgpu.broker.executor.programs.ops import OpInfo
 
-__all__ = ["PRECAUTIONS", "Attempt", "Precaution", "always", "is_integral", "precaution"]
+__all__ = ["PRECAUTIONS", "Attempt", "Precaution", "Rule", "always", "is_integral", "precaution"]
 
 #: Called instead of the op.
 Rule: TypeAlias = Callable[["Attempt"], Any]
@@ -46,6 +46,11 @@ class Attempt:
     def in_place(self) -> bool:
         """Whether the op writes to `self`."""
         return self._info.arguments[0].written
+
+    @property
+    def outs(self) -> list[str]:
+        """Names of the tensors that are only written."""
+        return [a.name for a in self._info.arguments if a.kwarg_only and a.written]
 
     def __getitem__(self, name: str) -> Any:
         return self._given[name]
