@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from jgpu.device import attention, copies, current, dispatch, mixed, recurrent
+from jgpu.device import attention, copies, current, dispatch, mixed, recurrent, words
 from jgpu.device.ops import COMPOSITE, info_of
 from jgpu.device.tensor import DeviceTensor, device, set_data, wrap
 from jgpu.device.tracebacks import unseen
@@ -239,6 +239,7 @@ def _into_out(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.T
     """Compute, then write `out`; nothing is differentiated, which a product's way depends on."""
     keywords = dict(kwargs)
     out: torch.Tensor = keywords.pop("out")
+    words.check_outs(info_of(op), args, kwargs, keywords)
     plain = [each.detach() if isinstance(each, torch.Tensor) else each for each in args]
     found = getattr(torch.ops.aten, op._schema.name[6:])(*plain, **keywords)
     return out.resize_(found.shape).copy_(found)

@@ -34,7 +34,7 @@ def install() -> None:
     cls.data = property(unseen(_get_data), unseen(_set_data))
     cls.data_ptr = lambda self: self._b.address + self._o * self._g.itemsize if self._g.numel else 0
     cls.untyped_storage = lambda self: storage_of(self._b)
-    cls.storage = cls._typed_storage = unseen(_storage)
+    cls.storage, cls._typed_storage = unseen(_storage), unseen(_typed_storage)
     cls.numpy = unseen(_numpy)
     cls.__array__ = unseen(_array)
     cls.__repr__ = unseen(_repr)
@@ -67,6 +67,11 @@ def _type(self: DeviceTensor, dtype: Any = None, non_blocking: bool = False, **k
 
 
 def _storage(self: DeviceTensor) -> torch.TypedStorage:
+    torch.storage._warn_typed_storage_removal(stacklevel=2)
+    return _typed_storage(self)
+
+
+def _typed_storage(self: DeviceTensor) -> torch.TypedStorage:
     return torch.storage.TypedStorage(
         wrap_storage=storage_of(self._b), dtype=self.dtype, _internal=True
     )
@@ -74,6 +79,12 @@ def _storage(self: DeviceTensor) -> torch.TypedStorage:
 
 def _set(self: DeviceTensor, source: Any = None, *where: Any, **named: Any) -> torch.Tensor:
     """`Tensor.set_`, whose source may be a storage of the device."""
+    typed = isinstance(source, torch.storage.TypedStorage)
+    if typed and source.dtype != self.dtype:
+        raise RuntimeError(
+            f"Expected a Storage of type {self.dtype} or an UntypedStorage, but got type "
+            f"{source.dtype} for argument 1 'storage'"
+        )
     source = storage.untyped(source)
     if isinstance(source, Storage) or (isinstance(source, DeviceTensor) and (where or named)):
         return views.set_strided(self, source, *where, **named)
@@ -111,6 +122,9 @@ def _set_data(self: DeviceTensor, value: torch.Tensor) -> None:
         convert_in_place(self, value)
         return
     if value._g is not self._g or value._o != self._o:
+        if value._g.bits != self._g.bits:  # torch takes tensors of one kind only
+            torch._C._set_conj(self, value.is_conj())
+            torch._C._set_neg(self, value.is_neg())
         _TensorBase.data.__set__(self, value)
     rebind_quietly(self, value)
 
@@ -237,17 +251,21 @@ def _deepcopy(self: DeviceTensor, memo: dict[int, Any]) -> Any:
     return made
 
 
-def _copy_storage(self: DeviceTensor, memo: dict[int, Any]) -> DeviceTensor:
+def _copy_storage(self: DeviceTensor, memo: dict[int, Any]) -> torch.Tensor:
     """Tensors that share a buffer share its copy."""
     key = id(self._b)
     buffer = memo.get(key)
     if buffer is None:
         flat = intern(torch.uint8, (self._b.nbytes,), (1,))
         whole = tensors.wrap(self._b, flat)
-        buffer = torch.ops.aten.clone.default(whole)._b if self._b.nbytes else self._b
+        buffer = torch.ops.aten.clone.default(whole)._b
         memo[key] = buffer
         memo.setdefault(id(memo), []).append(self._b)
-    return tensors.wrap(buffer, self._g, self._o)
+    shown = self._g
+    made = tensors.wrap(buffer, intern(shown.dtype, shown.shape, shown.stride), self._o)
+    if self.is_conj():  # as torch does: computed, and so in a storage of its own
+        made = made.conj_physical()
+    return made.neg() if self.is_neg() else made
 
 
 def _reduce(self: DeviceTensor, protocol: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from jgpu.device import mixed, views
+from jgpu.device import mixed, views, words
 from jgpu.device.infer import Plan
 from jgpu.device.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
@@ -65,6 +65,7 @@ def into_outs(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     outs = [kwargs[name] for name in info.out_names]
     if not all(isinstance(target, DeviceTensor) for target in flat(outs)):
         mixed.check(info, args, kwargs)
+    words.check_outs(info, args, kwargs, inputs)
     if info.reduces_in_out_dtype and inputs.get("dtype") is None:
         inputs["dtype"] = outs[0].dtype
     results = flat(info.functional(*args, **inputs))
@@ -74,7 +75,7 @@ def into_outs(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
             result = result.to(target.dtype)
         if result.shape != target.shape:
             views.resize(target, result.shape)
-            if result.stride() != target.stride():
+            if result.stride() != target.stride() and info.name not in _ROW_MAJOR:
                 target.as_strided_(result.shape, result.stride())
         torch.ops.aten.copy_.default(target, result)
     if not info.func._schema.returns:
@@ -89,6 +90,10 @@ _EXACT_OUTS = (
     "aten::index_select.out",
     "aten::clamp.out",
 )
+
+
+#: whose `out=` is natively resized without regard to strides
+_ROW_MAJOR: Final = ("aten::stack.out",)
 
 
 def _check_out(info: OpInfo, args: tuple[Any, ...], target: DeviceTensor, result: Any) -> None:
@@ -114,6 +119,8 @@ def _check_out(info: OpInfo, args: tuple[Any, ...], target: DeviceTensor, result
 
 def _steps(tensor: DeviceTensor) -> list[int]:
     """Strides of the dimensions in which there is more than one element."""
+    if not tensor._g.numel:
+        return []
     return [step for size, step in zip(tensor._g.shape, tensor._g.stride, strict=True) if size > 1]
 
 

@@ -10,7 +10,7 @@ import torch
 
 from jgpu.device.geometry import Geometry, contiguous_stride, extent, geometry_of, intern
 from jgpu.device.ops import OpInfo
-from jgpu.device.tensor import Buffer, DeviceTensor, rebind, wrap
+from jgpu.device.tensor import Buffer, DeviceTensor, device, rebind, wrap
 from jgpu.wire import program as wire
 
 __all__ = ["HANDLERS", "resize", "set_strided", "view"]
@@ -123,11 +123,18 @@ def _as_strided(
     source: DeviceTensor, size: Any, stride: Any, storage_offset: int | None = None
 ) -> DeviceTensor:
     """Strides over the whole buffer; bounds are the buffer's, as torch checks its storage's."""
+    if len(size) != len(stride):
+        raise RuntimeError("mismatch in length of strides and shape")
+    if min(stride, default=0) < 0:
+        raise RuntimeError(
+            "as_strided: Negative strides are not supported at the moment, got strides: "
+            f"{list(stride)}"
+        )
+    _check_extent(size, stride)
     geometry = intern(source._g.dtype, tuple(size), tuple(stride), source._g.bits)
     offset = source._o if storage_offset is None else storage_offset
-    if min(stride, default=0) < 0:
-        raise RuntimeError("as_strided: Negative strides are not supported at the moment")
     _check_bounds(source._b, geometry, offset)
+    _check_offset_number(offset)
     return wrap(source._b, geometry, offset)
 
 
@@ -137,6 +144,21 @@ def _as_strided_(
     made = _as_strided(source, size, stride, storage_offset)
     rebind(source, made._b, made._g, made._o)
     return source
+
+
+def _check_extent(size: Any, stride: Any) -> None:
+    """Raise where a tensor would lie before its own beginning."""
+    backwards = 0 not in size and any(n > 1 and k < 0 for n, k in zip(size, stride, strict=True))
+    if backwards or min(size, default=0) < 0:
+        raise RuntimeError(
+            f"Storage size calculation overflowed with sizes={list(size)} and "
+            f"strides={list(stride)}"
+        )
+
+
+def _check_offset_number(offset: int) -> None:
+    if offset < 0:
+        raise RuntimeError(f"Tensor: invalid storage offset {offset}")
 
 
 def _check_bounds(buffer: Buffer, geometry: Geometry, offset: int) -> None:
@@ -152,15 +174,21 @@ def _check_bounds(buffer: Buffer, geometry: Geometry, offset: int) -> None:
 def resize(source: DeviceTensor, size: Any, *, memory_format: Any = None) -> DeviceTensor:
     """`Tensor.resize_`: the storage grows where it is too small, and is shared as before."""
     shape = tuple(size)
-    if shape == source._g.shape and memory_format is None:
-        return source  # whatever its strides are
-    stride = contiguous_stride(shape)
-    if memory_format not in (None, torch.contiguous_format, torch.preserve_format):
+    _check_extent(shape, contiguous_stride(shape))
+    if shape != source._g.shape:  # else its strides stay, whatever they are
+        _lay_out(source, shape, contiguous_stride(shape))
+    if memory_format is not None:  # torch looks at it when the size has been changed
+        if memory_format == torch.preserve_format:
+            raise RuntimeError("Unsupported memory formatPreserve")
         stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()
+        _lay_out(source, shape, stride)
+    return source
+
+
+def _lay_out(source: DeviceTensor, shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
     geometry = intern(source._g.dtype, shape, stride, source._g.bits)
     _make_room(source._b, geometry, source._o)
     rebind(source, source._b, geometry, source._o)
-    return source
 
 
 def _make_room(buffer: Buffer, geometry: Geometry, offset: int) -> None:
@@ -181,33 +209,51 @@ def _resize_as_(
 
 
 def _set_tensor(source: DeviceTensor, other: DeviceTensor) -> DeviceTensor:
-    rebind(source, other._b, other._g, other._o)
+    shown = other._g
+    geometry = intern(shown.dtype, shown.shape, shown.stride, source._g.bits)  # these are its own
+    rebind(source, other._b, geometry, other._o)
     return source
+
+
+def _set_to_nothing(source: DeviceTensor) -> DeviceTensor:
+    """A storage of its own that is empty; the one of before goes with whoever else shows it."""
+    return _set_tensor(source, torch.empty(0, dtype=source.dtype, device=device()))
 
 
 def set_strided(
     target: DeviceTensor, source: Any, storage_offset: int = 0, size: Any = None, stride: Any = ()
 ) -> DeviceTensor:
     """`Tensor.set_` to a storage, or to that of a tensor; it grows where it is too small."""
-    dtype = getattr(source, "dtype", target.dtype)
-    if dtype != target.dtype:
-        raise RuntimeError(
-            f"Could not set tensor of type {dtype} to a tensor of type {target.dtype}"
-        )
+    if isinstance(source, DeviceTensor):
+        if not source.is_contiguous():
+            raise RuntimeError("passed in tensor to be used as storage must be contiguous")
+        storage_offset += source._o
     buffer: Buffer = source._b
     if size is None:
         size = (buffer.nbytes // target._g.itemsize,)
-    if storage_offset < 0:
-        raise RuntimeError(f"Tensor: invalid storage offset {storage_offset}")
+    _check_offset_number(storage_offset)
     # Of the same shape as before, torch leaves the strides as they are and looks no further.
     as_before = not stride and tuple(size) == target._g.shape
-    if as_before:
-        stride = target._g.stride
-    stride = tuple(stride or ()) or contiguous_stride(tuple(size))
-    geometry = intern(target._g.dtype, tuple(size), stride, 0)
+    stride = tuple(target._g.stride if as_before else stride or contiguous_stride(tuple(size)))
+    if len(size) != len(stride):
+        raise RuntimeError(f"unequal size length ({len(size)}) and stride length ({len(stride)})")
+    _check_extent(size, stride)
+    if min(stride, default=0) < 0:  # where it leads nowhere
+        stride = _forwards(size, stride)
+    geometry = intern(target._g.dtype, tuple(size), stride, target._g.bits)
     _make_room(buffer, geometry, storage_offset)
     rebind(target, buffer, geometry, storage_offset)
     return target
+
+
+def _forwards(size: Any, stride: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides with torch's own in place of those below 0."""
+    made: list[int] = []
+    inner = 1
+    for n, step in zip(reversed(size), reversed(stride), strict=True):
+        made.insert(0, step if step >= 0 else inner)
+        inner = max(n, 1) * made[0]
+    return tuple(made)
 
 
 def _conj(source: DeviceTensor) -> DeviceTensor:
@@ -233,6 +279,7 @@ HANDLERS: dict[str, Any] = {
     "aten::as_strided_": _as_strided_,
     "aten::resize_": resize,
     "aten::resize_as_": _resize_as_,
+    "aten::set_": _set_to_nothing,
     "aten::set_.source_Tensor": _set_tensor,
     "aten::set_.source_Storage_storage_offset": set_strided,
     "aten::set_.source_Tensor_storage_offset": set_strided,

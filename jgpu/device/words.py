@@ -14,14 +14,16 @@ from typing import Any, Final
 
 import torch
 
-from jgpu.device.geometry import Geometry
+from jgpu.device.geometry import Geometry, extent
 from jgpu.device.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor
 
-__all__ = ["check_types", "raise_as_native"]
+__all__ = ["check_outs", "check_types", "raise_as_native"]
 
 #: Elements up to which an op that failed is tried once more in its own shapes.
 _QUICK: Final = 1 << 22
+#: Elements up to which an op is tried with an `out` that has to be resized or converted.
+_BRIEF: Final = 1 << 12
 #: Ops whose meta kernels let types through that all devices refuse. Of tensors with one element
 #: each they make sense whatever their other arguments are; so do elementwise ops.
 _TYPED: Final = frozenset({
@@ -65,11 +67,15 @@ def check_types(
         _call(info, args, kwargs, of_one, number=lambda value: type(value)(1))
 
 
-def raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise what the host's own kernel says of tensors of these sizes, where that is quick."""
+def raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Raise what the host's own kernel says of tensors of these sizes, where that is quick.
+
+    Whether it was asked and had nothing to say.
+    """
     if any(tensor.numel() > _QUICK for tensor in _tensors((args, *kwargs.values()))):
-        return
+        return False
     written = [args[at] for at in info.writes if at < len(args)]
+    written += [kwargs[name] for name in info.out_names if name in kwargs]
 
     def of_its_size(tensor: DeviceTensor) -> torch.Tensor:
         if any(tensor is each for each in written):
@@ -77,6 +83,35 @@ def raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any])
         return torch.zeros((), dtype=tensor.dtype, device="cpu").expand(tensor.shape)
 
     _call(info, args, kwargs, of_its_size)
+    return True
+
+
+def check_outs(
+    info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: dict[str, Any]
+) -> None:
+    """Raise what the host's own kernel says of an `out`, where it computes without it.
+
+    `inputs` are the keywords without it. Each kernel looks at types and overlaps on its own.
+    """
+    given = list(_tensors((args, *kwargs.values())))
+    brief = sum(extent(each._g.shape, each._g.stride) for each in given) <= _BRIEF
+    if not brief or not {each.dtype for each in given} <= _PLAIN or info.seeded:
+        return
+    made = {id(each): _laid_out(each._g) for each in given}
+
+    def laid_out(tensor: DeviceTensor) -> torch.Tensor:
+        return made[id(tensor)]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            _call(info, args, kwargs, laid_out)
+        except (RuntimeError, IndexError, ValueError, TypeError):
+            try:
+                _call(info, args, inputs, laid_out, func=info.functional)
+            except (RuntimeError, IndexError, ValueError, TypeError):
+                return
+            raise
 
 
 def _call(
@@ -85,6 +120,7 @@ def _call(
     kwargs: dict[str, Any],
     stand_in: Callable[[DeviceTensor], torch.Tensor],
     number: Callable[[Any], Any] = lambda value: value,
+    func: Any = None,
 ) -> None:
     """The op on the host; errors name types as they are named on CUDA."""
 
@@ -102,11 +138,18 @@ def _call(
     named = {name: twin(value, info.keyword_lift.get(name, 0)) for name, value in kwargs.items()}
     try:
         with torch.no_grad():
-            info.func(*host, **named)
+            (func or info.func)(*host, **named)
     except (RuntimeError, IndexError, ValueError, TypeError) as error:
         text = re.sub(r"\btorch\.(?=[A-Z]\w*Tensor\b)", "torch.cuda.", str(error))
         error.args = (text,)
         raise
+
+
+def _laid_out(geometry: Geometry) -> torch.Tensor:
+    """A tensor of zeros that lies in the host's memory as this one lies."""
+    count = extent(geometry.shape, geometry.stride)
+    storage = torch.zeros(count, dtype=geometry.dtype, device="cpu")
+    return storage.as_strided(geometry.shape, geometry.stride)
 
 
 def _counts(info: OpInfo) -> bool:

@@ -1,5 +1,6 @@
 """Tensors that share storage behave as natively: growth, `set_`, `.data =`, `out=`, views."""
 
+import copy
 import os
 
 import pytest
@@ -62,3 +63,110 @@ def test_out_of_another_type_is_added_up_in_that_type():
     with pytest.warns(UserWarning, match="resized"):
         torch.sum(x.cuda(), 0, out=out)
     assert torch.equal(out.cpu(), native)
+
+
+def test_a_tensor_set_to_nothing_has_a_storage_of_its_own_and_gives_the_old_one_back():
+    x = torch.ones(1 << 20, device="cuda")
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    x.set_()
+    assert (x.shape, x.untyped_storage().nbytes()) == ((0,), 0)
+    assert torch.cuda.memory_allocated() <= before - (4 << 20)
+
+
+def test_set_to_a_part_of_a_tensor_counts_from_where_that_begins():
+    x = torch.arange(10.0, device="cuda")
+    assert torch.empty(0, device="cuda").set_(x[2:], 1, (3,), (2,)).tolist() == [3, 5, 7]
+    with pytest.raises(RuntimeError, match="must be contiguous"):
+        torch.empty(0, device="cuda").set_(x[::2], 0, (2,), (1,))
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_a_typed_storage_is_shared_and_has_to_be_of_the_same_type():
+    x = torch.arange(4.0, device="cuda")
+    storage = x.storage()
+    assert storage.dtype == torch.float32
+    torch.empty(0, device="cuda").set_(storage).zero_()
+    assert x.tolist() == [0, 0, 0, 0]
+    with pytest.raises(RuntimeError, match="Expected a Storage of type"):
+        torch.empty(0, dtype=torch.int64, device="cuda").set_(storage)
+
+
+@pytest.mark.parametrize(
+    "where", [((2,), (1,), -1), ((2,), (-1,), 0), ((-1,), (1,), 0), ((2,), (1, 1))]
+)
+def test_places_before_a_storage_are_refused_on_the_line(where):
+    x = torch.arange(8.0, device="cuda")
+    size, stride, *offset = where
+    for call in (
+        lambda: x.as_strided(*where),
+        lambda: x.as_strided_(*where),
+        lambda: x.set_(x.untyped_storage(), *(offset or [0]), size, stride),
+    ):
+        with pytest.raises(RuntimeError, match=r"offset|strides|length"):
+            call()
+    assert x.tolist() == list(range(8))
+
+
+def test_resize_looks_at_a_memory_format_as_natively():
+    with pytest.raises(RuntimeError, match="Unsupported memory format"):
+        torch.ones(3, device="cuda").resize_(2, memory_format=torch.preserve_format)
+    with pytest.raises(RuntimeError, match="required rank 4"):
+        torch.ones(3, device="cuda").resize_(2, memory_format=torch.channels_last)
+    x = torch.ones(2, 0, device="cuda").resize_(1, 2, 2, 3, memory_format=torch.channels_last)
+    assert x.stride() == (12, 1, 6, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "dtype"),
+    [
+        (lambda x, out: torch.take(x, torch.tensor([1], device="cuda"), out=out), torch.float64),
+        (lambda x, out: torch.any(x, 0, out=out), torch.int64),
+        (lambda x, out: torch.amax(x, 0, out=out), torch.float64),
+        (lambda x, out: torch.matmul(x, x, out=out), torch.float64),
+    ],
+    ids=["take", "any", "amax", "matmul"],
+)  # fmt: skip
+def test_an_out_of_a_type_that_an_op_does_not_fill_is_refused_on_the_line(call, dtype):
+    x, out = torch.ones(2, 2, device="cuda"), torch.empty(0, dtype=dtype, device="cuda")
+    with pytest.raises(RuntimeError, match=r"type|bool tensor"):
+        call(x, out)
+    assert out.shape == (0,)
+
+
+def test_an_out_that_a_meta_kernel_alone_would_refuse_is_filled():
+    x = torch.tensor([3 + 4j, 0, 1j], device="cuda")
+    for size in (3, 0):
+        out = torch.empty(size, dtype=torch.complex64, device="cuda")
+        assert torch.abs(x, out=out) is out
+        assert out.tolist() == [5, 0, 1]
+
+
+def test_an_empty_out_has_no_two_elements_in_one_place():
+    out = torch.empty(1, device="cuda").expand(2, 1)[:, :0]
+    torch.index_select(torch.arange(3.0, device="cuda"), 0, torch.tensor([2, 1]).cuda(), out=out)
+    assert out.tolist() == [2, 1]
+
+
+def test_stacked_images_lie_row_by_row_in_an_out_that_is_resized():
+    x = torch.ones(1, 2, 2, 3, device="cuda").to(memory_format=torch.channels_last)
+    out = torch.stack([x, x], out=torch.empty(0, device="cuda"))
+    assert out.stride() == (12, 12, 6, 3, 1)
+
+
+def test_what_is_copied_deeply_shares_nothing_with_what_it_was_copied_from():
+    empty, conj = torch.empty(0, device="cuda"), torch.tensor([1j, 2], device="cuda").conj()
+    copied, other = copy.deepcopy([empty, conj])
+    assert copied.untyped_storage()._cdata != empty.untyped_storage()._cdata
+    assert (other.is_conj(), other.tolist()) == (False, [-1j, 2])
+
+
+def test_data_may_be_what_is_seen_conjugated_or_negated():
+    x, y = torch.ones(2, device="cuda"), torch.tensor([1j, 2j], device="cuda").conj()
+    negative = y.imag
+    x.data = negative
+    assert (x.is_neg(), x.tolist()) == (True, [-1, -2])
+    x.set_()
+    assert x.is_neg()
+    x.data = torch.zeros(3, device="cuda")
+    assert (x.is_neg(), x.tolist()) == (False, [0, 0, 0])
