@@ -66,9 +66,9 @@ def download(source: DeviceTensor) -> torch.Tensor:
     """A device tensor's copy in host memory; waits for all earlier work."""
     geometry = source._g
     if geometry.bits or not is_dense(geometry):
-        dense = torch.ops.aten.clone.default(source, memory_format=torch.contiguous_format)
-        if dense._g.bits:  # clone keeps no lazy bits; be sure not to loop
-            raise AssertionError("clone left a lazy bit")
+        dense = torch.ops.aten.clone.default(source)  # its strides are those of a copy elsewhere
+        if dense._g.bits or not is_dense(dense._g):  # be sure not to loop, nor to read beside it
+            raise AssertionError("clone left a lazy bit, or holes")
         source, geometry = dense, dense._g
     session = current.session
     if source._b.graveyard is not session.graveyard or source._b.id in session.poisoned:

@@ -193,10 +193,10 @@ IN_PLACE = {
     "index put tensor": lambda w, t, o, d: t.index_put_((_index(w, d),), _filled(o)),
     "index put more": lambda w, t, o, d: t.index_put_((_index(w, d),), _filled(o), accumulate=True),
     "put by host": lambda w, t, o, d: _set(t, _host_index(w, d), d.value),
-    "put by own": lambda w, t, o, d: _set(t, _index(w, d), o),
+    "put by own": lambda w, t, o, d: _set(t, _index(w, d), _filled(o)),
     "put by mask": lambda w, t, o, d: _set(t, _mask(w, d), d.value),
     "put by host mask": lambda w, t, o, d: _set(t, torch.tensor(d.flags), d.value),
-    "put tensor by mask": lambda w, t, o, d: _set(t, _mask(w, d), o),
+    "put tensor by mask": lambda w, t, o, d: _set(t, _mask(w, d), _filled(o)),
     "put_": lambda w, t, o, d: t.put_(_index(w, d), o.flatten()[: len(d.indices)].clone()),
     "put more": lambda w, t, o, d: t.put_(
         _index(w, d), o.flatten()[: len(d.indices)].clone(), accumulate=True
@@ -303,8 +303,8 @@ INTO = {
     "full": lambda w, o, x, y, d: torch.full((d.count, 2), 7, out=o),
     "nonzero": lambda w, o, x, y, d: torch.nonzero(x, out=o),
     "masked": lambda w, o, x, y, d: torch.masked_select(x, x > 2, out=o),
-    "mm": lambda w, o, x, y, d: torch.mm(x, y, out=o),
-    "matmul": lambda w, o, x, y, d: torch.matmul(x, y, out=o),
+    "mm": lambda w, o, x, y, d: torch.mm(x, y.to(x.dtype), out=o),
+    "matmul": lambda w, o, x, y, d: torch.matmul(x, y.to(x.dtype), out=o),
     "sort": lambda w, o, x, y, d: torch.sort(x, stable=True, out=(o, o.new_empty(0).long())),
     "max and place": lambda w, o, x, y, d: torch.max(x, 0, out=(o, o.new_empty(0).long())),
     "abs": lambda w, o, x, y, d: torch.abs(x, out=o),
