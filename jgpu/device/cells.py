@@ -15,11 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from jgpu import errors
 from jgpu.device import current, interrupts
 from jgpu.device.interrupts import quiet
 from jgpu.device.tensor import DeviceTensor
-from jgpu.wire import messages as m
 
 __all__ = ["install", "lost_names"]
 
@@ -75,8 +73,7 @@ def _started(info: Any) -> None:
     session.loops.forget()
     session.waits.forget()
     shell = _shell()
-    with suppress(errors.JgpuError):  # what was lost is told at the next use
-        session.notify(m.CellStarted(str(shell.execution_count if shell else "")))
+    session.begin_cell(str(shell.execution_count if shell else ""))
 
 
 def _ended(result: Any) -> None:

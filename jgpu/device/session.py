@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from types import CodeType
 from typing import Any
 
@@ -70,6 +71,10 @@ class Session:
         self._next_buffer = 1
         self._next_request = 1
         self._work = 0
+        #: the last work before the cell that runs; 0 in a script
+        self._before_cell = 0
+        #: the last interrupt that was told, until it was answered
+        self._interrupt = 0
         self._replies: dict[int, Any] = {}
         #: the download whose bytes the arena is for, until it is answered; 0 for none
         self._in_arena = 0
@@ -632,6 +637,12 @@ class Session:
         """Whether anything was recorded or sent so far."""
         return self._link is not None or bool(self.log)
 
+    def begin_cell(self, name: str) -> None:
+        """A notebook cell begins: what Ctrl-C takes back is counted from here on."""
+        with suppress(errors.JgpuError):  # what was lost is told at the next use
+            self.notify(m.CellStarted(name))
+        self._before_cell = self._work
+
     def finish_cell(self, result: Any) -> None:
         """A notebook cell ended: what was recorded goes out, what was forgotten is freed."""
         if self._link is None or self._forked:
@@ -713,12 +724,15 @@ class Session:
             raise
 
     def _cancel(self) -> None:
+        """Have this cell's works taken back; a second time, while it waits for others, all."""
         self._awaited.clear()
         if self._link is not None:
             with quiet():
                 request = self._next_request
                 self._next_request += 1
-                self._link.queue(m.Cancel(request))
+                since = 0 if self._interrupt else self._before_cell
+                self._interrupt = request
+                self._link.queue(m.Cancel(request, since))
             self._pump(self._link)
 
     def _still(self, link: Link, generation: int) -> None:
@@ -792,6 +806,8 @@ class Session:
         """Pass on what was answered, or why nothing was, to whoever waits for it."""
         if request == self._in_arena:
             self._in_arena = 0
+        if request == self._interrupt:
+            self._interrupt = 0
         failed = isinstance(reply, BaseException)
         if request in self._wanted:
             self._replies[request] = self._failures.pop(0) if failed and self._failures else reply
@@ -900,7 +916,7 @@ class Session:
         self._awaited.clear()
         self._tags.clear()
         self._next_buffer = 1
-        self._work = 0
+        self._work = self._before_cell = self._interrupt = 0
         self._piece, self.limit = 0, PIECES[0]
         self._iteration_open = False
         later, self._later = self._later, {}

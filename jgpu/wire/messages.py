@@ -523,11 +523,12 @@ class Loop(_Message, frozen=True):
 
 class Cancel(_Message, frozen=True):
     """Stop what runs at its next op and take back all else; an iteration that has written resident
-    buffers is finished first. Reply: Failed with error "WorkCancelled" for what was not finished,
-    if anything was; then Synced for `request`.
+    buffers is finished first, and so are works up to number `since`. Reply: Failed with error
+    "WorkCancelled" for what was not finished, if anything was; then Synced for `request`.
     """
 
     request: Natural
+    since: Natural = 0
 
 
 class Resynced(_Message, frozen=True):

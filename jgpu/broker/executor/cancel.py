@@ -17,14 +17,16 @@ __all__ = ["begin_cancel", "fail_oldest", "finish_cancel"]
 _TEXT = "The computation was interrupted before it started."
 
 
-def begin_cancel(session: Session, request: int) -> list[Work]:
+def begin_cancel(session: Session, request: int, since: int = 0) -> list[Work]:
     """Take works out of the session's order; returns those that the scheduler has yet to start.
+
+    Those up to number `since` stay.
 
     Launched ones stay in the order, for a lane has them; it skips them.
     """
     session.cancel_requests.append(request)
     works = [*session.offered, *session.received]
-    taken = works[session.course.interrupt(works) :]
+    taken = works[session.course.interrupt(works, since) :]
     known = [work for work in taken if work.state is WorkState.OFFERED]
     waiting = [work for work in taken if work.state is not WorkState.LAUNCHED]
     for work in waiting:

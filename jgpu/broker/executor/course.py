@@ -5,6 +5,7 @@ it in two ways. A session that has *ended* begins no op any more, and gives up a
 in progress does not touch. An *interrupted* one stops before its next op too, unless its iteration
 has written a resident buffer (a parameter, a module's buffer, an optimizer's state): then it goes
 on to the iteration's end, for a model that was updated in part would be worse than a late answer.
+Works of earlier cells are not concerned: what they were to write in place would be left out unseen.
 
 On `cuda` a lane is through with a work when it was launched; it is never stopped inside one.
 
@@ -43,6 +44,8 @@ class Course:
         #: some other of this iteration's has written a resident buffer
         self._wrote = False
         self._cancelling = False
+        #: works up to this number are not concerned by the interrupt
+        self._since = 0
         #: an interrupt was told that the iteration is not finished
         self._cut = False
         self._ended = False
@@ -99,16 +102,19 @@ class Course:
         with self._lock:
             return self._ended or self._stops()
 
-    def interrupt(self, works: Sequence["Work"]) -> int:
-        """Stop the session's unfinished works, which these are, in order.
+    def interrupt(self, works: Sequence["Work"], since: int = 0) -> int:
+        """Stop the session's unfinished works after number `since`; these are all, in order.
 
         Returns the number of those that go on, or end by themselves; all others are marked as taken
         back, and no lane begins them.
         """
         with self._lock:
-            self._cancelling = True
+            self._cancelling, self._since = True, since
             begun = works.index(self._latest) + 1 if self._latest in works else 0
-            if self._is_half_done():
+            older = sum(work.number <= since for work in works)
+            if older and older >= begun:
+                begun = older
+            elif self._is_half_done():
                 at = max(0, begun - 1)
                 while at < len(works) and not works[at].ends_iteration:
                     at += 1
@@ -158,7 +164,9 @@ class Course:
         self._wrote = False
 
     def _stops(self) -> bool:
-        return self._cancelling and not self._has_written()
+        at = self._work or self._latest
+        concerned = self._cancelling and (at is None or at.number > self._since)
+        return concerned and not self._has_written()
 
     def _has_written(self) -> bool:
         if self._runs:

@@ -204,7 +204,7 @@ class Dispatch:
 
     def _cancel(self, session: Session, message: messages.Cancel) -> None:
         self._gate.boundary(session)
-        taken = begin_cancel(session, message.request)
+        taken = begin_cancel(session, message.request, message.since)
         self._turns.taken_back(session, taken)
         self._turns.settle(session)
 

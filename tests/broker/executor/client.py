@@ -291,9 +291,9 @@ class Client(Stream):
         self.send(m.Memory(request))
         return self.reply(request)
 
-    def cancel(self):
+    def cancel(self, since=0):
         request = self.next_request()
-        self.send(m.Cancel(request))
+        self.send(m.Cancel(request, since))
         return request
 
     def close(self):

@@ -275,8 +275,10 @@ def first_values():
     return [torch.rand(LENGTH, generator=generator) for _ in range(4)]
 
 
-def ends_at(runs, strike, begun, resident):
-    """(run, ops of it): where works end that are interrupted in run `strike`."""
+def ends_at(runs, strike, begun, resident, older):
+    """(run, ops of it): where works end that are struck in run `strike`; older ones are done."""
+    if strike < older:
+        return older - 1, len(runs[older - 1].ops)
     first = max((k + 1 for k in range(strike) if runs[k].ends), default=0)
     done = [(k, op) for k in range(first, strike) for op in range(len(runs[k].ops))]
     done += [(strike, op) for op in range(begun)]
@@ -327,21 +329,23 @@ def test_an_interrupted_session_ends_before_its_model_changes_or_when_its_iterat
 ):
     strike = data.draw(st.integers(0, len(runs) - 1), label="strike")
     op = data.draw(st.integers(0, len(runs[strike].ops) - 1), label="op")
+    older = data.draw(st.integers(0, len(runs)), label="older")
     with hosted() as host:
         client, session = host.connect()
         inputs, firsts = begin(host, client, session, runs, resident, (strike, op, where))
         # What is asked for early is answered as all else: with its value, or why there is none.
+        last = client.work
         asked = [
             client.ask(first, NBYTES) for first, run in zip(firsts, runs, strict=True) if run.made()
         ]
-        request = client.cancel()
+        request = client.cancel(last - len(runs) + older if older else 0)
         host.turn_until(lambda: session.cancel_requests)
         late = client.upload(bytes(NBYTES))
         host.page.go.set()
         assert isinstance(host.reply(client, request), m.Synced)
         host.settle()
         begun = op + (where == "inside")
-        end, count = ends_at(runs, strike, begun, resident)
+        end, count = ends_at(runs, strike, begun, resident, older)
         expected, made = model(runs, end, count)
         assert [host.read(client, buffer) for buffer in inputs] == expected
         for first, values in zip(firsts, made, strict=True):

@@ -171,3 +171,21 @@ def test_data_may_be_what_is_seen_conjugated_or_negated():
     assert x.is_neg()
     x.data = torch.zeros(3, device="cuda")
     assert (x.is_neg(), x.tolist()) == (False, [0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x.as_strided((2, 2), (1, 6)),
+        lambda x: x[:3, None].expand(3, 4),
+        lambda x: x[::2],
+        lambda x: x[:6].unfold(0, 3, 1),
+        lambda x: x.reshape(2, 3, 4).permute(2, 0, 1)[::2],
+        lambda x: x.reshape(1, 2, 3, 4).to(memory_format=torch.channels_last)[:, :, ::2],
+    ],
+)
+def test_a_copy_on_the_host_has_the_strides_that_torch_gives_it(make):
+    host = torch.arange(24.0)
+    native, ours = make(host).to("cpu", copy=True), make(host.cuda()).cpu()
+    assert torch.equal(native, ours)
+    assert native.stride() == ours.stride()

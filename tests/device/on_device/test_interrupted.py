@@ -8,6 +8,7 @@ import torch
 from interrupted import Steps, Walk, connecting
 
 from jgpu.device import current
+from jgpu.wire.messages import Cancel
 
 EVERY = int(os.environ.get("JGPU_EVERY", "20"))
 ROUNDS = int(os.environ.get("JGPU_ROUNDS", "1"))
@@ -96,3 +97,56 @@ def test_an_event_whose_wait_was_interrupted_is_over(monkeypatch):
     assert end.query()
     assert start.elapsed_time(end) >= 0
     assert torch.ones(2, device="cuda").tolist() == [1, 1]
+
+
+@pytest.fixture
+def second_cell(monkeypatch):
+    """A cell that asked for much and waited for nothing; then the next one began.
+
+    Gives what the first one wrote in place, and a function that has Ctrl-C strike the next wait.
+    """
+    session = current.session
+    counter, large = torch.zeros(3, device="cuda"), torch.rand(1200, 1200, device="cuda")
+    torch.cuda.synchronize()
+    for _ in range(12):
+        large = large @ large
+    counter += 1
+    session.finish_cell(None)
+    session.begin_cell("2")
+
+    def interrupt():
+        pump = session._pump
+
+        def strike(link, timeout_s=0.0):
+            pump(link)
+            if timeout_s:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(session, "_pump", strike)
+            with pytest.raises(KeyboardInterrupt):
+                large.sum().item()
+
+    yield counter, interrupt
+    torch.cuda.synchronize()
+    session._before_cell = 0
+
+
+def test_what_an_earlier_cell_wrote_is_written_whatever_is_interrupted_later(second_cell):
+    counter, interrupt = second_cell
+    interrupt()
+    assert counter.tolist() == [1, 1, 1]
+
+
+def test_a_second_interrupt_takes_back_earlier_cells_too(second_cell, monkeypatch):
+    _, interrupt = second_cell
+    session, queued = current.session, []
+    before = session._before_cell
+    queue = session._link.queue
+    with monkeypatch.context() as patch:
+        patch.setattr(session._link, "queue", lambda each: (queued.append(each), queue(each)))
+        interrupt()
+        interrupt()
+        torch.cuda.synchronize()  # both were answered
+        session._cancel()
+    assert [each.since for each in queued if isinstance(each, Cancel)] == [before, 0, before]
