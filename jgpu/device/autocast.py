@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import torch
 
+from jgpu.device import warned
 from jgpu.device.tensor import DeviceTensor
 from jgpu.device.tracebacks import unseen
 
@@ -122,10 +123,24 @@ def install() -> None:
     target: Any = torch
     target.set_autocast_enabled = unseen(set_autocast_enabled)
     target.is_autocast_enabled = unseen(is_autocast_enabled)
-    target.set_autocast_gpu_dtype = functools.partial(set_dtype, "cuda")
-    target.get_autocast_gpu_dtype = functools.partial(torch.get_autocast_dtype, "cuda")
+    for name, mean in (
+        ("set_autocast_gpu_dtype", set_dtype),
+        ("get_autocast_gpu_dtype", torch.get_autocast_dtype),
+    ):
+        setattr(target, name, unseen(_deprecated(getattr(torch, name), mean)))
     target.clear_autocast_cache = unseen(clear_autocast_cache)
     set_dtype("cuda", torch.float16)
+
+
+def _deprecated(original: Any, mean: Any) -> Any:
+    """An old name, which warns as natively and means "cuda"."""
+
+    @functools.wraps(original)
+    def call(*args: Any) -> Any:
+        warned.as_caller(original, args, {})
+        return mean("cuda", *args)
+
+    return call
 
 
 def register() -> None:

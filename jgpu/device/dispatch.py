@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from jgpu.device import answers, copies, current, mixed, outs, sparse, views
+from jgpu.device import answers, copies, current, masks, mixed, outs, sparse, views
 from jgpu.device.errors import refused, use_of_lost
 from jgpu.device.infer import Plan, fact, plan_for
 from jgpu.device.ops import (
@@ -261,7 +261,12 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
     found = tuple(key)
     plan = _plans.get(found)
     if plan is None:
+        rewritten = masks.of_booleans(info, args)
+        if rewritten is not None:
+            return dispatch(func, rewritten, kwargs)
         plan = _new_plan(found, info, args, kwargs or {}, call)
+    if plan.warns:
+        plan.tell(kwargs or {})
     if (plan.grown or plan.outs is None) and info.takes_tensor and info.functional is not None:
         return outs.into_outs(info, args, kwargs or {})
     if plan.grown:
@@ -364,6 +369,9 @@ def _new_plan(
         _plans.clear()
     geometries = tuple(tensor._g for tensor in call.tensors)
     plan = plan_for(info, args, kwargs, geometries, call.params, current.session.probe)
+    if plan.warns:  # it is recorded by the way on which it tells them
+        plan.single = plan.many = None
+        plan.writes_first = False
     _plans[key] = plan
     return plan
 

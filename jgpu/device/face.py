@@ -67,7 +67,7 @@ def _type(self: DeviceTensor, dtype: Any = None, non_blocking: bool = False, **k
 
 
 def _storage(self: DeviceTensor) -> torch.TypedStorage:
-    torch.storage._warn_typed_storage_removal(stacklevel=2)
+    torch.storage._warn_typed_storage_removal(stacklevel=3)  # `unseen` is between
     return _typed_storage(self)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from jgpu.device import current, mixed, words
+from jgpu.device import current, mixed, warned, words
 from jgpu.device.geometry import Geometry, from_wire, geometry_of
 from jgpu.device.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
@@ -44,7 +44,7 @@ class Plan:
 
     __slots__ = (
         "args", "geometries", "grown", "ident", "info", "kwargs", "many", "outs", "plain",
-        "returns_list", "single", "writes_first",
+        "returns_list", "single", "warns", "writes_first",
     )  # fmt: skip
 
     def __init__(
@@ -69,7 +69,19 @@ class Plan:
         self.grown: tuple[tuple[int, Geometry], ...] = ()
         #: the op writes its first argument, returns it, and leaves its geometry: the in-place case
         self.writes_first = False
+        #: what native kernels warn of at each such call
+        self.warns: tuple[tuple[type[Warning], str], ...] = ()
         self.ident = next_ident()
+
+    def tell(self, kwargs: dict[str, Any]) -> None:
+        """Warn as the native kernel does, at the line that called it."""
+        made = [out.numel for out in self.outs or () if isinstance(out, Geometry)]
+        reduced = self.geometries[0].numel // made[0] if made and made[0] else 0
+        if warned.still_holds(self.info.name, kwargs, reduced):
+            said = self.warns
+            if warned.is_told_once(self.info.name):
+                self.warns = ()
+            warned.tell(said)
 
     def written(self) -> list[int]:
         """Which of the tensor arguments the op writes."""
@@ -134,7 +146,9 @@ def plan_for(
         mixed.check(info, args, kwargs)  # it compares types, too
     meta, tensors = _meta_call(info, args, kwargs)
     try:
-        returned = _run_meta(info, meta)
+        with warned.collected() as said:
+            returned = _run_meta(info, meta)
+        plan.warns = tuple(said)
     except (NotImplementedError, AttributeError):  # there is none, or it trips over itself
         if info.writes and not info.func._schema.returns:  # fused optimizers: same places, no more
             plan.settle([])
@@ -150,6 +164,7 @@ def plan_for(
             raise RuntimeError(str(error)) from None  # noqa: TRY004 - torch's class
         raise
     words.check_types(info, args, kwargs, geometries)
+    plan.warns += words.warnings_of(info, args, kwargs, geometries)
     if returned is not _DATA:
         _read_returned(plan, returned, tensors)
         _read_grown(plan, tensors)

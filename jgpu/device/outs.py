@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from jgpu.device import mixed, views, words
+from jgpu.device import mixed, views, warned, words
 from jgpu.device.infer import Plan
 from jgpu.device.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
@@ -52,6 +52,7 @@ def make_room(plan: Plan, tensors: Sequence[DeviceTensor]) -> bool:
     found = [(tensors[k], geometry) for k, geometry in plan.grown]
     shared = [(t, g) for t, g in found if t._b.nbytes or getrefcount(t._b) > _ALONE]
     for tensor, geometry in shared:
+        warned.tell_resized(tensor.shape, geometry.shape)
         views.resize(tensor, geometry.shape)
     return bool(shared)
 
@@ -74,6 +75,7 @@ def into_outs(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         if result.dtype != target.dtype:
             result = result.to(target.dtype)
         if result.shape != target.shape:
+            warned.tell_resized(target.shape, result.shape)
             views.resize(target, result.shape)
             if result.stride() != target.stride() and info.name not in _ROW_MAJOR:
                 target.as_strided_(result.shape, result.stride())

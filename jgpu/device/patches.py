@@ -8,11 +8,11 @@ callable costs a sixth of that, and only where a device is taken.
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-from jgpu.device import compressed, pinned, rng, sparse
+from jgpu.device import compressed, pinned, rng, sparse, warned
 from jgpu.device import tensor as tensors
 from jgpu.device.copies import upload
 from jgpu.device.spelled import SpelledOut
@@ -58,12 +58,31 @@ def _taking_device(function: Callable[..., Any]) -> Callable[..., Any]:
         if kwargs.get("pin_memory"):
             del kwargs["pin_memory"]
             return pinned.made_pinned(call(*args, **kwargs))
+        if warns and not _is_quiet(name, args):
+            return warned.as_caller(function, args, kwargs)
         result = function(*args, **kwargs)
         if "generator" in kwargs:
             rng.check_drawn(result, kwargs["generator"])
         return result
 
+    name = function.__name__
+    warns = name in _WARNING
     return unseen(call)
+
+
+#: constructors that warn of what they are given, or of themselves
+_WARNING: Final = frozenset({"tensor", "new_tensor", "as_tensor", "asarray", "frombuffer", "range"})
+_NUMBERS: Final = (int, float, bool, complex)
+
+
+def _is_quiet(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether nothing is said of such data: numbers, or lists of them."""
+    value = args[-1] if args else None
+    while type(value) in (list, tuple) and value:
+        value = value[0]
+    if isinstance(value, torch.Tensor):
+        return name.startswith("as")
+    return type(value) in _NUMBERS and name != "range"
 
 
 def _taking_positional(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,11 +20,13 @@ from typing import Any, Final, TypeVar
 
 import torch
 
-__all__ = ["hide", "is_unseen", "sealed", "unseen", "unseen_methods"]
+__all__ = ["AS_CALLER", "OURS", "TORCH", "hide", "is_unseen", "sealed", "unseen", "unseen_methods"]
 
-_OURS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_TORCH: Final = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+OURS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+TORCH: Final = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _FULL: Final = os.environ.get("JGPU_FULL_TRACEBACKS", "") not in ("", "0")
+#: the name of code that stands for the notebook's line (`warned`)
+AS_CALLER: Final = "<as the caller>"
 _MARK: Final = "_jgpu_unseen"
 
 _Class = TypeVar("_Class", bound=type)
@@ -92,7 +94,8 @@ def hide(error: BaseException, seam: FrameType) -> None:
     trace = error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        below = file.startswith(_OURS) or (below and file.startswith(_TORCH))
+        inside = below and file.startswith(TORCH)
+        below = inside or file.startswith(OURS) or trace.tb_frame.f_code.co_name == AS_CALLER
         if not below:
             kept.append(trace)
         trace = trace.tb_next

@@ -14,16 +14,19 @@ from typing import Any, Final
 
 import torch
 
+from jgpu.device import warned
 from jgpu.device.geometry import Geometry, extent
 from jgpu.device.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor
 
-__all__ = ["check_outs", "check_types", "raise_as_native"]
+__all__ = ["check_outs", "check_types", "raise_as_native", "warnings_of"]
 
 #: Elements up to which an op that failed is tried once more in its own shapes.
 _QUICK: Final = 1 << 22
 #: Elements up to which an op is tried with an `out` that has to be resized or converted.
 _BRIEF: Final = 1 << 12
+#: elements up to which the host's kernel is asked for its warnings
+_FEW: Final = 1 << 14
 #: Ops whose meta kernels let types through that all devices refuse. Of tensors with one element
 #: each they make sense whatever their other arguments are; so do elementwise ops.
 _TYPED: Final = frozenset({
@@ -114,6 +117,27 @@ def check_outs(
             raise
 
 
+def warnings_of(
+    info: OpInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    geometries: tuple[Geometry, ...],
+) -> warned.Said:
+    """What the host's own kernel warns of tensors like these, where that is quick."""
+    if any(geometry.numel > _FEW for geometry in geometries):
+        return ()
+
+    def on_host(sized: bool) -> None:
+        def ones(tensor: DeviceTensor) -> torch.Tensor:
+            shape = tensor.shape if sized else (1,) * tensor.dim()
+            return torch.ones(shape, dtype=tensor.dtype, device="cpu")
+
+        _call(info, args, kwargs, ones)
+
+    dtypes = {geometry.dtype for geometry in geometries}
+    return warned.of_kernels(info.name, dtypes, on_host)
+
+
 def _call(
     info: OpInfo,
     args: tuple[Any, ...],
@@ -138,7 +162,7 @@ def _call(
     named = {name: twin(value, info.keyword_lift.get(name, 0)) for name, value in kwargs.items()}
     try:
         with torch.no_grad():
-            (func or info.func)(*host, **named)
+            warned.scoped(lambda: (func or info.func)(*host, **named))
     except (RuntimeError, IndexError, ValueError, TypeError) as error:
         text = re.sub(r"\btorch\.(?=[A-Z]\w*Tensor\b)", "torch.cuda.", str(error))
         error.args = (text,)

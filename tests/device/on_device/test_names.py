@@ -44,6 +44,7 @@ def x():
 # -- errors --------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore")
 def test_no_error_of_the_operator_database_shows_an_inner_name():
     texts = [(op.name, text) for op in op_db if op.error_inputs_func for text in errors_of(op)]
