@@ -99,6 +99,7 @@ def _install(problem: errors.JgpuError | None) -> None:
         rng,
         saving,
         sending,
+        subclasses,
     )
     from jgpu.device.session import Session
 
@@ -113,6 +114,7 @@ def _install(problem: errors.JgpuError | None) -> None:
     rng.install()
     cudaface.install()
     sending.install()
+    subclasses.install()
     composites.install()
     foreach.install()
     higherorder.install()

@@ -19,6 +19,7 @@ from torch import nn
 
 from jgpu.device import current
 from jgpu.device.spelled import SpelledOut
+from jgpu.device.subclasses import check_class
 from jgpu.device.tensor import DeviceTensor
 from jgpu.device.tracebacks import unseen
 
@@ -147,6 +148,8 @@ def convert_in_place(target: Any, value: torch.Tensor) -> Any:
     Returns the object that now stands for the parameter: `target`, or, where something inside
     torch holds it fast, a new one that optimizers have been told of.
     """
+    if isinstance(value, DeviceTensor):
+        check_class(type(target))
     hooks = target._backward_hooks if target.is_leaf else None
     accumulate = getattr(target, "_post_accumulate_grad_hooks", None) if target.is_leaf else None
     made = (
