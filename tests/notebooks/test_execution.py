@@ -36,8 +36,9 @@ def test_a_lesson_prints_what_is_stored(host, lesson):
     before = device_seconds(host)
     done = processes.run(
         [
-            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval-lax",
-            "--nbval-cell-timeout=600", "-o", "addopts=", "-o", "filterwarnings=", str(lesson),
+            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:timeout",
+            "--nbval-lax", "--nbval-cell-timeout=600", "-o", "addopts=", "-o", "filterwarnings=",
+            str(lesson),
         ],
         env=host.environ | {"JUPYTER_DEFAULT_PROVISIONER_NAME": "jgpu-provisioner"},
         stdout=subprocess.PIPE,
