@@ -12,6 +12,7 @@ from jgpu.device.cudaface import (
     accelerator,
     backends,
     devices,
+    libraries,
     memory,
     refusals,
     seeds,
@@ -27,7 +28,7 @@ def install() -> None:
     """Replace what `torch.cuda`, `torch.accelerator` and `torch.backends` say."""
     import torch
 
-    modules: tuple[Any, ...] = (devices, streams, memory, seeds, refusals)
+    modules: tuple[Any, ...] = (devices, streams, memory, seeds, refusals, libraries)
     for module in modules:
         for owner, names in module.REPLACED.items():
             target = getattr(torch.cuda, owner) if owner else torch.cuda

@@ -235,8 +235,11 @@ def current_stream(device: Any = None) -> Stream:
 
 def set_stream(stream: Any) -> None:
     """Make `stream` the current one of this thread."""
-    if stream is not None:
-        _thread.current = stream
+    if stream is None:
+        return
+    if not isinstance(stream, Stream):
+        raise TypeError(f"set_stream() takes a torch.cuda.Stream, not {type(stream).__name__}")
+    _thread.current = stream
 
 
 class ExternalStream(Stream):

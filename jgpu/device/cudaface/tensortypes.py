@@ -1,7 +1,7 @@
 """The old tensor types: `torch.cuda.FloatTensor` and its like, to make tensors and to ask of them.
 
 `isinstance(x, torch.cuda.FloatTensor)`, `torch.cuda.FloatTensor(2, 3)`, `x.type("torch.cuda...")`
-and `torch.set_default_tensor_type` work as on CUDA; sparse types do not exist.
+and `torch.set_default_tensor_type` work as on CUDA, and so do the sparse types in coordinate form.
 """
 
 import functools
@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from jgpu.device.sparse import SparseTensor
 from jgpu.device.tensor import CUDA, DeviceTensor
 from jgpu.device.tracebacks import unseen
 
@@ -57,6 +58,25 @@ class _TensorType(type):
         return f"<class 'torch.cuda.{cls.__name__}'>"
 
 
+class _SparseType(_TensorType):
+    """Metaclass of the old sparse types."""
+
+    is_sparse = True
+    layout = torch.sparse_coo
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, SparseTensor) and instance.dtype == cls.dtype
+
+    def __call__(cls, *args: Any, device: Any = None) -> torch.Tensor:
+        if len(args) > 1 and isinstance(args[0], torch.Tensor):
+            return torch.sparse_coo_tensor(*args, dtype=cls.dtype, device=CUDA)
+        sizes = args[0] if args and not isinstance(args[0], int) else args
+        return torch.zeros(sizes or (0,), dtype=cls.dtype, device=CUDA).to_sparse()
+
+    def __repr__(cls) -> str:
+        return f"<class 'torch.cuda.sparse.{cls.__name__}'>"
+
+
 def _dtype_of(kind: Any) -> torch.dtype | None:
     """The dtype of a device's tensor type, given as class or name; None for other kinds."""
     if isinstance(kind, _TensorType):
@@ -71,6 +91,9 @@ def install() -> None:
     for name, dtype in _DTYPES.items():
         body = {"__module__": "torch.cuda", "dtype": dtype}
         setattr(torch.cuda, name, _TensorType(name, (), body))
+        if hasattr(torch.cuda.sparse, name):
+            body = {"__module__": "torch.cuda.sparse", "dtype": dtype}
+            setattr(torch.cuda.sparse, name, _SparseType(name, (), body))
     tensor: Any = torch.Tensor
     tensor_type = torch._C.TensorBase.type
     set_default = torch.set_default_tensor_type
