@@ -84,6 +84,7 @@ def _install(problem: errors.JgpuError | None) -> None:
     from jgpu.device import (
         autocast,
         cells,
+        collectives,
         compiling,
         composites,
         controlflow,
@@ -122,6 +123,7 @@ def _install(problem: errors.JgpuError | None) -> None:
     autocast.install()
     compiling.install()
     cells.install()
+    collectives.install()
     largest.install()
     atexit.register(current.session.close)
     os.register_at_fork(after_in_child=current.session.forked)

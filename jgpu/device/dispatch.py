@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from jgpu.device import answers, copies, current, masks, mixed, outs, sparse, views
+from jgpu.device import answers, collectives, copies, current, masks, mixed, outs, sparse, views
 from jgpu.device.errors import refused, use_of_lost
 from jgpu.device.infer import Plan, fact, plan_for
 from jgpu.device.ops import (
@@ -432,6 +432,8 @@ def _refuse(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     make = sparse.OF_DENSE.get(info.name)
     if make is not None:
         return make(*args, **kwargs)
+    if info.name.startswith("c10d::"):
+        return collectives.by_host(info, args, kwargs)
     raise refused(info.name, info.refusal or "")
 
 

@@ -123,11 +123,8 @@ REFUSALS: Final = {
 #: What is said of an op of an extension with kernels of its own.
 _FOREIGN: Final = "only PyTorch's own ops run there, and ops that are written in terms of them"
 
-#: What is said of collectives, which NCCL would serve.
-_COLLECTIVE: Final = (
-    "there is one device and one process; leave torch.distributed out, or keep its tensors on the "
-    "CPU"
-)
+#: What is said of functional collectives; the others are `collectives`' affair.
+_COLLECTIVE: Final = "use the collectives of torch.distributed that write into tensors"
 
 #: Host tensors that these ops take natively on CUDA too; they travel with the program's inputs.
 HOST_ARGUMENTS: Final = frozenset({
@@ -220,7 +217,7 @@ class OpInfo:
 
     def _refusal(self) -> str | None:
         namespace, _, base = self.func._schema.name.partition("::")
-        if namespace in ("c10d", "_c10d_functional"):
+        if namespace == "_c10d_functional":
             return _COLLECTIVE
         if namespace != "aten":
             return _FOREIGN

@@ -1,0 +1,102 @@
+"""Collectives of `torch.distributed` on device tensors: by way of host copies, and gloo.
+
+Each process has a session of its own, so ranks share nothing on the device. A collective copies its
+tensors to the host, does there what it does, and copies back what it wrote; it is over when its
+call returns, so what `async_op` gives has nothing to wait for. With one rank that is all there is
+to `DistributedDataParallel`.
+
+Does not cover NCCL, which needs a GPU in each process: it is refused.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from jgpu.device import copies
+from jgpu.device.compiling import is_on_device
+from jgpu.device.errors import refused
+from jgpu.device.ops import OpInfo
+from jgpu.device.tensor import DeviceTensor
+from jgpu.device.tracebacks import unseen
+
+__all__ = ["by_host", "install"]
+
+
+def by_host(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The op `info.func` of c10d on host copies, which are then copied back."""
+    given = {id(each): each for each in _tensors((args, *kwargs.values()))}
+    twins = {key: (each, copies.download(each.detach())) for key, each in given.items()}
+
+    def host(value: Any) -> Any:
+        if isinstance(value, DeviceTensor):
+            return twins[id(value)][1]
+        if isinstance(value, list | tuple):
+            return [host(item) for item in value]
+        return value
+
+    result = info.func(*map(host, args), **{name: host(value) for name, value in kwargs.items()})
+    for value in result if isinstance(result, tuple) else (result,):
+        if isinstance(value, torch.ScriptObject):
+            value.wait()
+    with torch.no_grad():
+        for tensor, twin in twins.values():
+            tensor.copy_(twin)
+    device = {id(twin): tensor for tensor, twin in twins.values()}
+
+    def back(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return type(value)(back(item) for item in value)
+        return device.get(id(value), value)
+
+    return back(result)
+
+
+def _tensors(value: Any) -> Iterator[DeviceTensor]:
+    if isinstance(value, DeviceTensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+
+
+def install() -> None:
+    """Refuse NCCL by its name, and take gloo where no backend is named."""
+    if not torch.distributed.is_available():
+        return
+    from torch.distributed import distributed_c10d
+
+    for name in ("init_process_group", "new_group"):
+        made = unseen(_without_nccl(getattr(distributed_c10d, name)))
+        for module in (distributed_c10d, torch.distributed):
+            setattr(module, name, made)
+    parallel: Any = torch.nn.parallel.DistributedDataParallel
+    parallel.__init__ = unseen(_looked_at(parallel.__init__))
+
+
+def _looked_at(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`DistributedDataParallel`, but for what asks a GPU's driver for pinned memory."""
+
+    @functools.wraps(original)
+    def init(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+        for name in ("find_unused_parameters", "static_graph"):
+            if kwargs.get(name) and is_on_device(module):
+                raise refused(name, "leave it out, and use every parameter in each step")
+        original(self, module, *args, **kwargs)
+
+    return init
+
+
+def _without_nccl(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        first = original.__name__ == "init_process_group"
+        backend = args[0] if first and args else kwargs.get("backend")
+        if backend is not None and "nccl" in str(backend).lower():
+            raise refused("NCCL", 'there is one device; use the backend "gloo"')
+        if backend is None and first:
+            kwargs["backend"], args = "gloo", args[1:]
+        return original(*args, **kwargs)
+
+    return call
