@@ -95,6 +95,7 @@ def _install(problem: errors.JgpuError | None) -> None:
         interrupts,
         largest,
         modules,
+        nested,
         patches,
         registration,
         rng,
@@ -111,6 +112,7 @@ def _install(problem: errors.JgpuError | None) -> None:
     patches.install()
     face.install()
     modules.install()
+    nested.install()
     saving.install()
     rng.install()
     cudaface.install()

@@ -15,7 +15,18 @@ from typing import Any
 
 import torch
 
-from jgpu.device import answers, collectives, copies, current, masks, mixed, outs, sparse, views
+from jgpu.device import (
+    answers,
+    collectives,
+    copies,
+    current,
+    masks,
+    mixed,
+    nested,
+    outs,
+    sparse,
+    views,
+)
 from jgpu.device.errors import refused, use_of_lost
 from jgpu.device.infer import Plan, fact, plan_for
 from jgpu.device.ops import (
@@ -429,7 +440,7 @@ def _copy(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _refuse(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    make = sparse.OF_DENSE.get(info.name)
+    make = sparse.OF_DENSE.get(info.name) or nested.KERNELS.get(info.name)
     if make is not None:
         return make(*args, **kwargs)
     if info.name.startswith("c10d::"):

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from jgpu.device import compressed, pinned, rng, sparse, warned
+from jgpu.device import compressed, nested, pinned, rng, sparse, warned
 from jgpu.device import tensor as tensors
 from jgpu.device.copies import upload
 from jgpu.device.spelled import SpelledOut
@@ -103,7 +103,7 @@ def _cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, **
     where = tensors.device() if device is None else translate(device)
     if not kw and _is_mere_data(self):
         return upload(self)
-    if self.layout is not torch.strided:
+    if _is_sparse(self):
         return compressed.from_host(self)
     return torch.Tensor.to(self, where, non_blocking=non_blocking, **kw)
 
@@ -117,13 +117,21 @@ def _uploading(to: Callable[..., Any]) -> Callable[..., Any]:
             where = translate(args[1])
             if where is tensors.device() and _is_mere_data(args[0]):
                 return upload(args[0])
-        if args[0].layout is not torch.strided and not isinstance(args[0], SpelledOut):
+        if _is_sparse(args[0]) or args[0].is_nested:
             where, dtype, *_ = torch._C._nn._parse_to(*args[1:], **kwargs)  # type: ignore[attr-defined]
-            if where is not None and where.type == "cuda":
+            if where is not None and where.type == "cuda" and args[0].layout is not torch.jagged:
+                if args[0].is_nested:
+                    nested.refuse_strided()
                 return compressed.from_host(args[0], dtype)
         return to(*args, **kwargs)
 
     return unseen(call)
+
+
+def _is_sparse(tensor: torch.Tensor) -> bool:
+    """Whether it is of the host, in a layout of which the device has one of its own."""
+    plain = tensor.layout is torch.strided or tensor.layout is torch.jagged
+    return not plain and not isinstance(tensor, SpelledOut)
 
 
 def _is_mere_data(tensor: torch.Tensor) -> bool:
@@ -136,6 +144,7 @@ def _is_mere_data(tensor: torch.Tensor) -> bool:
         type(tensor) in _MERE
         and tensor.device.type == "cpu"
         and tensor.layout is torch.strided
+        and not tensor.is_nested
         and not (tensor.requires_grad and torch.is_grad_enabled())
         and not torch.is_inference_mode_enabled()
         and not torch._C._len_torch_dispatch_stack()

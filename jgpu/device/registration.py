@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.nested._internal.nested_tensor import NestedTensor
 
 from jgpu.device.dispatch import dispatch, torch_dispatch
 from jgpu.device.ops import WITH_OWN_KERNELS
@@ -55,6 +56,8 @@ def _shorten_rule_lookup() -> None:
 def _dispatch(
     cls: type, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
 ) -> Any:
+    if len(types) > 1 and NestedTensor in types:
+        return NotImplemented  # it knows what to do with the values that it is made of
     try:
         return torch_dispatch(cls, func, types, args, kwargs)
     except BaseException as error:

@@ -30,7 +30,7 @@ _REFUSED: Final = tuple(
         ),
         (
             r".*nested.*|.*jagged.*|to_padded_tensor",
-            "nested tensors cannot be used on the shared device; use padded ones",
+            "of nested tensors the shared device knows the jagged layout alone, and not this op",
         ),
         (
             r"to_mkldnn.*|_?mkldnn_(?!rnn_layer).*",
