@@ -5,8 +5,8 @@ Names and labels come from users, so they are always text and never markup.
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from rich import box
 from rich.console import (
@@ -19,6 +19,14 @@ from rich.console import (
 )
 from rich.table import Table
 from rich.text import Text
+
+from jgpu.wire.report import (
+    EndReport,
+    IterationTimes,
+    LaneReport,
+    Report,
+    SessionReport,
+)
 
 __all__ = [
     "FittingTable",
@@ -149,89 +157,88 @@ def _size(count: int) -> Text:
     return Text(format_bytes(count) if count else "")
 
 
-def device_table(status: Mapping[str, Any]) -> RenderableType:
+def device_table(status: Report) -> RenderableType:
     """A row for each device."""
     rows = [
         {
-            "DEVICE": Text(device["name"]),
-            "STATE": _state(device["state"]),
-            "USED": Text(format_bytes(device["used_bytes"])),
-            "CAPACITY": Text(format_bytes(device["capacity_bytes"])),
-            "POLICY": Text(device["policy"]),
-            "LANES": Text(str(len(device["lanes"]))),
-            "RESTARTS": _number(device["restarts"]),
+            "DEVICE": Text(device.name),
+            "STATE": _state(device.state),
+            "USED": Text(format_bytes(device.used_bytes)),
+            "CAPACITY": Text(format_bytes(device.capacity_bytes)),
+            "POLICY": Text(device.policy),
+            "LANES": Text(str(len(device.lanes))),
+            "RESTARTS": _number(device.restarts),
         }
-        for device in status["devices"]
+        for device in status.devices
     ]
     return FittingTable(
         "Devices", rows, optional=frozenset({"RESTARTS"}), spare=("LANES", "POLICY")
     )
 
 
-def session_table(status: Mapping[str, Any]) -> RenderableType:
+def session_table(status: Report) -> RenderableType:
     """A row for each session, as far as the asker may see it; there must be one."""
     rows = [
         {
-            "ID": Text(str(session["id"])),
-            "USER": Text(session["user"]),
-            "NOTEBOOK": Text(_tail(session["label"], _LONGEST_LABEL)),
-            "CELL": Text(_tail(session["cell"], _LONGEST_LABEL)),
+            "ID": Text(str(session.id)),
+            "USER": Text(session.user),
+            "NOTEBOOK": Text(_tail(session.label, _LONGEST_LABEL)),
+            "CELL": Text(_tail(session.cell, _LONGEST_LABEL)),
             "STATE": _what(session),
-            "LANE": Text("" if session["lane"] is None else str(session["lane"])),
-            "RESIDENT": _size(session["resident_bytes"]),
-            "EPHEMERAL": _size(session["ephemeral_bytes"]),
-            "SPILLED": _size(session["spilled_bytes"]),
-            "TIME": Text(format_seconds(session["device_seconds"])),
-            "ITER": _number(session["iterations"]),
-            "EACH": _each(session.get("iteration_seconds")),
+            "LANE": Text("" if session.lane is None else str(session.lane)),
+            "RESIDENT": _size(session.resident_bytes),
+            "EPHEMERAL": _size(session.ephemeral_bytes),
+            "SPILLED": _size(session.spilled_bytes),
+            "TIME": Text(format_seconds(session.device_seconds)),
+            "ITER": _number(session.iterations),
+            "EACH": _each(session.iteration_seconds),
         }
-        for session in status["sessions"]
+        for session in status.sessions
     ]
     optional = frozenset({"NOTEBOOK", "CELL", "LANE", "SPILLED", "EACH"})
     spare = ("LANE", "EACH", "ITER", "CELL", "SPILLED", "NOTEBOOK", "ID")
     return FittingTable("Sessions", rows, optional=optional, spare=spare)
 
 
-def _each(seconds: Mapping[str, float] | None) -> Text:
-    """What an iteration takes of the device, mostly; empty before the first, and of old brokers."""
-    median = seconds["median"] if seconds else 0.0
-    return Text(f"{median * 1000:.3g} ms" if median else "")
+def _each(times: IterationTimes) -> Text:
+    """What an iteration takes of the device, mostly; empty before the first."""
+    return Text(f"{times.median * 1000:.3g} ms" if times.median else "")
 
 
-def _what(session: Mapping[str, Any]) -> Text:
-    text = _state(session["state"])
-    if session["queue_position"]:
-        text.append(f" (place {session['queue_position']})")
-    if session["waits_for"]:
-        text.append(" for " + ", ".join(session["waits_for"]))
+def _what(session: SessionReport) -> Text:
+    text = _state(session.state)
+    if session.queue_position:
+        text.append(f" (place {session.queue_position})")
+    if session.waits_for:
+        text.append(" for " + ", ".join(session.waits_for))
     return text
 
 
-def _last_end(end: Mapping[str, Any]) -> str:
+def _last_end(end: EndReport) -> str:
     """How the executor before this one ended, as far as the asker may know."""
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(end["when"]))
-    text = f"The executor before {end['how']} on {when}"
-    culprit = end["culprit"]
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(end.when))
+    text = f"The executor before {end.how} on {when}"
+    culprit = end.culprit
     if culprit is None:
         return f"{text}."
-    if culprit["session"] is None:
-        return f"{text}, by a program of {culprit['user']}."
-    return f"{text}, by {culprit['op']} of session {culprit['session']} ({culprit['user']})."
+    if culprit.session is None:
+        return f"{text}, by a program of {culprit.user}."
+    return f"{text}, by {culprit.op} of session {culprit.session} ({culprit.user})."
 
 
-def _lane(lane: Mapping[str, Any]) -> str:
-    """What is unusual about a lane; empty where nothing is, and of old brokers."""
-    took_s = lane.get("running_seconds", 0.0)
-    what = lane.get("op") or "one piece of work"
-    if lane.get("state") == "retired":
+def _lane(lane: LaneReport) -> str:
+    """What is unusual about a lane; empty where nothing is."""
+    took_s = lane.running_seconds
+    what = lane.op or "one piece of work"
+    if lane.state == "retired":
         return (
-            f"Lane {lane['id']} has been given up, for {what} of a notebook that is gone does not "
+            f"Lane {lane.id} has been given up, for {what} of a notebook that is gone does not "
             "end. Its memory comes back when it does."
         )
     if took_s < _LONG_S:
         return ""
-    whose = f" of session {lane['running']}" if lane["running"] is not None else ""
-    return f"Lane {lane['id']} has been at {what}{whose} for {format_seconds(took_s)}."
+    whose = f" of session {lane.running}" if lane.running is not None else ""
+    return f"Lane {lane.id} has been at {what}{whose} for {format_seconds(took_s)}."
 
 
 def _tail(label: str, longest: int) -> str:
@@ -245,17 +252,17 @@ def console() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=_WIDE)
 
 
-def report(status: Mapping[str, Any]) -> RenderableType:
+def report(status: Report) -> RenderableType:
     """Everything, one below the other."""
     parts: list[RenderableType] = [device_table(status)]
-    parts += [Text(d["note"], style="yellow") for d in status["devices"] if d["note"]]
-    lanes = [_lane(lane) for device in status["devices"] for lane in device["lanes"]]
+    parts += [Text(d.note, style="yellow") for d in status.devices if d.note]
+    lanes = [_lane(lane) for device in status.devices for lane in device.lanes]
     parts += [Text(text, style="yellow") for text in lanes if text]
-    ends = [_last_end(d["last_end"]) for d in status["devices"] if d.get("last_end")]
+    ends = [_last_end(d.last_end) for d in status.devices if d.last_end is not None]
     parts += [Text(text, style="yellow") for text in ends]
-    parts.append(session_table(status) if status["sessions"] else Text("No sessions."))
-    # Users beyond their budget, and a ledger that cannot be written; none of it from old brokers.
-    said = [user.get("text", "") for user in status.get("users", ())]
-    said.append(status.get("ledger", {}).get("text", ""))
+    parts.append(session_table(status) if status.sessions else Text("No sessions."))
+    # Users beyond their budget, and a ledger that cannot be written.
+    said = [user.text for user in status.users]
+    said += [status.ledger.text] if status.ledger else []
     parts += [Text(text, style="yellow") for text in said if text]
     return Group(*parts)

@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import jgpu
 from jgpu.errors import BrokerUnreachable, ConfigError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from jgpu.cli._demo.display import Display
     from jgpu.cli._demo.evidence import Evidence
     from jgpu.cli._demo.lesson import Lesson
+    from jgpu.wire.report import Report
 
 __all__ = ["main"]
 
@@ -99,9 +100,9 @@ async def _demonstrate(
     with DemoBroker(directory, words) as broker:
         console.print("Starting a broker and its device ...")
         status = await asyncio.to_thread(broker.wait_until_ready)
-        for device in status["devices"]:
-            if device["note"]:
-                console.print(device["note"], style="yellow", markup=False)
+        for device in status.devices:
+            if device.note:
+                console.print(device.note, style="yellow", markup=False)
         with Display(console) as display:
             running = _start(lessons, broker, directory, options.timeout)
             try:
@@ -145,8 +146,8 @@ async def _watch(
     broker: "DemoBroker",
     evidence: "Evidence",
     display: "Display",
-    before: dict[str, Any],
-) -> dict[str, Any]:
+    before: "Report",
+) -> "Report":
     """One look at everything; returns the broker's report, the one before if it gives none."""
     from jgpu.cli.status import ask_status
 
@@ -154,7 +155,7 @@ async def _watch(
         status = await asyncio.to_thread(ask_status, broker.address)
     except BrokerUnreachable:
         status = before
-    sessions = {session["kernel_id"]: session for session in status["sessions"]}
+    sessions = {session.kernel_id: session for session in status.sessions}
     for lesson in lessons:
         lesson.session = sessions.get(lesson.kernel_id, lesson.session)
     kernels = [lesson.pid for lesson in lessons if lesson.pid is not None]
@@ -163,7 +164,7 @@ async def _watch(
     return status
 
 
-async def _settled(broker: "DemoBroker", before: dict[str, Any]) -> dict[str, Any]:
+async def _settled(broker: "DemoBroker", before: "Report") -> "Report":
     """The broker's report when the last session is accounted for."""
     from jgpu.cli.status import ask_status
 
@@ -173,7 +174,7 @@ async def _settled(broker: "DemoBroker", before: dict[str, Any]) -> dict[str, An
             status = await asyncio.to_thread(ask_status, broker.address)
         except BrokerUnreachable:
             break
-        if not status["sessions"]:
+        if not status.sessions:
             break
         await asyncio.sleep(0.1)
     return status

@@ -16,9 +16,12 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any, Final
 
+from msgspec import UnsetType
+
 from jgpu import __version__
 from jgpu.errors import BrokerUnreachable, JgpuError
 from jgpu.wire import address
+from jgpu.wire.report import LedgerReport
 
 __all__ = ["CHECKS", "Finding", "main"]
 
@@ -184,32 +187,32 @@ def _ask(where: address.Address) -> Iterator[Finding]:
         else:
             yield Finding("broker", _PROBLEM, str(error), "Start it, and look into its log.")
         return
-    broker = status["broker"]
-    text = f"jgpu {broker['version']} with torch {broker['torch'] or '-'} answers."
-    if broker["version"] == __version__:
+    broker = status.broker
+    text = f"jgpu {broker.version} with torch {broker.torch or '-'} answers."
+    if broker.version == __version__:
         yield Finding("broker", _OK, text)
     else:
         advice = f"This is jgpu {__version__}; have the same version in both environments."
         yield Finding("broker", _NOTE, text, advice)
-    for device in status["devices"]:
-        state = {"failed": _PROBLEM, "ready": _OK}.get(device["state"], _NOTE)
-        text = f"{device['name']} ({device['kind']}) is {device['state']}. {device['note']}"
+    for device in status.devices:
+        state = {"failed": _PROBLEM, "ready": _OK}.get(device.state, _NOTE)
+        text = f"{device.name} ({device.kind}) is {device.state}. {device.note}"
         yield Finding("device", state, text.strip())
-    yield from _ledger(status.get("ledger"))
+    yield from _ledger(status.ledger)
 
 
-def _ledger(ledger: dict[str, Any] | None) -> Iterator[Finding]:
+def _ledger(ledger: LedgerReport | UnsetType) -> Iterator[Finding]:
     """What the broker says of its usage ledger; only administrators are told."""
     if not ledger:
         return
-    if ledger["state"] == "failing":
+    if ledger.state == "failing":
         advice = "Make room, or let go of what holds it; nothing is lost while the broker runs."
-        yield Finding("usage ledger", _PROBLEM, ledger["text"], advice)
-    elif ledger["text"]:
+        yield Finding("usage ledger", _PROBLEM, ledger.text, advice)
+    elif ledger.text:
         advice = "Look into the file that was moved aside; SQLite's `.recover` may read it."
-        yield Finding("usage ledger", _NOTE, ledger["text"], advice)
+        yield Finding("usage ledger", _NOTE, ledger.text, advice)
     else:
-        yield Finding("usage ledger", _OK, f"{ledger['url'] or 'The ledger'} is {ledger['state']}.")
+        yield Finding("usage ledger", _OK, f"{ledger.url or 'The ledger'} is {ledger.state}.")
 
 
 def check_jupyter() -> Iterator[Finding]:

@@ -28,8 +28,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     where = address.find()
     if not options.name:
-        for device in ask_status(where)["devices"]:
-            print(device["policy"])
+        for device in ask_status(where).devices:
+            print(device.policy)
         return 0
     reply = address.ask(where, UsePolicy(options.name))
     if not isinstance(reply, Done):

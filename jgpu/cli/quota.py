@@ -10,15 +10,16 @@ no limit. Only an administrator sets anything, and sees others.
 """
 
 import argparse
-import json
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from jgpu.errors import BrokerUnreachable, ConfigError
 from jgpu.wire import address
 from jgpu.wire.messages import AskQuotas, QuotasAre, SetQuota
+from jgpu.wire.report import QuotasReport, StandingReport, decode_quotas
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -34,15 +35,13 @@ def main(arguments: Sequence[str]) -> int:
     reply = address.ask(where, request)
     if not isinstance(reply, QuotasAre):
         raise BrokerUnreachable(f"The broker at {where} answered {type(reply).__name__}.")
-    report: dict[str, Any] = json.loads(reply.json)
     if options.json:
-        json.dump(report, sys.stdout, indent=2)
-        print()
+        print(msgspec.json.format(reply.json, indent=2).decode())
         return 0
     from rich.console import Console
 
     console = Console()
-    for part in show(report):
+    for part in show(decode_quotas(reply.json, where)):
         console.print(part)
     return 0
 
@@ -73,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _request(
     options: argparse.Namespace,
-) -> tuple[AskQuotas | SetQuota, "Callable[[dict[str, Any]], list[RenderableType]]"]:
+) -> tuple[AskQuotas | SetQuota, "Callable[[QuotasReport], list[RenderableType]]"]:
     """What to ask, and what to show of the answer."""
     if options.command == "list":
         return AskQuotas(), lambda report: [_scopes(report), _quotas(report), *_notes(report)]
@@ -114,69 +113,64 @@ def _cells(*values: str) -> Any:
     return [Text(value) for value in values]
 
 
-def _shown(settings: dict[str, Any]) -> dict[str, str]:
+def _shown(settings: Mapping[str, Any]) -> dict[str, str]:
     from jgpu.broker.control.quotas.spec import show
 
     return {name: show(name, value) for name, value in settings.items()}
 
 
-def _scopes(report: dict[str, Any]) -> "RenderableType":
-    if not report["scopes"]:
+def _scopes(report: QuotasReport) -> "RenderableType":
+    if not report.scopes:
         return "Nothing is set."
     table = _table("SCOPE", "FROM", "SETTINGS")
-    for row in report["scopes"]:
-        said = "  ".join(f"{name}={value}" for name, value in _shown(row["settings"]).items())
-        table.add_row(*_cells(row["scope"], row["source"], said))
+    for row in report.scopes:
+        said = "  ".join(f"{name}={value}" for name, value in _shown(row.settings).items())
+        table.add_row(*_cells(row.scope, row.source, said))
     return table  # type: ignore[no-any-return]
 
 
-def _quotas(report: dict[str, Any]) -> "RenderableType":
+def _quotas(report: QuotasReport) -> "RenderableType":
     table = _table(
         "USER", "GROUPS", "WEIGHT", "MEMORY", "RESIDENT", "BUDGET", "SESSIONS", "PRIORITY"
     )
-    for row in report["users"]:
-        quota = _shown(row["quota"])
-        groups = ", ".join(row["groups"][:4]) + (", ..." if len(row["groups"]) > 4 else "")
+    for row in report.users:
+        quota = _shown(msgspec.structs.asdict(row.quota))
+        groups = ", ".join(row.groups[:4]) + (", ..." if len(row.groups) > 4 else "")
         table.add_row(
             *_cells(
-                row["name"], groups, quota["weight"], quota["memory"], quota["resident"],
+                row.name, groups, quota["weight"], quota["memory"], quota["resident"],
                 _budget(row), quota["sessions"], quota["priority"],
             )
         )  # fmt: skip
     return table  # type: ignore[no-any-return]
 
 
-def _budget(row: dict[str, Any]) -> str:
-    quota = _shown(row["quota"])
+def _budget(row: StandingReport) -> str:
+    quota = _shown(msgspec.structs.asdict(row.quota))
     if quota["device_seconds"] == "none":
         return "none"
     return f"{quota['device_seconds']} in {quota['period']}, then {quota['over_budget']}"
 
 
-def _usage(report: dict[str, Any]) -> "RenderableType":
+def _usage(report: QuotasReport) -> "RenderableType":
     table = _table("USER", "USED", "OF", "PERIOD", "STATE", "FREE AT")
-    for row in report["users"]:
-        quota = _shown(row["quota"])
-        free = (
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(row["free_at"]))
-            if row["free_at"]
-            else ""
-        )
+    for row in report.users:
+        quota = _shown(msgspec.structs.asdict(row.quota))
+        free = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.free_at)) if row.free_at else ""
         table.add_row(
             *_cells(
-                row["name"], f"{row['used_in_period']:.3f} s", quota["device_seconds"],
-                quota["period"], row["state"], free,
+                row.name, f"{row.used_in_period:.3f} s", quota["device_seconds"],
+                quota["period"], row.state, free,
             )
         )  # fmt: skip
     return table  # type: ignore[no-any-return]
 
 
-def _notes(report: dict[str, Any]) -> "list[RenderableType]":
+def _notes(report: QuotasReport) -> "list[RenderableType]":
     """What somebody should know besides."""
     from rich.text import Text
 
-    texts = [row["text"] for row in report["users"] if row["text"]]
-    ledger = report.get("ledger") or {"text": ""}
-    if ledger["text"]:
-        texts.append(ledger["text"])
+    texts = [row.text for row in report.users if row.text]
+    if report.ledger and report.ledger.text:
+        texts.append(report.ledger.text)
     return [Text(text, style="yellow") for text in texts]

@@ -5,14 +5,14 @@ median of the last ones). Only an administrator sees other users' names and note
 """
 
 import argparse
-import json
-import sys
 from collections.abc import Sequence
-from typing import Any
+
+import msgspec
 
 from jgpu.errors import BrokerUnreachable
 from jgpu.wire import address
 from jgpu.wire.messages import AskStatus, StatusIs
+from jgpu.wire.report import Report, decode
 
 __all__ = ["ask_status", "main"]
 
@@ -22,21 +22,24 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="jgpu status", description=__doc__)
     parser.add_argument("--json", action="store_true", help="the whole report, for programs")
     options = parser.parse_args(arguments)
-    status = ask_status(address.find())
+    where = address.find()
     if options.json:
-        json.dump(status, sys.stdout, indent=2)
-        print()
+        # As it came: a broker that is newer than this program may say more than this one knows.
+        print(msgspec.json.format(_ask(where), indent=2).decode())
         return 0
     from jgpu.cli import _tables
 
-    _tables.console().print(_tables.report(status))
+    _tables.console().print(_tables.report(ask_status(where)))
     return 0
 
 
-def ask_status(where: address.Address) -> dict[str, Any]:
+def ask_status(where: address.Address) -> Report:
     """The broker's report; raises as `jgpu.wire.address.ask` does."""
+    return decode(_ask(where), where)
+
+
+def _ask(where: address.Address) -> bytes:
     reply = address.ask(where, AskStatus())
     if not isinstance(reply, StatusIs):
         raise BrokerUnreachable(f"The broker at {where} answered {type(reply).__name__}.")
-    report: dict[str, Any] = json.loads(reply.json)
-    return report
+    return reply.json

@@ -17,7 +17,9 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from jgpu.wire import limits
+from jgpu.wire.fields import Ids, Name, Natural, Text
 from jgpu.wire.program import Flags, Geometry, Op
+from jgpu.wire.report import LaneReport, SessionReport
 
 __all__ = [
     "Ack",
@@ -52,7 +54,6 @@ __all__ = [
     "GetRng",
     "Hello",
     "IterationEnded",
-    "LaneReport",
     "LayOutWeights",
     "Learnt",
     "LeaveSeat",
@@ -79,7 +80,6 @@ __all__ = [
     "Seed",
     "SessionEnded",
     "SessionEnding",
-    "SessionReport",
     "SetQuota",
     "SetRng",
     "SetUser",
@@ -98,16 +98,12 @@ __all__ = [
     "Welcome",
 ]
 
-Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=limits.MAX_TEXT)]
-Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=limits.MAX_NAME)]
-Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62))]
 Hash: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Number: TypeAlias = bool | int | float | tuple[float, float]
 #: one of torch's `SDPBackend`
 Kernel: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=15)]
 #: a number of features
 Width: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-Ids: TypeAlias = Annotated[tuple[Natural, ...], msgspec.Meta(max_length=limits.MAX_SLOTS)]
 
 #: `Tag.kind`: what a buffer is to its notebook (DESIGN: resident memory or not).
 EPHEMERAL: Final = 0
@@ -152,36 +148,6 @@ class TensorReport(msgspec.Struct, frozen=True, array_like=True):
     nbytes: Natural = 0
 
 
-class LaneReport(msgspec.Struct, frozen=True, array_like=True):
-    """A lane as `jgpu status` shows it."""
-
-    id: Natural
-    capacity: Natural
-    sessions: Ids
-    running: Natural | None
-    #: open, closing, or retired: given up, for what runs in it does not end
-    state: Name = "open"
-
-
-class SessionReport(msgspec.Struct, frozen=True, array_like=True):
-    """A session as `jgpu status` shows it; bytes and device seconds are measured, not claimed."""
-
-    session: Natural
-    state: Name
-    lane: Natural | None
-    resident: Natural
-    ephemeral: Natural
-    spilled: Natural
-    device_seconds: float
-    iterations: Natural
-    queue_position: Natural | None
-    cell: Text = ""
-    waits_for: tuple[Name, ...] = ()
-    #: device seconds of the last iterations: median and 95th percentile
-    iteration_median: float = 0.0
-    iteration_p95: float = 0.0
-
-
 # -- client -> control: one request, one reply -----------------------------------------------
 
 
@@ -220,7 +186,7 @@ class LeaveSeat(_Message, frozen=True):
 
 
 class AskStatus(_Message, frozen=True):
-    """Reply: StatusIs, with JSON as `jgpu status --json` prints it."""
+    """Reply: StatusIs."""
 
 
 class AskStop(_Message, frozen=True):
@@ -297,13 +263,13 @@ class SeatTaken(_Message, frozen=True):
 
 
 class StatusIs(_Message, frozen=True):
-    """JSON text."""
+    """JSON text of a `jgpu.wire.report.Report`, which readers of other versions read, too."""
 
     json: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_FRAME_BYTES)]
 
 
 class QuotasAre(_Message, frozen=True):
-    """JSON text: `scopes`, `users` and, for administrators, `ledger`."""
+    """JSON text of a `jgpu.wire.report.QuotasReport`."""
 
     json: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_FRAME_BYTES)]
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import msgspec
 import processes
 import pytest
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.console import Console
 from jgpu.cli import _tables, doctor, main
 from jgpu.device.versions import VERSIONS
 from jgpu.wire.address import Address
+from jgpu.wire.report import decode
 
 STATUS = {
     "devices": [
@@ -50,7 +52,8 @@ STATUS = {
 def drawn(status, width=200):
     console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     with console.file:
-        console.print(_tables.report(status))
+        report = decode(msgspec.json.encode({"broker": {}, **status}))
+        console.print(_tables.report(report))
         return console.export_text()
 
 

@@ -8,12 +8,21 @@ from pathlib import Path
 import nbformat
 import processes
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from jgpu.cli import main
 from jgpu.cli._demo.display import Display, summary
 from jgpu.cli._demo.evidence import Evidence
 from jgpu.cli._demo.lesson import Lesson
+from jgpu.wire.report import (
+    BrokerReport,
+    DeviceReport,
+    LaneReport,
+    Report,
+    SessionReport,
+    UserReport,
+)
 
 NAMES = ("02-cnn-digits", "03-transformer-text", "04-vae-digits", "05-fine-tuning")
 TRAIN = """
@@ -26,22 +35,23 @@ for _ in range(3):
     optimizer.step()
 """
 RESULT = 'print(f"loss {(weight * weight).sum().item():.3f}")'
-STATUS = {
-    "devices": [
-        {
-            "name": "CPU (shared)",
-            "used_bytes": 3 << 20,
-            "capacity_bytes": 6 << 30,
-            "lanes": [{}, {}],
-            "policy": "fair",
-            "pid": 7,
-        }
-    ],
-    "users": [
-        {"name": "user1", "device_seconds": 3.0},
-        {"name": "user2", "device_seconds": 1.0},
-    ],
-}
+DEVICE = DeviceReport(
+    name="CPU (shared)",
+    kind="cpu",
+    used_bytes=3 << 20,
+    capacity_bytes=6 << 30,
+    lanes=(LaneReport(id=0), LaneReport(id=1)),
+    policy="fair",
+    pid=7,
+)
+STATUS = Report(
+    broker=BrokerReport(),
+    devices=(DEVICE,),
+    users=(
+        UserReport(name="user1", device_seconds=3.0),
+        UserReport(name="user2", device_seconds=1.0),
+    ),
+)
 
 
 def write_lessons(directory, result=RESULT):
@@ -66,15 +76,16 @@ def shown(renderable):
 
 
 def a_lesson(**fields):
-    session = {
-        "state": "waiting",
-        "waits_for": ["user2"],
-        "lane": 1,
-        "iterations": 12,
-        "resident_bytes": 1 << 20,
-        "ephemeral_bytes": 2048,
-        "device_seconds": 2.5,
-    }
+    session = SessionReport(
+        id=1,
+        state="waiting",
+        waits_for=("user2",),
+        lane=1,
+        iterations=12,
+        resident_bytes=1 << 20,
+        ephemeral_bytes=2048,
+        device_seconds=2.5,
+    )
     fields = {"state": "running", "cell": 2, "cells": 9, "session": session} | fields
     return Lesson(Path("/lessons/a.ipynb"), "user1", **fields)
 
@@ -105,7 +116,7 @@ def test_the_table_is_drawn_in_place_on_a_terminal():
 
 
 def test_a_lesson_without_a_session_says_how_far_it_is():
-    text = shown(summary([a_lesson(session={}, result="accuracy 98 %")], STATUS, Evidence()))
+    text = shown(summary([a_lesson(session=None, result="accuracy 98 %")], STATUS, Evidence()))
     assert "accuracy 98 %" in text
     assert "Device time: user1 3.0 s (75 %), user2 1.0 s (25 %)." in text
 
@@ -166,7 +177,8 @@ def test_a_kernel_that_sees_a_gpu_is_told(process):
 def test_two_executors_are_told(process):
     evidence = Evidence()
     evidence.look(STATUS, process(), [])
-    evidence.look({"devices": [{"pid": 8}]}, 1 << 22, [1 << 22])
+    other = replace(STATUS, devices=(replace(DEVICE, pid=8),))
+    evidence.look(other, 1 << 22, [1 << 22])
     assert not evidence.one_executor
     assert evidence.sentences()[0] == "2 executor processes (7, 8), where one was due."
 

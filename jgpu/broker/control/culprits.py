@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from jgpu.broker.control.endings import End, described
 from jgpu.broker.control.registry import Registry, Session, SessionState
@@ -17,6 +17,7 @@ from jgpu.broker.control.strikes import Strike, Strikes
 from jgpu.broker.flightpage import Entry
 from jgpu.wire import limits
 from jgpu.wire.messages import RefusedProgram, RefusePrograms
+from jgpu.wire.report import CulpritReport, EndReport
 
 __all__ = ["Culprits", "Story"]
 
@@ -160,21 +161,23 @@ class Culprits:
 
     # -- the status --------------------------------------------------------------------------
 
-    def last_end(self, viewer: Viewer) -> dict[str, Any] | None:
+    def last_end(self, viewer: Viewer) -> EndReport | None:
         """The last end, as this viewer may see it."""
         if self._last is None:
             return None
         when, end, user = self._last
-        row: dict[str, Any] = {"when": when, "how": end.how, "culprit": None}
-        if end.culprit is not None and user:
-            visible = viewer.administrator or user == viewer.user
-            row["culprit"] = {
-                "user": viewer.name(user),
-                "session": end.culprit.session if visible else None,
-                "op": described(end.culprit) if visible else None,
-                "program": end.culprit.program.hex() if visible else None,
-            }
-        return row
+        if end.culprit is None or not user:
+            culprit = None
+        elif viewer.sees(user):
+            culprit = CulpritReport(
+                user=user,
+                session=end.culprit.session,
+                op=described(end.culprit),
+                program=end.culprit.program.hex(),
+            )
+        else:
+            culprit = CulpritReport(user=viewer.name(user))
+        return EndReport(when=when, how=end.how, culprit=culprit)
 
 
 def _place(entry: Entry) -> tuple[int, int]:

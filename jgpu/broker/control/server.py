@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from jgpu import __version__
 from jgpu.broker.control.handshake import Visit, read_request, reply
@@ -63,6 +64,7 @@ from jgpu.wire.messages import (
     TakeSeat,
     UsePolicy,
 )
+from jgpu.wire.report import BrokerReport
 
 __all__ = ["Broker"]
 
@@ -386,17 +388,17 @@ class Broker:
             pid=supervisor.pid,
             last_end=self.sessions.culprits.last_end,
         )
-        broker = {
-            "version": __version__,
-            "protocol": limits.PROTOCOL,
-            "pid": os.getpid(),
-            "socket": str(settings.socket),
-            "private": settings.private,
-            "started": self._started,
-            "torch": supervisor.runtime.torch,
-            "seats": len(self.registry.seats),
-            "max_sessions": settings.max_sessions,
-        }
+        broker = BrokerReport(
+            version=__version__,
+            protocol=limits.PROTOCOL,
+            pid=os.getpid(),
+            socket=str(settings.socket),
+            private=settings.private,
+            started=self._started,
+            torch=supervisor.runtime.torch,
+            seats=len(self.registry.seats),
+            max_sessions=settings.max_sessions,
+        )
         viewer = self._viewer(peer)
         made = build_report(
             broker,
@@ -408,5 +410,5 @@ class Broker:
             standing=self._quotas.standing,
         )
         if viewer.administrator:
-            made["ledger"] = self._desk.ledger.report()
+            made = replace(made, ledger=self._desk.ledger.report())
         return msgspec.json.encode(made)

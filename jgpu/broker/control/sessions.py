@@ -248,8 +248,8 @@ class Sessions:
     def executor_lost(self) -> None:
         """Sessions stay, without their tensors, and wait for the next executor."""
         for measured in self._report.sessions if self._report else ():
-            if measured.session in self._registry.sessions:
-                self._registry.book(measured.session, measured.device_seconds)
+            if measured.id in self._registry.sessions:
+                self._registry.book(measured.id, measured.device_seconds)
         self._report, self._shown_at, self._asked = None, float("-inf"), None
         self._desk.executor_gone()
         for session in self._registry.executor_gone():

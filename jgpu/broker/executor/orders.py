@@ -19,6 +19,7 @@ from jgpu.errors import FrameError, JgpuError, ProtocolError
 from jgpu.sched import SessionStatus
 from jgpu.wire import messages
 from jgpu.wire.arena import Arena
+from jgpu.wire.report import IterationTimes, LaneReport, SessionReport
 
 __all__ = ["Orders"]
 
@@ -176,24 +177,32 @@ class Orders:
     def _report(self, request: int) -> messages.ReportIs:
         snapshot = self._pump.turns.snapshot()
         lanes = tuple(
-            messages.LaneReport(lane.id, lane.capacity, lane.sessions, lane.running, lane.state)
+            LaneReport(
+                id=lane.id,
+                capacity_bytes=lane.capacity,
+                sessions=lane.sessions,
+                running=lane.running,
+                state=lane.state,
+            )
             for lane in snapshot.lanes
         )
         sessions = tuple(
-            messages.SessionReport(
-                session=status.id,
+            SessionReport(
+                id=status.id,
+                user=status.user,
                 state="spilled" if _is_away(status) else status.state,
                 lane=status.lane,
-                resident=found.table.resident,
-                ephemeral=found.table.kept,
-                spilled=found.table.spilled,
+                resident_bytes=found.table.resident,
+                ephemeral_bytes=found.table.kept,
+                spilled_bytes=found.table.spilled,
                 device_seconds=status.device_seconds,
                 iterations=found.iterations,
+                iteration_seconds=IterationTimes(
+                    median=status.iteration_median_s, p95=status.iteration_p95_s
+                ),
                 queue_position=status.queue_position or None,
-                cell=found.cell,
                 waits_for=status.waits_for,
-                iteration_median=status.iteration_median_s,
-                iteration_p95=status.iteration_p95_s,
+                cell=found.cell,
             )
             for status in snapshot.sessions
             if (found := self._pump.sessions.get(status.id)) is not None

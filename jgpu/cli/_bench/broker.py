@@ -11,6 +11,7 @@ from jgpu.cli._demo.broker import DemoBroker
 from jgpu.cli.status import ask_status
 from jgpu.kernelprovider.environment import furnish, outer_environment
 from jgpu.wire.address import PRIORITY, USER, Address
+from jgpu.wire.report import Report
 
 __all__ = ["Bench", "host"]
 
@@ -82,13 +83,13 @@ class Bench:
         furnish(environ, where=self.address, ticket="bench", label=name, kernel_id=name)
         return environ
 
-    def status(self) -> dict[str, Any]:
-        """What `jgpu status --json` prints."""
+    def status(self) -> Report:
+        """What `jgpu status` shows."""
         return ask_status(self.address)
 
     def device_seconds(self) -> dict[str, float]:
         """Device time charged to each user so far."""
-        return {row["name"]: row["device_seconds"] for row in self.status()["users"]}
+        return {row.name: row.device_seconds for row in self.status().users}
 
 
 def host() -> dict[str, Any]:

@@ -4,18 +4,20 @@ The user's own broker and the system's are left alone. Should the demonstration 
 broker ends by itself, a minute later unless another time is given.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from jgpu.cli.status import ask_status
 from jgpu.errors import BrokerUnreachable
 from jgpu.kernelprovider.environment import outer_environment
 from jgpu.wire.address import Address
+from jgpu.wire.report import Report
 
 __all__ = ["DemoBroker"]
 
@@ -62,20 +64,17 @@ class DemoBroker:
             self._process.kill()
             self._process.wait()
 
-    def wait_until_ready(self) -> dict[str, Any]:
+    def wait_until_ready(self) -> Report:
         """Its status once the device works; `BrokerUnreachable` with its last words otherwise."""
         assert self._process is not None
         deadline = time.monotonic() + _READY_S
         while time.monotonic() < deadline and self._process.poll() is None:
-            try:
+            with contextlib.suppress(BrokerUnreachable):
                 status = ask_status(self.address)
-            except BrokerUnreachable:
-                status = {}
-            devices = status.get("devices", [])
-            if devices and all(device["state"] == "ready" for device in devices):
-                return status
-            if any(device["state"] == "failed" for device in devices):
-                break
+                if all(device.state == "ready" for device in status.devices):
+                    return status
+                if any(device.state == "failed" for device in status.devices):
+                    break
             time.sleep(_POLL_S)
         raise BrokerUnreachable(f"The demonstration's broker does not serve: {self.last_words()}")
 

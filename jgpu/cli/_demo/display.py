@@ -4,8 +4,8 @@ On a terminal the table is drawn in place; elsewhere (a file, CI) it is printed 
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -16,6 +16,7 @@ from rich.text import Text
 from jgpu.cli._demo.evidence import Evidence
 from jgpu.cli._demo.lesson import Lesson
 from jgpu.cli._tables import FittingTable, format_bytes, format_seconds
+from jgpu.wire.report import Report, SessionReport
 
 __all__ = ["Display", "summary"]
 
@@ -47,9 +48,7 @@ class Display:
         if self._live:
             self._live.stop()
 
-    def update(
-        self, lessons: Sequence[Lesson], status: Mapping[str, Any], *, last: bool = False
-    ) -> None:
+    def update(self, lessons: Sequence[Lesson], status: Report, *, last: bool = False) -> None:
         """Draw the table anew, or print it if it is time for that."""
         now = time.monotonic()
         table = _table(lessons, status, now - self._begun)
@@ -60,7 +59,7 @@ class Display:
             self._console.print(table)
 
 
-def _table(lessons: Sequence[Lesson], status: Mapping[str, Any], seconds: float) -> RenderableType:
+def _table(lessons: Sequence[Lesson], status: Report, seconds: float) -> RenderableType:
     rows = [_row(lesson) for lesson in lessons]
     spare = ("LANE", "EPHEMERAL", "RESIDENT", "ITERATIONS")
     table = FittingTable("", rows, spare=spare, numbers=_NUMBERS)
@@ -68,43 +67,44 @@ def _table(lessons: Sequence[Lesson], status: Mapping[str, Any], seconds: float)
 
 
 def _row(lesson: Lesson) -> dict[str, Text]:
-    session = lesson.session
-    lane = session.get("lane") if lesson.state == "running" else None
+    session = lesson.session or SessionReport(id=0)
+    lane = session.lane if lesson.state == "running" else None
     return {
         "USER": Text(lesson.user),
         "NOTEBOOK": Text(lesson.name),
         "CELL": Text(f"{lesson.cell}/{lesson.cells}"),
         "LANE": Text("" if lane is None else str(lane)),
         "STATE": _state(lesson),
-        "ITERATIONS": Text(str(session.get("iterations", 0))),
-        "RESIDENT": Text(format_bytes(session.get("resident_bytes", 0))),
-        "EPHEMERAL": Text(format_bytes(session.get("ephemeral_bytes", 0))),
-        "DEVICE TIME": Text(format_seconds(session.get("device_seconds", 0.0))),
+        "ITERATIONS": Text(str(session.iterations)),
+        "RESIDENT": Text(format_bytes(session.resident_bytes)),
+        "EPHEMERAL": Text(format_bytes(session.ephemeral_bytes)),
+        "DEVICE TIME": Text(format_seconds(session.device_seconds)),
     }
 
 
 def _state(lesson: Lesson) -> Text:
     """The lesson's state, or while it runs its session's: running, waiting, idle, ..."""
     word = lesson.state
-    if word == "running" and lesson.session:
-        word = lesson.session["state"]
+    session = lesson.session
+    if word == "running" and session:
+        word = session.state
     text = Text(word, style=_STYLES.get(word, ""))
-    if word == "waiting" and lesson.session.get("waits_for"):
-        text.append(" for " + ", ".join(lesson.session["waits_for"]))
+    if word == "waiting" and session and session.waits_for:
+        text.append(" for " + ", ".join(session.waits_for))
     return text
 
 
-def _headline(status: Mapping[str, Any], seconds: float) -> str:
+def _headline(status: Report, seconds: float) -> str:
     devices = "; ".join(
-        f"{device['name']}: {format_bytes(device['used_bytes'])} of "
-        f"{format_bytes(device['capacity_bytes'])} in use, lanes: {len(device['lanes'])}, "
-        f"policy {device['policy']}"
-        for device in status.get("devices", [])
+        f"{device.name}: {format_bytes(device.used_bytes)} of "
+        f"{format_bytes(device.capacity_bytes)} in use, lanes: {len(device.lanes)}, "
+        f"policy {device.policy}"
+        for device in status.devices
     )
     return f"{format_seconds(seconds)}  {devices}"
 
 
-def summary(lessons: Sequence[Lesson], status: Mapping[str, Any], evidence: Evidence) -> Group:
+def summary(lessons: Sequence[Lesson], status: Report, evidence: Evidence) -> Group:
     """What came out: results, device time, and who held the device."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Results", title_justify="left")
     for name in ("USER", "NOTEBOOK", "RESULT"):
@@ -117,9 +117,9 @@ def summary(lessons: Sequence[Lesson], status: Mapping[str, Any], evidence: Evid
             Text(lesson.name),
             Text(lesson.problem, style="red") if lesson.problem else Text(lesson.result),
             Text(format_seconds(lesson.seconds)),
-            Text(format_seconds(lesson.session.get("device_seconds", 0.0))),
+            Text(format_seconds(lesson.session.device_seconds if lesson.session else 0.0)),
         )
-    times = {user["name"]: user["device_seconds"] for user in status["users"]}
+    times = {user.name: user.device_seconds for user in status.users}
     total = sum(times.values()) or 1.0
     shares = ", ".join(
         f"{user} {format_seconds(seconds)} ({100 * seconds / total:.0f} %)"

@@ -5,12 +5,14 @@ the GPU through the broker never has. Where there is no GPU the same look finds 
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
+
+from jgpu.wire.report import Report
 
 __all__ = ["Evidence"]
 
@@ -32,10 +34,10 @@ class Evidence:
     #: processes that NVML lists as computing, of this demonstration's; None where there is no NVML
     computing: set[int] | None = None
 
-    def look(self, status: Mapping[str, Any], broker: int, kernels: Iterable[int]) -> None:
+    def look(self, status: Report, broker: int, kernels: Iterable[int]) -> None:
         """Look once at the broker's children and at the kernels with all their children."""
         self.looks += 1
-        self.executors |= {device["pid"] for device in status["devices"] if device["pid"]}
+        self.executors |= {device.pid for device in status.devices if device.pid}
         self.executors |= set(_executors_of(broker))
         families = {pid: _family(pid) for pid in kernels}
         self.kernels |= {pid for pid, family in families.items() if family}

@@ -7,7 +7,7 @@ takes a seat at the broker. Nothing here knows what the cells do.
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
 from jgpu.kernelprovider.kernelspec import KERNEL_NAME
+from jgpu.wire.report import SessionReport
 
 __all__ = ["RESULT_TAG", "Lesson"]
 
@@ -47,7 +48,7 @@ class Lesson:
     started: float = 0.0
     seconds: float = 0.0
     #: the session as the broker last reported it
-    session: dict[str, Any] = field(default_factory=dict)
+    session: SessionReport | None = None
 
     @property
     def name(self) -> str:

@@ -25,7 +25,6 @@ from jgpu.wire.messages import (
     ExecutorFailed,
     ExecutorOrder,
     ExecutorReady,
-    LaneReport,
     Notice,
     Quit,
     Ready,
@@ -33,12 +32,12 @@ from jgpu.wire.messages import (
     Resync,
     Runtime,
     SessionEnded,
-    SessionReport,
     SetUser,
     Sync,
     Synced,
     Tell,
 )
+from jgpu.wire.report import LaneReport, SessionReport
 
 
 class Stream:
@@ -175,21 +174,21 @@ class Executor:
     def report(self, request):
         rows = tuple(
             SessionReport(
-                number,
-                "running",
-                0,
-                100,
-                20,
-                3,
-                self.used.get(number, 0.5),
-                7,
-                None,
-                "cell",
-                ("user1",),
+                id=number,
+                state="running",
+                lane=0,
+                resident_bytes=100,
+                ephemeral_bytes=20,
+                spilled_bytes=3,
+                device_seconds=self.used.get(number, 0.5),
+                iterations=7,
+                waits_for=("user1",),
+                cell="cell",
             )
             for number in self.sessions
         )
-        lane = LaneReport(0, 1000, tuple(self.sessions), min(self.sessions, default=None))
+        first = min(self.sessions, default=None)
+        lane = LaneReport(id=0, capacity_bytes=1000, sessions=tuple(self.sessions), running=first)
         return ReportIs(request, (lane,), rows, 123, "fair", 2)
 
 

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 from hypothesis import given, strategies
 
@@ -17,7 +18,8 @@ from jgpu.broker.control.settings import BrokerSettings
 from jgpu.broker.control.units import parse_bytes
 from jgpu.errors import ConfigError, VersionMismatch
 from jgpu.wire import limits
-from jgpu.wire.messages import DeviceFacts, LaneReport, ReportIs, Runtime, SessionReport
+from jgpu.wire.messages import DeviceFacts, ReportIs, Runtime
+from jgpu.wire.report import BrokerReport, IterationTimes, LaneReport, SessionReport
 
 # -- identity --------------------------------------------------------------------------------
 
@@ -205,8 +207,22 @@ def test_settings_that_make_no_sense_are_refused(wrong, tmp_path):
 # -- the report ------------------------------------------------------------------------------
 
 FACTS = DeviceFacts("cpu", "Device (shared)", 4000, 2)
-ROW = SessionReport(1, "waiting", 0, 10, 20, 0, 1.5, 3, 2, "cell 4", ("user2",), 0.4, 0.6)
-REPORT = ReportIs(1, (LaneReport(0, 2000, (1, 2), 2),), (ROW,), 30, "fair", 5)
+ROW = SessionReport(
+    id=1,
+    user="user1",
+    state="waiting",
+    lane=0,
+    resident_bytes=10,
+    ephemeral_bytes=20,
+    device_seconds=1.5,
+    iterations=3,
+    iteration_seconds=IterationTimes(median=0.4, p95=0.6),
+    queue_position=2,
+    waits_for=("user2",),
+    cell="cell 4",
+)
+LANE = LaneReport(id=0, capacity_bytes=2000, sessions=(1, 2), running=2)
+REPORT = ReportIs(1, (LANE,), (ROW,), 30, "fair", 5)
 
 
 def session(number, user, uid, state=SessionState.ADOPTED, adoptions=1):
@@ -220,7 +236,9 @@ def report(viewer, device_state="ready", measured=REPORT):
     view = DeviceView("cpu", device_state, "", FACTS, measured, "fair", 0, 1, 99)
     sessions = [session(1, "user1", 1001), session(2, "user2", 1002)]
     usage = {"user1": UserUsage(2, 10.0), "user3": UserUsage(1, 1.0)}
-    return build_report({"pid": 7}, [view], sessions, usage, viewer, now=8.0)
+    broker = BrokerReport(pid=7)
+    made = build_report(broker, [view], sessions, usage, viewer, now=8.0)
+    return msgspec.json.decode(msgspec.json.encode(made))
 
 
 def test_an_administrator_sees_everything():

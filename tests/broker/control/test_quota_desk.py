@@ -21,11 +21,11 @@ from jgpu.wire.messages import (
     Adopt,
     AskQuotas,
     ReportIs,
-    SessionReport,
     SetQuota,
     SetUser,
     Tell,
 )
+from jgpu.wire.report import SessionReport
 
 NOW = 1_000_000_000.0
 ROOT, USER = Viewer("root", administrator=True), Viewer("user1", administrator=False)
@@ -35,7 +35,7 @@ DEFAULT = Scope("default")
 def report(**used):
     """A report of the device-seconds of sessions, by s1=..., s2=..."""
     rows = tuple(
-        SessionReport(int(name[1:]), "idle", None, 0, 0, 0, seconds, 0, None)
+        SessionReport(id=int(name[1:]), state="idle", device_seconds=seconds)
         for name, seconds in used.items()
     )
     return ReportIs(1, (), rows, 0, "fair")

@@ -111,7 +111,7 @@ def test_refused_work_costs_the_user_nothing(cpu, session):
     after = cpu.report()
 
     def charged(report):
-        return next(r.device_seconds for r in report.sessions if r.session == session.session)
+        return next(r.device_seconds for r in report.sessions if r.id == session.session)
 
     assert charged(after) - charged(before) < 0.05
 

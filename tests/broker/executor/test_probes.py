@@ -277,7 +277,7 @@ def ask(client, question):
 
 
 def seconds(executor, client):
-    rows = {row.session: row for row in executor.report().sessions}
+    rows = {row.id: row for row in executor.report().sessions}
     return rows[client.session].device_seconds
 
 

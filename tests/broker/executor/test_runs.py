@@ -240,7 +240,7 @@ def test_what_does_not_fit_now_waits_and_says_for_whom(small):
     request = other.ask(wanted, 4)
     waiting = other.receive(m.Waiting)
     assert waiting.waits_for == ("user1",)
-    (report,) = [s for s in small.report().sessions if s.session == other.session]
+    (report,) = [s for s in small.report().sessions if s.id == other.session]
     assert (report.state, report.waits_for) == ("waiting", ("user1",))
     one.send(m.Free((held,)))
     assert other.reply(request).data == b"abcd"
@@ -322,7 +322,7 @@ def test_users_take_turns(cpu, connect):
             client.run(SLOW, [source], live=b"", ends_iteration=True)
     one.sync()
     other.sync()
-    seconds = {s.session: s.device_seconds for s in cpu.report().sessions}
+    seconds = {s.id: s.device_seconds for s in cpu.report().sessions}
     assert seconds[one.session] == pytest.approx(seconds[other.session], rel=0.6)
 
 
@@ -348,7 +348,7 @@ def test_a_session_that_ends_with_work_queued_leaves_nothing(cpu):
     client.socket.close()
     client.duplicate.close()
     assert cpu.ended(client.session).text == ""
-    assert client.session not in [s.session for s in cpu.report().sessions]
+    assert client.session not in [s.id for s in cpu.report().sessions]
 
 
 def test_wanted_values_are_told_when_the_run_is_over(connect):

@@ -87,7 +87,7 @@ def test_what_nobody_can_make_room_for_fails_at_its_op_and_the_rest_goes_on(shor
     assert [(each.error, each.buffers) for each in client.failures] == [
         ("OutOfMemoryError", (refused,))
     ]
-    assert short.report().sessions[0].ephemeral == 3 * 4 * SIDE
+    assert short.report().sessions[0].ephemeral_bytes == 3 * 4 * SIDE
 
 
 class Launches:

@@ -39,7 +39,7 @@ def until(small, condition):
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         report = small.report()
-        if condition({each.session: each for each in report.sessions}):
+        if condition({each.id: each for each in report.sessions}):
             return report
     raise TimeoutError(report)
 
@@ -64,15 +64,15 @@ def test_what_an_idle_session_keeps_goes_to_the_host_for_others_and_comes_back_e
     idle.sync()
     first = busy.upload(noise(6 * MIB, 4))
     busy.sync()
-    report = until(small, lambda sessions: sessions[busy.session].ephemeral == 6 * MIB)
-    found = {each.session: each for each in report.sessions}[idle.session]
-    assert (found.resident, found.spilled, found.state) == (MIB, 4 * MIB, "spilled")
+    report = until(small, lambda sessions: sessions[busy.session].ephemeral_bytes == 6 * MIB)
+    found = {each.id: each for each in report.sessions}[idle.session]
+    assert (found.resident_bytes, found.spilled_bytes, found.state) == (MIB, 4 * MIB, "spilled")
     assert small.ready.device.capacity == 8 * MIB
     busy.send(m.Free((first,)))
     for seed, buffer in zip((2, 3), kept, strict=True):
         assert fetch(idle, buffer, 2 * MIB) == noise(2 * MIB, seed)
     assert fetch(idle, model, MIB) == noise(MIB, 1)
-    assert until(small, lambda sessions: sessions[idle.session].spilled == 0)
+    assert until(small, lambda sessions: sessions[idle.session].spilled_bytes == 0)
     assert not idle.failures
     assert not busy.failures
 
@@ -109,13 +109,13 @@ def test_what_was_dropped_while_it_was_away_does_not_come_back(small, connect):
     idle.sync()
     large = busy.upload(noise(7 * MIB, 7))
     busy.sync()
-    until(small, lambda sessions: sessions[idle.session].spilled == 4 * MIB)
+    until(small, lambda sessions: sessions[idle.session].spilled_bytes == 4 * MIB)
     idle.send(m.Free((gone,)))
-    until(small, lambda sessions: sessions[idle.session].spilled == MIB)
+    until(small, lambda sessions: sessions[idle.session].spilled_bytes == MIB)
     busy.send(m.Free((large,)))
     busy.sync()
     assert fetch(idle, stays, MIB) == noise(MIB, 6)
-    assert until(small, lambda sessions: sessions[idle.session].ephemeral == MIB)
+    assert until(small, lambda sessions: sessions[idle.session].ephemeral_bytes == MIB)
 
 
 def test_a_session_that_ends_while_it_is_away_leaves_nothing(small, connect):
@@ -124,7 +124,7 @@ def test_a_session_that_ends_while_it_is_away_leaves_nothing(small, connect):
     idle.sync()
     busy.upload(noise(6 * MIB, 9))
     busy.sync()
-    until(small, lambda sessions: sessions[idle.session].spilled == 4 * MIB)
+    until(small, lambda sessions: sessions[idle.session].spilled_bytes == 4 * MIB)
     idle.socket.close()
     idle.duplicate.close()
     small.ended(idle.session)
@@ -145,19 +145,19 @@ def test_what_a_failed_cell_left_goes_first_and_comes_back_only_when_it_is_named
     until(small, lambda sessions: sessions[failed.session].state == "idle")
     large = busy.upload(noise(4 * MIB, 14))
     busy.sync()
-    report = until(small, lambda sessions: sessions[busy.session].ephemeral == 4 * MIB)
-    spilled = {each.session: each.spilled for each in report.sessions}
+    report = until(small, lambda sessions: sessions[busy.session].ephemeral_bytes == 4 * MIB)
+    spilled = {each.id: each.spilled_bytes for each in report.sessions}
     assert spilled == {failed.session: 2 * MIB, rested.session: 0, busy.session: 0}
     # What it left stays on the host while the session works with the rest of its memory.
     again = failed.run(scale(4), [before], (2.0,), ends_iteration=True)
     failed.send(m.Free((again,)))
     failed.sync()
-    spilled = {each.session: each.spilled for each in small.report().sessions}
+    spilled = {each.id: each.spilled_bytes for each in small.report().sessions}
     assert spilled[failed.session] == 2 * MIB
     busy.send(m.Free((large,)))
     busy.sync()
     assert fetch(failed, traceback, 2 * MIB) == noise(2 * MIB, 13)
-    assert until(small, lambda sessions: sessions[failed.session].spilled == 0)
+    assert until(small, lambda sessions: sessions[failed.session].spilled_bytes == 0)
     assert fetch(rested, old, MIB) == noise(2 * MIB, 11)[:MIB]
 
 
@@ -195,6 +195,6 @@ def test_rules_about_rest_spill_and_evict_though_nobody_waits(rule, spilled):
         model, kept = client.upload(noise(MIB, 17)), client.upload(noise(MIB, 18))
         client.send(m.Tag((model,), m.RESIDENT))
         client.sync()
-        until(executor, lambda sessions: sessions[client.session].spilled == spilled)
+        until(executor, lambda sessions: sessions[client.session].spilled_bytes == spilled)
         assert fetch(client, model, MIB) == noise(MIB, 17)
         assert fetch(client, kept, MIB) == noise(MIB, 18)

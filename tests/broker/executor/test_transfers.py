@@ -61,8 +61,8 @@ def test_memory_is_counted_per_session_and_freed_in_order(either):
     assert (memory.used, memory.peak) == (10_500, 10_500)
     client.send(m.Tag((buffer,), m.RESIDENT))
     client.sync()
-    (session,) = [s for s in either.report().sessions if s.session == client.session]
-    assert (session.resident, session.ephemeral) == (10_000, 500)
+    (session,) = [s for s in either.report().sessions if s.id == client.session]
+    assert (session.resident_bytes, session.ephemeral_bytes) == (10_000, 500)
     client.send(m.Free((buffer,)))
     assert client.download(other, 500) == bytes(500)
     assert (client.memory().used, client.memory().peak) == (500, 10_500)

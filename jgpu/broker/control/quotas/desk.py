@@ -163,7 +163,7 @@ class Desk:
     def measured(self, report: ReportIs, device: str) -> None:
         """Count what sessions have used since the last report."""
         for row in report.sessions:
-            self._count(row.session, row.device_seconds, device)
+            self._count(row.id, row.device_seconds, device)
 
     def session_ended(self, session: int, total_s: float, device: str) -> None:
         """Count what a session has used to its end."""

@@ -25,6 +25,7 @@ from jgpu.broker.control.quotas.leftovers import (
 from jgpu.broker.control.quotas.meter import Charge, ChargeKey
 from jgpu.broker.control.quotas.problems import LedgerBroken, SettingKey
 from jgpu.broker.control.quotas.thread import BlockingThread
+from jgpu.wire.report import LedgerReport
 
 __all__ = ["Ledger", "LedgerOwner", "LedgerState"]
 
@@ -125,15 +126,15 @@ class Ledger:
             return []
         return found
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> LedgerReport:
         """For the status."""
-        return {
-            "state": self.state.value,
-            "text": self.text or self.note,
-            "url": self._store.shown if self._store is not None else "",
-            "unwritten_rows": len(self._charges) + len(self._settings),
-            "unwritten_device_seconds": sum(c.device_seconds for c in self._charges.values()),
-        }
+        return LedgerReport(
+            state=self.state.value,
+            text=self.text or self.note,
+            url=self._store.shown if self._store is not None else "",
+            unwritten_rows=len(self._charges) + len(self._settings),
+            unwritten_device_seconds=sum(c.device_seconds for c in self._charges.values()),
+        )
 
     # -- writing -----------------------------------------------------------------------------
 

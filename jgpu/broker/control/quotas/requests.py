@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from msgspec import UNSET
+
 from jgpu.broker.control.quotas.budgets import Standing, sentence
 from jgpu.broker.control.quotas.desk import Desk
 from jgpu.broker.control.quotas.groups import unix_group_exists, unix_user_exists
@@ -18,6 +20,7 @@ from jgpu.broker.control.registry import Registry
 from jgpu.broker.control.report import Viewer
 from jgpu.errors import BrokerRefused, ConfigError
 from jgpu.wire.messages import AskQuotas, SetQuota
+from jgpu.wire.report import QuotaReport, QuotasReport, ScopeReport, StandingReport
 
 __all__ = ["QuotaRequests"]
 
@@ -31,7 +34,7 @@ class QuotaRequests:
         self._desk = desk
         self._registry = registry
 
-    async def list(self, request: AskQuotas, viewer: Viewer) -> dict[str, Any]:
+    async def list(self, request: AskQuotas, viewer: Viewer) -> QuotasReport:
         """What the asker may see, of one user or of all."""
         name = request.user.strip()
         await self._desk.look_up(viewer.user)
@@ -48,7 +51,7 @@ class QuotaRequests:
             await self._desk.look_up(each)
         return self._report(sorted(names), viewer)
 
-    async def change(self, request: SetQuota, viewer: Viewer) -> dict[str, Any]:
+    async def change(self, request: SetQuota, viewer: Viewer) -> QuotasReport:
         """Set, or take out, what a scope says; the answer is what counts then."""
         if not viewer.administrator:
             raise BrokerRefused(f"You are {viewer.user}; only an administrator may set quotas.")
@@ -83,41 +86,33 @@ class QuotaRequests:
         here = {session.user for session in self._registry.sessions.values()}
         return here | set(self._registry.usage) | self._desk.usage.users | self._desk.scopes.users
 
-    def _report(self, names: Iterable[str], viewer: Viewer) -> dict[str, Any]:
-        report: dict[str, Any] = {
-            "scopes": [
-                {"scope": str(scope), "source": source, "settings": dict(spec.items())}
+    def _report(self, names: Iterable[str], viewer: Viewer) -> QuotasReport:
+        return QuotasReport(
+            scopes=tuple(
+                ScopeReport(scope=str(scope), source=source, settings=dict(spec.items()))
                 for scope, source, spec in self._desk.scopes.listed()
                 if viewer.administrator or scope == ("user", viewer.user)
-            ],
-            "users": [self._row(name) for name in names],
-        }
-        if viewer.administrator:
-            report["ledger"] = self._desk.ledger.report()
-        return report
+            ),
+            users=tuple(self.standing(name) for name in names),
+            ledger=self._desk.ledger.report() if viewer.administrator else UNSET,
+        )
 
-    def _row(self, name: str) -> dict[str, Any]:
-        sessions = [s for s in self._registry.sessions.values() if s.user == name and s.live]
-        return {
-            "name": name,
-            "groups": sorted(self._desk.groups.of(name)),
-            "sessions": len(sessions),
-            **self.standing(name),
-        }
-
-    def standing(self, name: str) -> dict[str, Any]:
+    def standing(self, name: str) -> StandingReport:
         """A user's quota and what was used of it, as `jgpu status` shows it, too."""
         desk, now = self._desk, self._desk.now
         quota, verdict = desk.quota(name), desk.verdict(name)
         beyond = verdict.standing is not Standing.WITHIN
-        return {
-            "weight": quota.weight,
-            "quota": asdict(quota),
-            "used_in_period": verdict.used_s,
-            "state": verdict.standing.value,
-            "free_at": verdict.free_at if beyond else None,
-            "text": sentence(name, verdict, now) if beyond else "",
-        }
+        return StandingReport(
+            name=name,
+            groups=tuple(sorted(desk.groups.of(name))),
+            sessions=sum(s.user == name and s.live for s in self._registry.sessions.values()),
+            weight=quota.weight,
+            quota=QuotaReport(**asdict(quota)),
+            used_in_period=verdict.used_s,
+            state=verdict.standing.value,
+            free_at=verdict.free_at if beyond else None,
+            text=sentence(name, verdict, now) if beyond else "",
+        )
 
 
 async def _exists(look_up: Any, name: str) -> bool:

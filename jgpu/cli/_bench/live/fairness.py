@@ -143,12 +143,12 @@ def _stretch(
 
 
 def _iteration_s(bench: Bench) -> float:
-    rows = [row for row in bench.status()["sessions"] if row["iterations"]]
-    return float(sum(row["device_seconds"] / row["iterations"] for row in rows) / len(rows))
+    rows = [row for row in bench.status().sessions if row.iterations]
+    return float(sum(row.device_seconds / row.iterations for row in rows) / len(rows))
 
 
 def _users(bench: Bench) -> dict[int, str]:
-    return {row["id"]: row["user"] for row in bench.status()["sessions"]}
+    return {row.id: row.user for row in bench.status().sessions}
 
 
 def _arrivals(

@@ -88,12 +88,12 @@ def _measure(options: argparse.Namespace, batch: int, policy: str) -> dict[str, 
             cells.append(_cells(person, count, until_s=options.seconds))
             answers = [other.answer() for other in others]
         alone += _cells(person, count)
-        rows = bench.status()["sessions"]
-    trained = [row for row in rows if row["user"] != _PERSON]
-    numbers = {row["id"] for row in trained}
+        rows = bench.status().sessions
+    trained = [row for row in rows if row.user != _PERSON]
+    numbers = {row.id for row in trained}
     pieces = pieces_of(bench.traced, max(each["begin"] for each in answers))
     theirs = [piece.seconds for piece in pieces if piece.session in numbers]
-    iteration_s = statistics.median(row["device_seconds"] / row["iterations"] for row in trained)
+    iteration_s = statistics.median(row.device_seconds / row.iterations for row in trained)
     return {
         "alone_s": statistics.median(end - begin for begin, end in alone),
         "all_alone_s": [end - begin for begin, end in alone],

@@ -149,11 +149,11 @@ class _Watch:
             time.sleep(_WATCH_S)
 
     def _look(self) -> None:
-        rows = self._bench.status()["sessions"]
-        self._most_spilled = max(self._most_spilled, sum(row["spilled_bytes"] for row in rows))
-        self._spilled |= {row["id"] for row in rows if row["spilled_bytes"]}
+        rows = self._bench.status().sessions
+        self._most_spilled = max(self._most_spilled, sum(row.spilled_bytes for row in rows))
+        self._spilled |= {row.id for row in rows if row.spilled_bytes}
         # All that is not the model's goes at once: what goes beyond it would be the model's.
-        away = [row["spilled_bytes"] - row["ephemeral_bytes"] for row in rows]
+        away = [row.spilled_bytes - row.ephemeral_bytes for row in rows]
         self._most_resident_away = max([self._most_resident_away, *away])
 
     def found(self) -> dict[str, int]:

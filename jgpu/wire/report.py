@@ -1,0 +1,271 @@
+"""The broker's report: devices, lanes, sessions and users, as `jgpu status --json` prints it.
+
+One form for everybody. An executor fills in what it measures of its lanes and sessions, the control
+process adds what it knows, as far as the asker may see it, and the command line and the pages read
+it. `schema` describes it for programs in other languages.
+
+Fields are added, never renamed or removed; each new one has a default. So a reader of any age reads
+a report of any age: it passes over what it does not know, and takes the default for what is not
+there. Sizes are bytes, times seconds; moments are seconds since the epoch.
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from jgpu.errors import ProtocolError
+from jgpu.wire.fields import Ids, Name, Natural, Text
+
+__all__ = [
+    "BrokerReport",
+    "CulpritReport",
+    "DeviceReport",
+    "EndReport",
+    "IterationTimes",
+    "LaneReport",
+    "LedgerReport",
+    "QuotaReport",
+    "QuotasReport",
+    "Report",
+    "ScopeReport",
+    "SessionReport",
+    "StandingReport",
+    "UserReport",
+    "decode",
+    "decode_quotas",
+    "schema",
+]
+
+
+_Kind = TypeVar("_Kind")
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all parts of a report: an object with the names of its fields."""
+
+
+class BrokerReport(_Part, frozen=True):
+    """The broker itself."""
+
+    version: Name = ""
+    protocol: Natural = 0
+    pid: Natural = 0
+    socket: Text = ""
+    #: started by one person for themselves
+    private: bool = False
+    #: when the broker began
+    started: float = 0.0
+    #: the version that the device computes with
+    torch: Name = ""
+    #: kernels that are there or about to be, whether or not they use the device
+    seats: Natural = 0
+    max_sessions: Natural = 0
+
+
+class LaneReport(_Part, frozen=True):
+    """A stream of the device and the sessions that take turns in it."""
+
+    id: Natural
+    capacity_bytes: Natural = 0
+    sessions: Ids = ()
+    #: the session whose turn it is
+    running: Natural | None = None
+    #: open, closing, or retired: given up, for what runs in it does not end
+    state: Name = "open"
+    #: how long it has been at one piece of work
+    running_seconds: float = 0.0
+    #: the op that it is at; empty if it is not the asker's
+    op: Name = ""
+
+
+class CulpritReport(_Part, frozen=True):
+    """Whose work ended an executor; what the asker may not see is None."""
+
+    user: Name
+    session: Natural | None = None
+    op: Text | None = None
+    #: the program's hash, hex
+    program: Name | None = None
+
+
+class EndReport(_Part, frozen=True):
+    """How an executor ended."""
+
+    when: float
+    how: Text
+    culprit: CulpritReport | None = None
+
+
+class DeviceReport(_Part, frozen=True):
+    """A device and its executor."""
+
+    name: Text
+    #: cpu, cuda or null
+    kind: Name
+    capacity_bytes: Natural = 0
+    #: the scheduling policy
+    policy: Name = ""
+    lanes: tuple[LaneReport, ...] = ()
+    #: starting, ready, restarting, failed, or silent: it does not answer
+    state: Name = "ready"
+    #: a sentence, if there is something to say
+    note: Text = ""
+    used_bytes: Natural = 0
+    #: threads of the host's processor that each lane has
+    threads: Natural = 0
+    #: programs that are known
+    definitions: Natural = 0
+    restarts: Natural = 0
+    #: the executor's process; only for administrators
+    pid: Natural | None = None
+    #: how the executor before this one ended
+    last_end: EndReport | None = None
+
+
+class IterationTimes(_Part, frozen=True):
+    """Device time of a session's last iterations; 0 before the first."""
+
+    median: float = 0.0
+    p95: float = 0.0
+
+
+class SessionReport(_Part, frozen=True):
+    """A session; what is the notebook's own is empty for whoever may not see it."""
+
+    id: Natural
+    user: Name = ""
+    kernel_id: Name = ""
+    #: starting, idle, waiting, running, spilled, paused or lost
+    state: Name = "starting"
+    lane: Natural | None = None
+    #: the model: parameters, module buffers, optimizer state
+    resident_bytes: Natural = 0
+    #: everything else that is kept
+    ephemeral_bytes: Natural = 0
+    #: what was moved to the host, and comes back by itself
+    spilled_bytes: Natural = 0
+    device_seconds: float = 0.0
+    iterations: Natural = 0
+    iteration_seconds: IterationTimes = IterationTimes()
+    #: 1 for whoever comes next; None if it does not wait
+    queue_position: Natural | None = None
+    #: users
+    waits_for: tuple[Name, ...] = ()
+    #: the notebook's path
+    label: Text = ""
+    cell: Text = ""
+    pid: Natural | None = None
+    age_seconds: float = 0.0
+
+
+class QuotaReport(_Part, frozen=True):
+    """What counts for a user, from all scopes together; 0 where there is no limit."""
+
+    #: share of device time relative to other users with work
+    weight: float = 1.0
+    #: bytes of all sessions together
+    memory: Natural = 0
+    #: bytes of these that may be models and optimizers
+    resident: Natural = 0
+    #: device time within any period
+    device_seconds: float = 0.0
+    period: float = 0.0
+    sessions: Natural = 0
+    #: the most urgent class: interactive, normal or batch
+    priority: Name = ""
+    #: what happens beyond the device time: warn, throttle or deny
+    over_budget: Name = ""
+
+
+class StandingReport(_Part, frozen=True):
+    """A user, what they may have, and what they used of it."""
+
+    name: Name
+    groups: tuple[Name, ...] = ()
+    #: sessions that are open
+    sessions: Natural = 0
+    weight: float = 1.0
+    quota: QuotaReport = QuotaReport()
+    #: device time in the period of the budget
+    used_in_period: float = 0.0
+    #: within the budget, or warned, throttled or denied beyond it
+    state: Name = "within"
+    #: when new work is taken again
+    free_at: float | None = None
+    #: a sentence for whoever is beyond their budget
+    text: Text = ""
+
+
+class UserReport(StandingReport, frozen=True):
+    """The same, and what they have and had since the broker began."""
+
+    ended_sessions: Natural = 0
+    device_seconds: float = 0.0
+    resident_bytes: Natural = 0
+    ephemeral_bytes: Natural = 0
+
+
+class LedgerReport(_Part, frozen=True):
+    """The record of usage; only for administrators."""
+
+    state: Name = ""
+    #: a sentence, if something is wrong
+    text: Text = ""
+    #: the database, without what is secret in its address
+    url: Text = ""
+    unwritten_rows: Natural = 0
+    unwritten_device_seconds: float = 0.0
+
+
+class Report(_Part, frozen=True):
+    """Everything at one moment, as one asker may see it."""
+
+    broker: BrokerReport
+    devices: tuple[DeviceReport, ...] = ()
+    sessions: tuple[SessionReport, ...] = ()
+    users: tuple[UserReport, ...] = ()
+    ledger: LedgerReport | UnsetType = UNSET
+
+
+class ScopeReport(_Part, frozen=True):
+    """What was said of one scope, and where."""
+
+    #: default, group:NAME or user:NAME
+    scope: Name
+    #: configuration or live
+    source: Name
+    settings: dict[Name, int | float | Text] = {}
+
+
+class QuotasReport(_Part, frozen=True):
+    """Who may have and who used how much, as `jgpu quota list --json` prints it."""
+
+    scopes: tuple[ScopeReport, ...] = ()
+    users: tuple[StandingReport, ...] = ()
+    ledger: LedgerReport | UnsetType = UNSET
+
+
+def decode(data: bytes, where: object = "?") -> Report:
+    """Read a report of this or another version; raises `ProtocolError` for what is none."""
+    return _decode(data, Report, where)
+
+
+def decode_quotas(data: bytes, where: object = "?") -> QuotasReport:
+    """Read an answer about quotas; raises `ProtocolError` for what is none."""
+    return _decode(data, QuotasReport, where)
+
+
+def _decode(data: bytes, kind: type[_Kind], where: object) -> _Kind:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        raise ProtocolError(
+            f"The report of the broker at {where} cannot be read ({error}). Have the same version "
+            "of jgpu here and there."
+        ) from None
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema (draft 2020-12) of a report."""
+    return msgspec.json.schema(Report)
