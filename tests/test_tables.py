@@ -342,13 +342,12 @@ OWNED = {
 
 FIXED = {
     "made by an administrator": """
-        broker.control.identity.Identities.administrators
         broker.control.quotas.groups.Groups._members
         broker.control.quotas.ledger.Ledger._settings
         broker.control.quotas.scopes.QuotaSettings.members
         broker.control.quotas.scopes.QuotaSettings.specs
         broker.control.quotas.scopes.Scopes.live
-        broker.control.settings.BrokerSettings.administrators
+        wire.report.ScopeReport.settings
         broker.control.settings.BrokerSettings.executor_environment
     """,
     "read once, at the ledger's opening": """

@@ -179,7 +179,7 @@ def _ask(where: address.Address) -> Iterator[Finding]:
     from jgpu.cli.status import ask_status
 
     try:
-        status = ask_status(where)
+        status = ask_status(address.find_for_administration())
     except BrokerUnreachable as error:
         if where.may_be_private:
             text = f"{error} A kernel or `jgpu run` starts one for you when it needs it."

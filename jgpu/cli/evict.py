@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("session", type=_number, metavar="SESSION")
     parser.add_argument("--ephemeral", action="store_true", help="leave the model where it is")
     options = parser.parse_args(arguments)
-    where = address.find()
+    where = address.find_for_administration()
     reply = address.ask(where, Evict(options.session, not options.ephemeral))
     if not isinstance(reply, Done):
         raise BrokerUnreachable(f"The broker at {where} answered {type(reply).__name__}.")

@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("name", nargs="?", default="", metavar="NAME")
     options = parser.parse_args(arguments)
-    where = address.find()
+    where = address.find_for_administration()
     if not options.name:
         for device in ask_status(where).devices:
             print(device.policy)

@@ -30,7 +30,7 @@ __all__ = ["main"]
 def main(arguments: Sequence[str]) -> int:
     """`jgpu quota list|set|unset|usage`."""
     options = _parser().parse_args(arguments)
-    where = address.find()
+    where = address.find_for_administration()
     request, show = _request(options)
     reply = address.ask(where, request)
     if not isinstance(reply, QuotasAre):

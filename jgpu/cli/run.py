@@ -52,6 +52,8 @@ def main(arguments: Sequence[str]) -> int:
     environ = dict(os.environ)
     wishes = {address.USER: options.user, address.PRIORITY: options.priority}
     environ |= {variable: value for variable, value in wishes.items() if value is not None}
+    if options.user:  # whom to charge is believed where administrators are heard
+        environ[address.ADDRESS] = str(address.find_for_administration(environ))
     label = f"{shlex.join([Path(command[0]).name, *command[1:]])}"[:LABEL_LENGTH]
     kernel_id = f"run-{os.getpid()}"
     seat = take(environ, kernel_id=kernel_id, label=label)
@@ -102,7 +104,9 @@ def _parser() -> argparse.ArgumentParser:
         usage="jgpu run [--user U] [--priority P] -- CMD ...",
         description=__doc__.partition("\n")[0],
     )
-    parser.add_argument("--user", metavar="U", help="whom to charge; your own broker believes it")
+    parser.add_argument(
+        "--user", metavar="U", help="whom to charge; for administrators and one's own broker"
+    )
     parser.add_argument("--priority", metavar="P", help="for policies that know priorities")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD ...")
     return parser

@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="jgpu status", description=__doc__)
     parser.add_argument("--json", action="store_true", help="the whole report, for programs")
     options = parser.parse_args(arguments)
-    where = address.find()
+    where = address.find_for_administration()
     if options.json:
         # As it came: a broker that is newer than this program may say more than this one knows.
         print(msgspec.json.format(_ask(where), indent=2).decode())

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     from jgpu.cli import _tables
 
-    where, console = address.find(), _tables.console()
+    where, console = address.find_for_administration(), _tables.console()
     if options.once or not sys.stdout.isatty():
         console.print(_tables.report(ask_status(where)))
         return 0

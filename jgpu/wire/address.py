@@ -42,10 +42,12 @@ __all__ = [
     "TICKET",
     "USER",
     "Address",
+    "admin_socket",
     "ask",
     "check_owner",
     "connect",
     "find",
+    "find_for_administration",
     "make_directory",
     "parse",
     "refusal",
@@ -71,6 +73,7 @@ MAX_SOCKET_PATH: Final = 107
 #: Accounts below this number are the system's own (SYS_UID_MAX + 1 of login.defs).
 _FIRST_PERSON: Final = 1000
 _SOCKET_NAME: Final = "broker.sock"
+_ADMIN_NAME: Final = "admin.sock"
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
@@ -112,6 +115,24 @@ def find(
             f"enter its directory. Ask the administrator to let you in."
         ) from None
     return Address(system_socket, "system")
+
+
+def admin_socket(users: Path) -> Path:
+    """Where the administrators' socket is unless its administrator says otherwise."""
+    return users.with_name(_ADMIN_NAME)
+
+
+def find_for_administration(
+    environ: Mapping[str, str] = os.environ, *, system_socket: Path = SYSTEM_SOCKET
+) -> Address:
+    """The administrators' socket beside the one that `find` names, if this process may use it.
+
+    Else that one itself: a private broker has no other, and everybody may ask about themselves.
+    """
+    where = find(environ, system_socket=system_socket)
+    admin = admin_socket(where.path)
+    origin = "system" if where.origin == "system" else "environment"  # never a reason to start one
+    return Address(admin, origin) if os.access(admin, os.W_OK) else where
 
 
 def parse(text: str) -> Path:

@@ -2,10 +2,12 @@
 
 import json
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from jgpu.cli import _tables, doctor, main, quota
+from jgpu.wire.report import LedgerReport, decode, decode_quotas
 
 USER = {
     "name": "[red]user1",
@@ -132,7 +134,8 @@ def drawn(*parts):
 
 
 def test_tables_carry_numbers_and_take_no_markup_from_users():
-    text = drawn(quota._quotas(REPORT), quota._usage(REPORT), *quota._notes(REPORT))
+    report = decode_quotas(msgspec.json.encode(REPORT))
+    text = drawn(quota._quotas(report), quota._usage(report), *quota._notes(report))
     for part in ("[red]user1", "a, b, c, d, ...", "4G", "2h in 1d, then deny", "7300.500 s"):
         assert part in text
     for part in ("denied", "2001-09-0", "7300 of 7200", "database is locked"):
@@ -140,7 +143,8 @@ def test_tables_carry_numbers_and_take_no_markup_from_users():
 
 
 def test_a_users_own_report_has_no_ledger():
-    assert quota._notes({"scopes": [], "users": [USER]})[0].plain == USER["text"]
+    report = decode_quotas(msgspec.json.encode({"scopes": [], "users": [USER]}))
+    assert [note.plain for note in quota._notes(report)] == [USER["text"]]
 
 
 def test_the_status_table_says_who_is_beyond_a_budget_and_what_is_wrong_with_the_ledger():
@@ -148,8 +152,8 @@ def test_the_status_table_says_who_is_beyond_a_budget_and_what_is_wrong_with_the
         "name": "cpu", "kind": "cpu", "state": "ready", "note": "", "capacity_bytes": 1,
         "used_bytes": 0, "policy": "fair", "lanes": [], "restarts": 0,
     }  # fmt: skip
-    status = {"devices": [device], "sessions": [], "users": [USER], "ledger": LEDGER}
-    text = drawn(_tables.report(status))
+    status = {"broker": {}, "devices": [device], "users": [USER], "ledger": LEDGER}
+    text = drawn(_tables.report(decode(msgspec.json.encode(status))))
     assert USER["text"] in text
     assert LEDGER["text"] in text
 
@@ -157,11 +161,12 @@ def test_the_status_table_says_who_is_beyond_a_budget_and_what_is_wrong_with_the
 @pytest.mark.parametrize(
     ("ledger", "state"),
     [
-        (None, None),
+        (msgspec.UNSET, None),
         (LEDGER, "problem"),
         (LEDGER | {"state": "working"}, "note"),
         (LEDGER | {"state": "opening", "text": ""}, "ok"),
     ],
 )
 def test_the_doctor_looks_at_the_ledger(ledger, state):
-    assert [finding.state for finding in doctor._ledger(ledger)] == ([state] if state else [])
+    told = LedgerReport(**ledger) if ledger else ledger
+    assert [finding.state for finding in doctor._ledger(told)] == ([state] if state else [])

@@ -29,6 +29,7 @@ from jgpu.errors import ConfigError
 from jgpu.wire.address import (
     ADDRESS,
     SYSTEM_SOCKET,
+    admin_socket,
     make_directory,
     parse,
     user_directory,
@@ -138,11 +139,18 @@ class JgpuBroker(FromFiles):
         help="""Unix group whose members may connect; the socket then has mode 0660, else 0600.
         The broker's user must be a member or root.""",
     ).tag(config=True)
-    administrators = List(
-        Unicode(),
-        help="""Login names that see all users' names and notebooks in `jgpu status`, besides root
-        and the broker's own user. They may change quotas live (`jgpu quota set`), choose the policy
-        (`jgpu policy`) and have any notebook's memory make way (`jgpu evict`).""",
+    admin_socket_path = Unicode(
+        help="""Path of the Unix socket for administrators: who may connect there sees all users'
+        names and notebooks in `jgpu status`, changes quotas live (`jgpu quota set`), chooses the
+        policy (`jgpu policy`), has any notebook's memory make way (`jgpu evict`) and is believed
+        when it speaks for a user (`jgpu run --user`). Nobody is an administrator at the other
+        socket, root neither, for root in a container is root there as well. Default: admin.sock
+        beside the other socket. A private broker has one socket, and its owner administers.""",
+    ).tag(config=True)
+    admin_group = Unicode(
+        "",
+        help="""Unix group whose members are administrators besides root and the broker's own user.
+        The broker's user must be a member or root.""",
     ).tag(config=True)
     private = Bool(
         False,
@@ -303,6 +311,7 @@ class JgpuBroker(FromFiles):
 
     aliases: ClassVar[Any] = {  # type: ignore[misc]
         "config": "JgpuBroker.config_file",
+        "admin-group": "JgpuBroker.admin_group",
         "device": "JgpuBroker.device",
         "gpu": "JgpuBroker.gpu",
         "group": "JgpuBroker.group",
@@ -331,6 +340,10 @@ class JgpuBroker(FromFiles):
         if named := os.environ.get(ADDRESS):
             return str(parse(named))
         return str(SYSTEM_SOCKET if os.getuid() == 0 and not self.private else user_socket())
+
+    @default("admin_socket_path")
+    def _admin_socket_path_default(self) -> str:
+        return str(admin_socket(Path(self.socket_path)))
 
     @default("spool")
     def _spool_default(self) -> str:
@@ -414,7 +427,8 @@ class JgpuBroker(FromFiles):
             group=self.group,
             private=self.private,
             idle_exit_s=self.idle_exit,
-            administrators=frozenset(self.administrators),
+            admin_socket=None if self.private else Path(self.admin_socket_path).absolute(),
+            admin_group=self.admin_group,
             max_sessions=self.max_sessions,
             max_user_sessions=self.max_user_sessions,
             max_user_seats=self.max_user_seats,

@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from jgpu.broker.control.doors import Door
 from jgpu.broker.control.identity import Identity, Peer
 from jgpu.errors import FrameError, ProtocolError
 from jgpu.wire.framing import HEADER, FrameReader, FrameWriter
@@ -53,6 +54,8 @@ class Visit:
 
     connection: socket.socket
     peer: Peer
+    #: that it came by
+    door: Door
     #: whose limits it counts for until it says more
     identity: Identity
     descriptors: tuple[int, ...] = ()

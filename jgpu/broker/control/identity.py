@@ -1,21 +1,21 @@
 """Who is at the other end of a connection: the kernel's word, not the client's.
 
-`SO_PEERCRED` gives pid and uid of the process that connected. A user is a login name; only the
-broker's own uid may speak for others (`jgpu run --user`, tests, a hub's spawner). Limits count by
-`Identity`, which `identity_of` alone decides: where several people share a uid, the listener that
-they came by tells them apart.
-
-The rule that must not be broken: no field of a message makes anyone an administrator.
+`SO_PEERCRED` gives pid and uid of the process that connected. A user is a login name; some doors
+(`jgpu.broker.control.doors`) believe who comes by them when they speak for others (`jgpu run
+--user`, tests, a hub's spawner). Limits count by `Identity`, which `identity_of` alone decides:
+where several people share a uid, the door that they came by tells them apart.
 """
 
-import os
 import pwd
 import socket
 import struct
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from jgpu.broker.control.doors import Door
 
 __all__ = ["Identities", "Identity", "Peer", "clean_text", "identity_of", "login_name", "peer_of"]
 
@@ -33,13 +33,6 @@ class Peer:
     uid: int
 
 
-class Place(Protocol):
-    """Where a connection was accepted."""
-
-    #: whom it was made for, where that is one alone; else empty
-    serves: str
-
-
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Whom limits count for: a uid, whoever a listener was made for, or who is spoken for."""
@@ -51,13 +44,10 @@ class Identity:
         return f"{self.kind} {self.name}"
 
 
-def identity_of(peer: Peer, place: Place, spoken_for: str = "") -> Identity:
-    """Whose limits a connection counts for.
-
-    `spoken_for`: the user that the broker's own uid was believed to speak for.
-    """
-    if place.serves:
-        return Identity("socket", place.serves)
+def identity_of(peer: Peer, door: "Door", spoken_for: str = "") -> Identity:
+    """Whose limits a connection counts for; `spoken_for`: the user whom it was believed to be."""
+    if door.serves:
+        return Identity("socket", door.serves)
     return Identity("user", spoken_for) if spoken_for else Identity("uid", str(peer.uid))
 
 
@@ -82,16 +72,9 @@ def clean_text(text: str, longest: int) -> str:
 
 
 class Identities:
-    """Login names, remembered, and the two rules about whose word counts."""
+    """Login names, remembered, and whose word counts for another's."""
 
-    def __init__(
-        self,
-        own_uid: int | None = None,
-        administrators: frozenset[str] = frozenset(),
-        name_of: Callable[[int], str] = login_name,
-    ) -> None:
-        self.own_uid = os.getuid() if own_uid is None else own_uid
-        self.administrators = administrators
+    def __init__(self, name_of: Callable[[int], str] = login_name) -> None:
         self._name_of = name_of
         #: uid -> login name, of those who connected last
         self._names: OrderedDict[int, str] = OrderedDict()
@@ -110,18 +93,11 @@ class Identities:
         self._names.move_to_end(uid)
         return name
 
-    def spoken_for(self, peer: Peer, claimed: str) -> str:
-        """The user that the broker's own uid speaks for; empty where it is not believed."""
-        return clean_text(claimed.strip(), _MAX_USER) if peer.uid == self.own_uid else ""
+    def spoken_for(self, peer: Peer, door: "Door", claimed: str) -> str:
+        """The user that this peer speaks for; empty where it is not believed."""
+        believed = door.speaks_for_others(peer.uid)
+        return clean_text(claimed.strip(), _MAX_USER) if believed else ""
 
-    def user_of(self, peer: Peer, claimed: str) -> str:
-        """The user a request counts for: `claimed` if the broker's own uid says so."""
-        return self.spoken_for(peer, claimed) or self.name(peer.uid)
-
-    def is_administrator(self, peer: Peer) -> bool:
-        """Root, the broker's own uid, or a configured login name."""
-        return peer.uid in (0, self.own_uid) or self.name(peer.uid) in self.administrators
-
-    def may_stop(self, peer: Peer) -> bool:
-        """Whether this peer may end the broker."""
-        return peer.uid in (0, self.own_uid)
+    def user_of(self, peer: Peer, door: "Door", claimed: str = "") -> str:
+        """The user a request counts for: the one it speaks for, else its uid's."""
+        return self.spoken_for(peer, door, claimed) or self.name(peer.uid)

@@ -1,4 +1,4 @@
-"""The well-known socket: made so that nobody else's file is touched and nobody slips in.
+"""A listening socket: made so that nobody else's file is touched and nobody slips in.
 
 A lock beside the socket decides between two brokers that start together; who holds it may replace
 a socket that nobody answers any more. The socket has its mode and group before it listens, and
@@ -30,10 +30,8 @@ class Listener:
     Raises `ConfigError` if a broker answers there already, or the place is unsafe or unfit.
     """
 
-    def __init__(self, path: Path, group: str = "", serves: str = "") -> None:
-        """`serves`: the identity that all who connect here count as; empty: each uid its own."""
+    def __init__(self, path: Path, group: str = "") -> None:
         self.path = path
-        self.serves = serves
         if len(os.fsencode(path)) > MAX_SOCKET_PATH:
             raise ConfigError(
                 f"The socket's path {path} is longer than the {MAX_SOCKET_PATH} bytes that Linux "

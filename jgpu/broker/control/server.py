@@ -23,6 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from jgpu import __version__
+from jgpu.broker.control.doors import Door, open_doors
 from jgpu.broker.control.handshake import Visit, read_request, reply
 from jgpu.broker.control.identity import (
     Identities,
@@ -83,7 +84,7 @@ class Broker:
 
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
-        self._identities = Identities(administrators=settings.administrators)
+        self._identities = Identities()
         self.registry = Registry(
             Shares.of(
                 settings.max_sessions,
@@ -93,7 +94,9 @@ class Broker:
                 settings.max_user_arenas,
             )
         )
-        self._listener = Listener(settings.socket, settings.group)
+        self._doors = open_doors(
+            settings.socket, settings.group, settings.admin_socket, settings.admin_group
+        )
         self._started = time.time()
         self._last_used = time.monotonic()
         self._stopping = asyncio.Event()
@@ -128,25 +131,31 @@ class Broker:
                 self._start(tasks, self.sessions.overseer.run())
                 self._start(tasks, self._desk.ledger.run())
                 self._start(tasks, self._desk.run(self.sessions.latest_report))
-                listening = self._start(tasks, self._listen(tasks))
+                listening = [self._start(tasks, self._listen(door, tasks)) for door in self._doors]
                 if self._settings.idle_exit_s:
                     self._start(tasks, self._end_when_unused())
-                _LOG.info("Listening at %s.", self._settings.socket)
+                where = " and ".join(str(door.listener.path) for door in self._doors)
+                _LOG.info("Listening at %s.", where)
                 await self._stopping.wait()
                 # Closed while asyncio waits on it, its number would be deaf for who gets it next.
-                listening.cancel()
-                await asyncio.wait([listening])
-                self._listener.close()
+                for task in listening:
+                    task.cancel()
+                await asyncio.wait(listening)
+                self._close_doors()
                 await self._desk.count_all(self.sessions.latest_report)
                 for task in self._tasks:
                     task.cancel()
         finally:
-            self._listener.close()
+            self._close_doors()
             for watch in self._holders.values():
                 watch.stop()
             self.sessions.close()
             await self._desk.ledger.close()
         return self._status
+
+    def _close_doors(self) -> None:
+        for door in self._doors:
+            door.listener.close()
 
     def _start(
         self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]
@@ -175,49 +184,43 @@ class Broker:
 
     # -- connections -------------------------------------------------------------------------
 
-    async def _listen(self, tasks: asyncio.TaskGroup) -> None:
+    async def _listen(self, door: Door, tasks: asyncio.TaskGroup) -> None:
         """Take connections; where somebody removed the socket, make it again."""
-        told = False
+        told, listener = False, door.listener
         while True:
-            accepting = asyncio.create_task(self._accept(tasks))
+            accepting = asyncio.create_task(self._accept(door, tasks))
             try:
-                await self._name_goes()
+                await _name_goes(listener)
             finally:
                 accepting.cancel()
                 await asyncio.wait([accepting])
             try:
-                self._listener.renew()
-                _LOG.warning("The socket %s was gone, and is there again.", self._listener.path)
+                listener.renew()
+                _LOG.warning("The socket %s was gone, and is there again.", listener.path)
                 told = False
             except ConfigError as error:
                 if not told:
-                    _LOG.error("The socket is gone and cannot be made again. %s", error)
+                    _LOG.error("A socket is gone and cannot be made again. %s", error)
                 told = True
 
-    async def _name_goes(self) -> None:
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            if self._listener.is_gone:
-                return
-
-    async def _accept(self, tasks: asyncio.TaskGroup) -> None:
+    async def _accept(self, door: Door, tasks: asyncio.TaskGroup) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, _ = await loop.sock_accept(self._listener.socket)
+                connection, _ = await loop.sock_accept(door.listener.socket)
             except OSError as error:
                 # Out of descriptors, or a connection that was gone before it was taken.
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
                     _LOG.warning("No connection can be taken: %s.", error.strerror)
                 await asyncio.sleep(_ACCEPT_PAUSE_S)
                 continue
-            self._start(tasks, self._serve(connection))
+            self._start(tasks, self._serve(connection, door))
 
-    async def _serve(self, connection: socket.socket) -> None:
+    async def _serve(self, connection: socket.socket, door: Door) -> None:
         """One connection, to its end or to the executor's hands; never raises."""
         try:
             peer = peer_of(connection)
-            visit = Visit(connection, peer, identity_of(peer, self._listener))
+            visit = Visit(connection, peer, door, identity_of(peer, door))
         except OSError:
             connection.close()
             return
@@ -274,16 +277,16 @@ class Broker:
         elif isinstance(message, LeaveSeat):
             await reply(visit.connection, self._leave_seat(visit.peer, message))
         elif isinstance(message, AskStatus):
-            await reply(visit.connection, StatusIs(await self._report(visit.peer)))
+            await reply(visit.connection, StatusIs(await self._report(visit)))
         elif isinstance(message, AskQuotas | SetQuota):
-            await reply(visit.connection, await self._quota(visit.peer, message))
+            await reply(visit.connection, await self._quota(visit, message))
         elif isinstance(message, Evict):
-            await reply(visit.connection, self._evict(visit.peer, message))
+            await reply(visit.connection, self._evict(visit, message))
         elif isinstance(message, UsePolicy):
-            await reply(visit.connection, self._use_policy(visit.peer, message))
+            await reply(visit.connection, self._use_policy(visit, message))
         elif isinstance(message, AskStop):
-            if not self._identities.may_stop(visit.peer):
-                raise BrokerRefused("Only the user who runs the broker, or root, may stop it.")
+            if not visit.door.administers(visit.peer.uid):
+                raise BrokerRefused(f"Only an administrator may stop the broker. {self._way_in}")
             await reply(visit.connection, Stopping())
             self.stop()
 
@@ -293,30 +296,30 @@ class Broker:
         seat = self.registry.seats.get((visit.peer.uid, hello.ticket))
         claimed = hello.user or (seat.user if seat else "")
         self._last_used = time.monotonic()
-        user = self._identities.user_of(visit.peer, claimed)
-        identity = self._identity(visit.peer, claimed)
+        user = self._identities.user_of(visit.peer, visit.door, claimed)
+        identity = self._identity(visit, claimed)
         await self._desk.look_up(user)
         number = self.sessions.admit(visit, user, hello, identity)
         await self.sessions.welcome(number)
 
-    def _identity(self, peer: Peer, claimed: str) -> Identity:
+    def _identity(self, visit: Visit, claimed: str) -> Identity:
         """Whose limits a request counts for."""
-        spoken_for = self._identities.spoken_for(peer, claimed)
-        return identity_of(peer, self._listener, spoken_for)
+        spoken_for = self._identities.spoken_for(visit.peer, visit.door, claimed)
+        return identity_of(visit.peer, visit.door, spoken_for)
 
     def _take_seat(self, visit: Visit, message: TakeSeat) -> SeatTaken:
         check_protocol(message.protocol)
         self._last_used = time.monotonic()
         peer = visit.peer
         ticket = secrets.token_urlsafe(24)
-        user = self._identities.user_of(peer, message.user)
+        user = self._identities.user_of(peer, visit.door, message.user)
         self.registry.take_seat(
             ticket,
             user,
             peer,
             clean_text(message.kernel_id, limits.MAX_NAME),
             clean_text(message.label, _LABEL_LENGTH),
-            self._identity(peer, message.user),
+            self._identity(visit, message.user),
         )
         key = (peer.uid, ticket)
         self._holders[key] = ProcessWatch.of_peer(
@@ -338,11 +341,21 @@ class Broker:
         self._holders.pop(key, None)
         self.registry.holder_gone(*key)
 
-    def _viewer(self, peer: Peer) -> Viewer:
-        return Viewer(self._identities.name(peer.uid), self._identities.is_administrator(peer))
+    @property
+    def _way_in(self) -> str:
+        """Where administrators are heard."""
+        path, group = self._settings.admin_socket, self._settings.admin_group
+        if path is None:
+            return "It is its owner's."
+        who = f"root and members of the group {group}" if group else "root"
+        return f"They speak to {path}, which is open to {who}."
 
-    def _evict(self, peer: Peer, message: Evict) -> Done:
-        viewer = self._viewer(peer)
+    def _viewer(self, visit: Visit) -> Viewer:
+        uid = visit.peer.uid
+        return Viewer(self._identities.name(uid), visit.door.administers(uid))
+
+    def _evict(self, visit: Visit, message: Evict) -> Done:
+        viewer = self._viewer(visit)
         session = self.registry.sessions.get(message.session)
         if session is None or not (viewer.administrator or session.user == viewer.user):
             raise BrokerRefused(
@@ -355,22 +368,22 @@ class Broker:
             "next work."
         )
 
-    def _use_policy(self, peer: Peer, message: UsePolicy) -> Done:
-        if not self._viewer(peer).administrator:
-            raise BrokerRefused("Only an administrator may change the policy.")
+    def _use_policy(self, visit: Visit, message: UsePolicy) -> Done:
+        if not self._viewer(visit).administrator:
+            raise BrokerRefused(f"Only an administrator may change the policy. {self._way_in}")
         load_policy(message.policy)
         self.sessions.use_policy(message.policy)
         return Done(f"The policy is {message.policy} from now on, until the broker ends.")
 
-    async def _quota(self, peer: Peer, message: AskQuotas | SetQuota) -> QuotasAre:
+    async def _quota(self, visit: Visit, message: AskQuotas | SetQuota) -> QuotasAre:
         await self._desk.count_all(self.sessions.latest_report)
         if isinstance(message, AskQuotas):
-            report = await self._quotas.list(message, self._viewer(peer))
+            report = await self._quotas.list(message, self._viewer(visit))
         else:
-            report = await self._quotas.change(message, self._viewer(peer))
+            report = await self._quotas.change(message, self._viewer(visit))
         return QuotasAre(msgspec.json.encode(report))
 
-    async def _report(self, peer: Peer) -> bytes:
+    async def _report(self, visit: Visit) -> bytes:
         report = await self.sessions.shown_report()
         supervisor, settings = self.sessions.supervisor, self._settings
         device = DeviceView(
@@ -399,7 +412,7 @@ class Broker:
             seats=len(self.registry.seats),
             max_sessions=settings.max_sessions,
         )
-        viewer = self._viewer(peer)
+        viewer = self._viewer(visit)
         made = build_report(
             broker,
             [device],
@@ -412,3 +425,10 @@ class Broker:
         if viewer.administrator:
             made = replace(made, ledger=self._desk.ledger.report())
         return msgspec.json.encode(made)
+
+
+async def _name_goes(listener: Listener) -> None:
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        if listener.is_gone:
+            return

@@ -38,8 +38,10 @@ class BrokerSettings:
     private: bool = False
     #: ends after so long without seats and sessions; 0: never
     idle_exit_s: float = 0.0
-    #: login names that see all users and may stop the broker, besides root and the broker's uid
-    administrators: frozenset[str] = frozenset()
+    #: where administrators are heard; None: the one socket is its owner's, who administers
+    admin_socket: Path | None = None
+    #: group that may connect there besides the owner and root; empty: these alone
+    admin_group: str = ""
     max_sessions: int = 256
     #: what one identity may have at once, so that others find some left; 0: see `shares`
     max_user_sessions: int = 0

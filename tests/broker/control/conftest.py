@@ -40,10 +40,11 @@ def start_broker(tmp_path):
             )
         if files is not None:
             resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (files, files))
-        broker = RunningBroker(Address(path, "environment"), process, log)
+        address = path if "--private" in words else path.with_name("admin.sock")
+        broker = RunningBroker(Address(address, "environment"), process, log)
         started.append(broker)
         if wait:
-            until(lambda: process.poll() is not None or _answers(path), log.read_text())
+            until(lambda: process.poll() is not None or _answers(address), log.read_text())
         return broker
 
     yield start

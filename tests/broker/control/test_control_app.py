@@ -55,7 +55,7 @@ def test_the_generated_configuration_explains_and_is_readable(settings, tmp_path
     file = tmp_path / "made.py"
     assert main(["broker", "--generate-config", "--config", str(file)]) == 0
     text = file.read_text()
-    for name in ("memory", "administrators", "idle_exit", "max_user_sessions"):
+    for name in ("memory", "admin_group", "idle_exit", "max_user_sessions"):
         assert f"# c.JgpuBroker.{name} = " in text
     assert settings("--config", str(file)).executor.lanes == 2
     assert main(["broker", "--generate-config", "--config", str(file)]) == 1

@@ -1,12 +1,12 @@
 """The pure parts of the control process, from identity to the status report."""
 
 import os
-from dataclasses import dataclass
 
 import msgspec
 import pytest
 from hypothesis import given, strategies
 
+from jgpu.broker.control.doors import Door, DoorKind
 from jgpu.broker.control.environment import executor_environment
 from jgpu.broker.control.gpus import GpuClaim, gpu_seems_present, gpu_uuid
 from jgpu.broker.control.identity import Identities, Identity, Peer, clean_text, identity_of
@@ -26,27 +26,39 @@ from jgpu.wire.report import BrokerReport, IterationTimes, LaneReport, SessionRe
 NAMES = {0: "root", 5: "jgpu", 1001: "user1", 1002: "user2"}
 
 
-def identities(**fields):
-    return Identities(own_uid=5, name_of=NAMES.__getitem__, **fields)
+OWN = os.getuid()
 
 
-def test_only_the_brokers_own_uid_speaks_for_others():
-    known = identities()
-    assert known.user_of(Peer(1, 1001), "user2") == "user1"
-    assert known.user_of(Peer(1, 0), "user2") == "root"
-    assert known.user_of(Peer(1, 5), "user2") == "user2"
-    assert known.user_of(Peer(1, 5), "  ") == "jgpu"
+def door(kind, serves=""):
+    return Door(None, kind, serves)
 
 
-def test_administrators_are_root_the_broker_and_those_configured():
-    known = identities(administrators=frozenset({"user2"}))
-    assert [known.is_administrator(Peer(1, uid)) for uid in NAMES] == [True, True, False, True]
-    assert [known.may_stop(Peer(1, uid)) for uid in NAMES] == [True, True, False, False]
+USERS, ADMINISTRATORS, OWNER = (door(kind) for kind in DoorKind)
+
+
+def test_nobody_speaks_for_others_at_the_users_door_the_brokers_own_uid_neither():
+    known = Identities(name_of=NAMES.get)
+    for uid, name in NAMES.items():
+        assert known.user_of(Peer(1, uid), USERS, "user2") == name
+        assert known.user_of(Peer(1, uid), ADMINISTRATORS, " user2 ") == "user2"
+        assert known.user_of(Peer(1, uid), ADMINISTRATORS, "  ") == name
+
+
+def test_a_private_brokers_owner_speaks_for_others_and_nobody_else():
+    known = Identities(name_of=str)
+    assert known.user_of(Peer(1, OWN), OWNER, "user2") == "user2"
+    assert known.user_of(Peer(1, OWN + 1), OWNER, "user2") == str(OWN + 1)
+
+
+def test_who_administers_is_the_doors_affair():
+    assert [USERS.administers(uid) for uid in (0, OWN, 1001)] == [False] * 3
+    assert [ADMINISTRATORS.administers(uid) for uid in (0, OWN, 1001)] == [True] * 3
+    assert [OWNER.administers(uid) for uid in (0, OWN, OWN + 1)] == [True, True, False]
 
 
 def test_a_uid_is_looked_up_once():
     asked = []
-    known = Identities(own_uid=5, name_of=lambda uid: asked.append(uid) or "user1")
+    known = Identities(name_of=lambda uid: asked.append(uid) or "user1")
     assert not known.known(1001)
     assert [known.name(1001), known.name(1001)] == ["user1", "user1"]
     assert asked == [1001]
@@ -54,24 +66,19 @@ def test_a_uid_is_looked_up_once():
 
 
 def test_names_are_remembered_of_those_who_connected_last():
-    known = Identities(own_uid=5, name_of=str)
+    known = Identities(name_of=str)
     for uid in range(70000):
         known.name(uid)
     assert [known.known(uid) for uid in (0, 60000, 69999)] == [False, False, True]
 
 
-@dataclass
-class Place:
-    serves: str = ""
-
-
-def test_limits_count_by_uid_unless_the_listener_or_the_broker_itself_says_more():
-    known, peer, own = identities(), Peer(1, 1001), Peer(1, 5)
-    assert identity_of(peer, Place()) == Identity("uid", "1001")
-    assert identity_of(peer, Place("server1")) == Identity("socket", "server1")
-    assert identity_of(peer, Place(), known.spoken_for(peer, "user2")) == Identity("uid", "1001")
-    assert identity_of(own, Place(), known.spoken_for(own, "user2")) == Identity("user", "user2")
-    assert identity_of(own, Place(), known.spoken_for(own, " ")) == Identity("uid", "5")
+def test_limits_count_by_uid_unless_the_door_or_whoever_may_speak_for_others_says_more():
+    known, peer = Identities(name_of=str), Peer(1, 1001)
+    assert identity_of(peer, USERS) == Identity("uid", "1001")
+    assert identity_of(peer, door(DoorKind.USERS, "server1")) == Identity("socket", "server1")
+    for where, whose in ((USERS, Identity("uid", "1001")), (ADMINISTRATORS, Identity("user", "u"))):
+        assert identity_of(peer, where, known.spoken_for(peer, where, "u")) == whose
+        assert identity_of(peer, where, known.spoken_for(peer, where, " ")).kind == "uid"
     assert str(Identity("uid", "1001")) == "uid 1001"
 
 

@@ -476,18 +476,26 @@ def test_of_many_brokers_that_start_together_one_serves(start_broker):
     assert winner.ask(AskStatus())
 
 
-def test_the_socket_is_the_owners_alone_or_the_groups(start_broker, broker):
-    assert broker.address.path.stat().st_mode & 0o777 == 0o600
+def modes(broker):
+    """Who may connect: at the users' socket, at the administrators'."""
+    return [path.stat().st_mode & 0o777 for path in (broker.users.path, broker.address.path)]
+
+
+def test_each_socket_is_the_owners_alone_or_a_groups(start_broker, broker):
+    assert modes(broker) == [0o600, 0o600]
     broker.stop()
     name = grp.getgrgid(os.getgid()).gr_name
     shared = start_broker("--group", name).ready()
-    assert shared.address.path.stat().st_mode & 0o777 == 0o660
-    assert shared.address.path.stat().st_gid == os.getgid()
+    assert modes(shared) == [0o660, 0o600]
+    assert shared.users.path.stat().st_gid == os.getgid()
+    shared.stop()
+    assert modes(start_broker("--group", name, "--admin-group", name).ready()) == [0o660, 0o660]
 
 
-def test_a_socket_that_somebody_removes_is_made_again(broker):
+@pytest.mark.parametrize("name", ["broker.sock", "admin.sock"])
+def test_a_socket_that_somebody_removes_is_made_again(broker, name):
     client, _ = open_session(broker)
-    path = broker.address.path
+    path = broker.users.path.with_name(name)
     for removed in ((path,), (path, path.with_name(path.name + ".lock"))):
         before = path.stat()
         for file in removed:

@@ -111,9 +111,9 @@ AS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="another uid needs root")
 @contextlib.contextmanager
 def crowd_of(uid, broker, count):
     """A process of another uid that holds connections and says nothing on them."""
-    folder = broker.address.path.parent
+    folder = broker.users.path.parent
     folder.chmod(0o711)
-    broker.address.path.chmod(0o666)
+    broker.users.path.chmod(0o666)
     told, tells = os.pipe()
     waits, ends = os.pipe()
     child = os.fork()
@@ -124,7 +124,7 @@ def crowd_of(uid, broker, count):
         kept = []
         for _ in range(count):
             kept.append(socket.socket(socket.AF_UNIX))
-            kept[-1].connect(broker.address.path.name)
+            kept[-1].connect(broker.users.path.name)
         os.write(tells, b"1")
         os.read(waits, 1)
         os._exit(0)
