@@ -31,6 +31,13 @@ class Peer:
 
     pid: int
     uid: int
+    #: the one server that the socket it came by was made for; empty: everybody's
+    place: str = ""
+
+    @property
+    def origin(self) -> tuple[int, str]:
+        """What all processes of one user on one server have in common, and no other has."""
+        return self.uid, self.place
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +58,11 @@ def identity_of(peer: Peer, door: "Door", spoken_for: str = "") -> Identity:
     return Identity("user", spoken_for) if spoken_for else Identity("uid", str(peer.uid))
 
 
-def peer_of(connection: socket.socket) -> Peer:
+def peer_of(connection: socket.socket, place: str = "") -> Peer:
     """The peer's credentials at the time it connected."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _gid = _CREDENTIALS.unpack(raw)
-    return Peer(pid=max(pid, 0), uid=uid)
+    return Peer(max(pid, 0), uid, place)
 
 
 def login_name(uid: int) -> str:

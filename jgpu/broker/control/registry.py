@@ -6,22 +6,25 @@ the processes it starts share a ticket; each has a session of its own. A session
 not known (the broker was restarted meanwhile) is served like any other: the ticket names the seat,
 it is no key to the door.
 
-The rule that must not be broken: a ticket means something only to the uid that took it.
+The rule that must not be broken: a ticket means something only where it was taken: to the same
+uid, by the same socket.
 """
 
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
 from jgpu.broker.control.identity import Identity, Peer
 from jgpu.broker.control.shares import Shares
 from jgpu.errors import BrokerRefused, QuotaExceeded
 
-__all__ = ["Registry", "Seat", "Session", "SessionState", "UserUsage"]
+__all__ = ["Origin", "Registry", "Seat", "Session", "SessionState", "UserUsage"]
 
 
+#: where a seat was taken, as `Peer.origin` has it
+Origin: TypeAlias = tuple[int, str]
 #: users whose settled use is remembered
 _USERS: Final = 4096
 
@@ -108,8 +111,8 @@ class Registry:
     """All seats and sessions of one broker."""
 
     shares: Shares
-    #: (uid of the holder, ticket) -> seat
-    seats: dict[tuple[int, str], Seat] = field(default_factory=dict)
+    #: (origin of the holder, ticket) -> seat
+    seats: dict[tuple[Origin, str], Seat] = field(default_factory=dict)
     #: number -> session, none of them ENDED
     sessions: dict[int, Session] = field(default_factory=dict)
     #: user -> what is settled, of those whose sessions ended last
@@ -129,30 +132,30 @@ class Registry:
         own = sum(seat.identity == identity for seat in self.seats.values())
         self.shares.check_seat(user, own, len(self.seats))
         seat = Seat(ticket, user, holder, kernel_id, label, identity)
-        self.seats[holder.uid, ticket] = seat
+        self.seats[holder.origin, ticket] = seat
         return seat
 
-    def leave_seat(self, ticket: str, uid: int, *, restart: bool) -> list[Session]:
+    def leave_seat(self, ticket: str, origin: Origin, *, restart: bool) -> list[Session]:
         """The sessions to end; the seat itself is kept for a restart. Unknown tickets end none."""
         if not restart:
-            self.seats.pop((uid, ticket), None)
-        return [s for s in self.of_ticket(uid, ticket) if s.live] if ticket else []
+            self.seats.pop((origin, ticket), None)
+        return [s for s in self.of_ticket(origin, ticket) if s.live] if ticket else []
 
-    def holder_gone(self, uid: int, ticket: str) -> None:
+    def holder_gone(self, origin: Origin, ticket: str) -> None:
         """The process that took the seat ended without giving it up."""
-        seat = self.seats.get((uid, ticket))
+        seat = self.seats.get((origin, ticket))
         if seat is not None:
             seat.abandoned = True
-            self._drop_abandoned(uid, ticket)
+            self._drop_abandoned(origin, ticket)
 
-    def of_ticket(self, uid: int, ticket: str) -> Iterator[Session]:
+    def of_ticket(self, origin: Origin, ticket: str) -> Iterator[Session]:
         """The sessions that came with this ticket."""
-        return (s for s in self.sessions.values() if s.ticket == ticket and s.peer.uid == uid)
+        return (s for s in self.sessions.values() if s.ticket == ticket and s.peer.origin == origin)
 
-    def _drop_abandoned(self, uid: int, ticket: str) -> None:
-        seat = self.seats.get((uid, ticket))
-        if seat is not None and seat.abandoned and not any(self.of_ticket(uid, ticket)):
-            del self.seats[uid, ticket]
+    def _drop_abandoned(self, origin: Origin, ticket: str) -> None:
+        seat = self.seats.get((origin, ticket))
+        if seat is not None and seat.abandoned and not any(self.of_ticket(origin, ticket)):
+            del self.seats[origin, ticket]
 
     # -- sessions ----------------------------------------------------------------------------
 
@@ -211,7 +214,7 @@ class Registry:
 
         What the request leaves empty comes from the seat.
         """
-        seat = self.seats.get((peer.uid, ticket))
+        seat = self.seats.get((peer.origin, ticket))
         if seat is not None:
             kernel_id, label = kernel_id or seat.kernel_id, label or seat.label
         self.check_room(user, identity, most, arena)
@@ -261,7 +264,7 @@ class Registry:
         usage = self._usage_of(session.user)
         usage.sessions += 1
         usage.device_seconds += max(0.0, device_seconds)
-        self._drop_abandoned(session.peer.uid, session.ticket)
+        self._drop_abandoned(session.peer.origin, session.ticket)
         return session
 
     def executor_gone(self) -> list[Session]:
@@ -286,10 +289,10 @@ class Registry:
 
     def validate(self) -> None:
         """Assert every invariant above."""
-        for (uid, ticket), seat in self.seats.items():
+        for (origin, ticket), seat in self.seats.items():
             assert seat.ticket == ticket
-            assert seat.holder.uid == uid
-            assert not seat.abandoned or any(self.of_ticket(uid, ticket))
+            assert seat.holder.origin == origin
+            assert not seat.abandoned or any(self.of_ticket(origin, ticket))
         for number, session in self.sessions.items():
             assert session.number == number <= self.last_number
             assert session.state is not SessionState.ENDED

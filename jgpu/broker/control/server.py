@@ -8,7 +8,6 @@ The rule that must not be broken: whoever is admitted is watched until he is gon
 
 import asyncio
 import contextlib
-import errno
 import logging
 import os
 import secrets
@@ -23,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from jgpu import __version__
+from jgpu.broker.control.doorkeeper import Doorkeeper
 from jgpu.broker.control.doors import Door, open_doors
 from jgpu.broker.control.handshake import Visit, read_request, reply
 from jgpu.broker.control.identity import (
@@ -33,17 +33,16 @@ from jgpu.broker.control.identity import (
     identity_of,
     peer_of,
 )
-from jgpu.broker.control.listener import Listener
 from jgpu.broker.control.quotas.desk import Desk
 from jgpu.broker.control.quotas.requests import QuotaRequests
-from jgpu.broker.control.registry import Registry
+from jgpu.broker.control.registry import Origin, Registry
 from jgpu.broker.control.report import DeviceView, Viewer, build_report
 from jgpu.broker.control.runtimes import check_protocol
 from jgpu.broker.control.sessions import Sessions
 from jgpu.broker.control.settings import BrokerSettings
 from jgpu.broker.control.shares import Shares
 from jgpu.broker.control.watch import ProcessWatch
-from jgpu.errors import BrokerRefused, ConfigError, FrameError, JgpuError
+from jgpu.errors import BrokerRefused, FrameError, JgpuError
 from jgpu.sched import load_policy
 from jgpu.wire import limits
 from jgpu.wire.framing import FrameWriter
@@ -70,9 +69,6 @@ from jgpu.wire.report import BrokerReport
 __all__ = ["Broker"]
 
 _LOG = logging.getLogger("jgpu.broker")
-_ACCEPT_PAUSE_S: Final = 0.1
-#: between two looks whether the socket is still where it was made
-_LOOK_S: Final = 1.0
 _REFUSAL_TIMEOUT_S: Final = 1.0
 #: A notebook's path is cut to this many characters.
 _LABEL_LENGTH: Final = 1024
@@ -94,15 +90,16 @@ class Broker:
                 settings.max_user_arenas,
             )
         )
-        self._doors = open_doors(
+        doors = open_doors(
             settings.socket, settings.group, settings.admin_socket, settings.admin_group
         )
+        self._doorkeeper = Doorkeeper(doors, self._take)
         self._started = time.time()
         self._last_used = time.monotonic()
         self._stopping = asyncio.Event()
         #: connections whose request is not answered yet
         self._unanswered: Counter[Identity] = Counter()
-        self._holders: dict[tuple[int, str], ProcessWatch] = {}
+        self._holders: dict[tuple[Origin, str], ProcessWatch] = {}
         self._desk = Desk(
             settings.quotas,
             self.registry,
@@ -114,6 +111,7 @@ class Broker:
         self._quotas = QuotaRequests(self._desk, self.registry)
         self.sessions = Sessions(settings, self.registry, self._desk, self._unusable)
         self._status = 0
+        self._group: asyncio.TaskGroup
         #: everything that runs; cancelled at the end
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -131,31 +129,27 @@ class Broker:
                 self._start(tasks, self.sessions.overseer.run())
                 self._start(tasks, self._desk.ledger.run())
                 self._start(tasks, self._desk.run(self.sessions.latest_report))
-                listening = [self._start(tasks, self._listen(door, tasks)) for door in self._doors]
+                self._group = tasks
+                listening = self._start(tasks, self._doorkeeper.run())
                 if self._settings.idle_exit_s:
                     self._start(tasks, self._end_when_unused())
-                where = " and ".join(str(door.listener.path) for door in self._doors)
+                where = " and ".join(str(each.listener.path) for each in self._doorkeeper.doors)
                 _LOG.info("Listening at %s.", where)
                 await self._stopping.wait()
                 # Closed while asyncio waits on it, its number would be deaf for who gets it next.
-                for task in listening:
-                    task.cancel()
-                await asyncio.wait(listening)
-                self._close_doors()
+                listening.cancel()
+                await asyncio.wait([listening])
                 await self._desk.count_all(self.sessions.latest_report)
                 for task in self._tasks:
                     task.cancel()
         finally:
-            self._close_doors()
+            for door in self._doorkeeper.doors:
+                door.listener.close()
             for watch in self._holders.values():
                 watch.stop()
             self.sessions.close()
             await self._desk.ledger.close()
         return self._status
-
-    def _close_doors(self) -> None:
-        for door in self._doors:
-            door.listener.close()
 
     def _start(
         self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]
@@ -184,42 +178,13 @@ class Broker:
 
     # -- connections -------------------------------------------------------------------------
 
-    async def _listen(self, door: Door, tasks: asyncio.TaskGroup) -> None:
-        """Take connections; where somebody removed the socket, make it again."""
-        told, listener = False, door.listener
-        while True:
-            accepting = asyncio.create_task(self._accept(door, tasks))
-            try:
-                await _name_goes(listener)
-            finally:
-                accepting.cancel()
-                await asyncio.wait([accepting])
-            try:
-                listener.renew()
-                _LOG.warning("The socket %s was gone, and is there again.", listener.path)
-                told = False
-            except ConfigError as error:
-                if not told:
-                    _LOG.error("A socket is gone and cannot be made again. %s", error)
-                told = True
-
-    async def _accept(self, door: Door, tasks: asyncio.TaskGroup) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, _ = await loop.sock_accept(door.listener.socket)
-            except OSError as error:
-                # Out of descriptors, or a connection that was gone before it was taken.
-                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
-                    _LOG.warning("No connection can be taken: %s.", error.strerror)
-                await asyncio.sleep(_ACCEPT_PAUSE_S)
-                continue
-            self._start(tasks, self._serve(connection, door))
+    def _take(self, connection: socket.socket, door: Door) -> None:
+        self._start(self._group, self._serve(connection, door))
 
     async def _serve(self, connection: socket.socket, door: Door) -> None:
         """One connection, to its end or to the executor's hands; never raises."""
         try:
-            peer = peer_of(connection)
+            peer = peer_of(connection, door.serves)
             visit = Visit(connection, peer, door, identity_of(peer, door))
         except OSError:
             connection.close()
@@ -293,7 +258,7 @@ class Broker:
     # -- requests ----------------------------------------------------------------------------
 
     async def _open(self, visit: Visit, hello: Hello) -> None:
-        seat = self.registry.seats.get((visit.peer.uid, hello.ticket))
+        seat = self.registry.seats.get((visit.peer.origin, hello.ticket))
         claimed = hello.user or (seat.user if seat else "")
         self._last_used = time.monotonic()
         user = self._identities.user_of(visit.peer, visit.door, claimed)
@@ -321,7 +286,7 @@ class Broker:
             clean_text(message.label, _LABEL_LENGTH),
             self._identity(visit, message.user),
         )
-        key = (peer.uid, ticket)
+        key = (peer.origin, ticket)
         self._holders[key] = ProcessWatch.of_peer(
             visit.connection, peer.pid, lambda: self._holder_gone(key)
         )
@@ -330,14 +295,16 @@ class Broker:
     def _leave_seat(self, peer: Peer, message: LeaveSeat) -> SeatTaken:
         """Giving up what one has not is no error: the broker may have been restarted meanwhile."""
         text = "The kernel is restarting." if message.restart else "The kernel has ended."
-        ending = self.registry.leave_seat(message.ticket, peer.uid, restart=message.restart)
+        ending = self.registry.leave_seat(message.ticket, peer.origin, restart=message.restart)
         for session in ending:
             self.sessions.end(session.number, text)
-        if not message.restart and (watch := self._holders.pop((peer.uid, message.ticket), None)):
+        if not message.restart and (
+            watch := self._holders.pop((peer.origin, message.ticket), None)
+        ):
             watch.stop()
         return SeatTaken(message.ticket)
 
-    def _holder_gone(self, key: tuple[int, str]) -> None:
+    def _holder_gone(self, key: tuple[Origin, str]) -> None:
         self._holders.pop(key, None)
         self.registry.holder_gone(*key)
 
@@ -425,10 +392,3 @@ class Broker:
         if viewer.administrator:
             made = replace(made, ledger=self._desk.ledger.report())
         return msgspec.json.encode(made)
-
-
-async def _name_goes(listener: Listener) -> None:
-    while True:
-        await asyncio.sleep(_LOOK_S)
-        if listener.is_gone:
-            return

@@ -48,21 +48,22 @@ def test_what_a_hello_leaves_out_comes_from_its_seat():
     assert admit(registry, ticket="t", label="b.py").label == "b.py"
 
 
-def test_a_ticket_of_another_uid_means_nothing():
+@pytest.mark.parametrize("other", [OTHER, Peer(ME.pid, ME.uid, "server1")], ids=["uid", "socket"])
+def test_a_ticket_of_another_uid_or_another_socket_means_nothing(other):
     registry = Registry(4)
     registry.take_seat("t", "user1", ME, "kernel", "a.ipynb", identity(ME))
-    thief = admit(registry, peer=OTHER, user="user2", ticket="t")
+    thief = admit(registry, peer=other, user="user2", ticket="t")
     assert thief.kernel_id == ""
-    assert registry.leave_seat("t", OTHER.uid, restart=False) == [thief]
+    assert registry.leave_seat("t", other.origin, restart=False) == [thief]
     assert registry.seats
-    assert registry.leave_seat("t", ME.uid, restart=False) == []
+    assert registry.leave_seat("t", ME.origin, restart=False) == []
     assert not registry.seats
 
 
 def test_sessions_without_a_ticket_do_not_end_together():
     registry = Registry(4)
     admit(registry)
-    assert registry.leave_seat("", ME.uid, restart=False) == []
+    assert registry.leave_seat("", ME.origin, restart=False) == []
 
 
 def test_limits_count_live_sessions():
@@ -278,13 +279,13 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(ticket=tickets, peer=peers, restart=strategies.booleans())
     def leave(self, ticket, peer, restart):
-        for session in self.registry.leave_seat(ticket, peer.uid, restart=restart):
+        for session in self.registry.leave_seat(ticket, peer.origin, restart=restart):
             self.registry.end(session.number)
-        assert not any(s.live for s in self.registry.of_ticket(peer.uid, ticket))
+        assert not any(s.live for s in self.registry.of_ticket(peer.origin, ticket))
 
     @rule(ticket=tickets, peer=peers)
     def holder_gone(self, ticket, peer):
-        self.registry.holder_gone(peer.uid, ticket)
+        self.registry.holder_gone(peer.origin, ticket)
 
     @rule()
     def adopt_all(self):
