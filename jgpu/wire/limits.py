@@ -8,6 +8,7 @@ __all__ = [
     "MAX_DIMS",
     "MAX_FRAME_BYTES",
     "MAX_GEOMETRIES",
+    "MAX_GROUPS",
     "MAX_LIST",
     "MAX_NAME",
     "MAX_OPS",
@@ -34,6 +35,8 @@ MAX_GEOMETRIES: Final = 65536
 #: Most values that a run tells unasked, and the bytes of the largest.
 MAX_WANTED: Final = 8
 WANTED_BYTES: Final = 64
+#: Most groups of one user.
+MAX_GROUPS: Final = 256
 #: Most programs that are refused for what they did, and users of whom each is.
 MAX_REFUSED: Final = 1024
 #: Most dimensions of a tensor (torch's own kernels stop at 64).

@@ -26,6 +26,7 @@ __all__ = [
     "Adopt",
     "AskQuotas",
     "AskReport",
+    "AskSockets",
     "AskStatus",
     "AskStop",
     "Cancel",
@@ -58,8 +59,10 @@ __all__ = [
     "Learnt",
     "LeaveSeat",
     "Loop",
+    "MakeSocket",
     "Memory",
     "MemoryIs",
+    "NameUser",
     "Notice",
     "Probe",
     "Probed",
@@ -69,6 +72,7 @@ __all__ = [
     "RefusePrograms",
     "Refused",
     "RefusedProgram",
+    "RemoveSocket",
     "ReportIs",
     "Resync",
     "Resynced",
@@ -83,6 +87,8 @@ __all__ = [
     "SetQuota",
     "SetRng",
     "SetUser",
+    "SocketIs",
+    "SocketsAre",
     "StatusIs",
     "Stopping",
     "Sync",
@@ -235,6 +241,38 @@ class UsePolicy(_Message, frozen=True):
     policy: Name
 
 
+class MakeSocket(_Message, frozen=True):
+    """A socket for one server of a hub, whose user all are that come by it; administrators only.
+
+    Reply: SocketIs or Refused. The same again, with other groups or not, gives the same socket.
+    """
+
+    server: Name
+    user: Name
+    groups: Annotated[tuple[Name, ...], msgspec.Meta(max_length=limits.MAX_GROUPS)] = ()
+
+
+class RemoveSocket(_Message, frozen=True):
+    """That server has ended; administrators only. Reply: Done, whether it had one, or Refused."""
+
+    server: Name
+
+
+class AskSockets(_Message, frozen=True):
+    """Which servers have a socket; administrators only. Reply: SocketsAre or Refused."""
+
+
+class NameUser(_Message, frozen=True):
+    """Whose uid it is, by a hub's names; administrators only. Reply: Done or Refused.
+
+    Without `user` it has the host's name again.
+    """
+
+    uid: Natural
+    user: Name = ""
+    groups: Annotated[tuple[Name, ...], msgspec.Meta(max_length=limits.MAX_GROUPS)] = ()
+
+
 # -- control -> client -----------------------------------------------------------------------
 
 
@@ -272,6 +310,18 @@ class QuotasAre(_Message, frozen=True):
     """JSON text of a `jgpu.wire.report.QuotasReport`."""
 
     json: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_FRAME_BYTES)]
+
+
+class SocketIs(_Message, frozen=True):
+    """Where a server's socket is; the directory that it lies in is what is mounted."""
+
+    path: Text
+
+
+class SocketsAre(_Message, frozen=True):
+    """Names of servers."""
+
+    servers: Annotated[tuple[Name, ...], msgspec.Meta(max_length=limits.MAX_SLOTS)]
 
 
 class Done(_Message, frozen=True):
@@ -793,9 +843,23 @@ class ReportIs(_Message, frozen=True):
 
 
 ControlMessage: TypeAlias = (
-    Hello | TakeSeat | LeaveSeat | AskStatus | AskQuotas | SetQuota | Evict | UsePolicy | AskStop
+    Hello
+    | TakeSeat
+    | LeaveSeat
+    | AskStatus
+    | AskQuotas
+    | SetQuota
+    | Evict
+    | UsePolicy
+    | MakeSocket
+    | RemoveSocket
+    | AskSockets
+    | NameUser
+    | AskStop
 )
-ControlReply: TypeAlias = Welcome | Refused | SeatTaken | StatusIs | QuotasAre | Done | Stopping
+ControlReply: TypeAlias = (
+    Welcome | Refused | SeatTaken | StatusIs | QuotasAre | SocketIs | SocketsAre | Done | Stopping
+)
 ClientMessage: TypeAlias = (
     Define
     | Run

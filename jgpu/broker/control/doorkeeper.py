@@ -43,8 +43,9 @@ class Doorkeeper:
     async def run(self) -> None:
         """Until cancelled; the doors are closed then."""
         try:
-            for door in self._waiting:
-                self._wait_at(door)
+            for door, task in list(self._waiting.items()):
+                if task is None:
+                    self._wait_at(door)
             while True:
                 await asyncio.sleep(_LOOK_S)
                 for door in self.doors:
@@ -55,7 +56,7 @@ class Doorkeeper:
                 await self.close(door)
 
     def open(self, door: Door) -> None:
-        """One more door, while `run` goes on."""
+        """One more door; on the loop that `run` is, or will be, on."""
         self._wait_at(door)
 
     async def close(self, door: Door) -> None:

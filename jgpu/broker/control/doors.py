@@ -26,6 +26,8 @@ class DoorKind(enum.Enum):
     ADMINISTRATORS = "administrators"
     #: of a broker that one person started for themselves
     OWNER = "owner"
+    #: made for one server of a hub, and mounted where only that server is
+    SERVER = "server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,10 @@ class Door:
 
     listener: Listener
     kind: DoorKind
-    #: the identity that all who come by it count as; empty: each uid its own
+    #: the server that it was made for; empty: everybody's
     serves: str = ""
+    #: whose that server is, and who all are that come by it
+    user: str = ""
 
     def administers(self, uid: int) -> bool:
         """Whether a peer with this uid may see and steer what is others'."""

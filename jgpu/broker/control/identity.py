@@ -83,15 +83,26 @@ class Identities:
 
     def __init__(self, name_of: Callable[[int], str] = login_name) -> None:
         self._name_of = name_of
+        #: uid -> the name that a hub gave it
+        self._registered: dict[int, str] = {}
         #: uid -> login name, of those who connected last
         self._names: OrderedDict[int, str] = OrderedDict()
 
+    def register(self, uid: int, name: str) -> None:
+        """Whose uid it is, as a hub says; empty: as the host says."""
+        if name:
+            self._registered[uid] = name
+        else:
+            self._registered.pop(uid, None)
+
     def known(self, uid: int) -> bool:
         """Whether `name` answers without a look-up."""
-        return uid in self._names
+        return uid in self._registered or uid in self._names
 
     def name(self, uid: int) -> str:
-        """The login name of `uid`."""
+        """The name of a uid: its hub's, else the host's login name."""
+        if uid in self._registered:
+            return self._registered[uid]
         name = self._names.get(uid)
         if name is None:
             name = self._names[uid] = self._name_of(uid)
@@ -106,5 +117,5 @@ class Identities:
         return clean_text(claimed.strip(), _MAX_USER) if believed else ""
 
     def user_of(self, peer: Peer, door: "Door", claimed: str = "") -> str:
-        """The user a request counts for: the one it speaks for, else its uid's."""
-        return self.spoken_for(peer, door, claimed) or self.name(peer.uid)
+        """The user a request counts for: the door's, the one it speaks for, or its uid's."""
+        return door.user or self.spoken_for(peer, door, claimed) or self.name(peer.uid)

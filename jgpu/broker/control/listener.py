@@ -30,8 +30,10 @@ class Listener:
     Raises `ConfigError` if a broker answers there already, or the place is unsafe or unfit.
     """
 
-    def __init__(self, path: Path, group: str = "") -> None:
+    def __init__(self, path: Path, group: str = "", *, for_all: bool = False) -> None:
+        """`for_all`: whoever gets as far as its directory may connect."""
         self.path = path
+        self._umask = 0o111 if for_all else 0o177
         if len(os.fsencode(path)) > MAX_SOCKET_PATH:
             raise ConfigError(
                 f"The socket's path {path} is longer than the {MAX_SOCKET_PATH} bytes that Linux "
@@ -106,7 +108,7 @@ class Listener:
 
     def _bind(self) -> socket.socket:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0o177)
+        before = os.umask(self._umask)
         try:
             listening.bind(os.fspath(self.path))
             # Nobody can connect before listen(), so the group is right in time.

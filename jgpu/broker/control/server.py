@@ -38,6 +38,7 @@ from jgpu.broker.control.quotas.requests import QuotaRequests
 from jgpu.broker.control.registry import Origin, Registry
 from jgpu.broker.control.report import DeviceView, Viewer, build_report
 from jgpu.broker.control.runtimes import check_protocol
+from jgpu.broker.control.servers import Servers
 from jgpu.broker.control.sessions import Sessions
 from jgpu.broker.control.settings import BrokerSettings
 from jgpu.broker.control.shares import Shares
@@ -48,6 +49,7 @@ from jgpu.wire import limits
 from jgpu.wire.framing import FrameWriter
 from jgpu.wire.messages import (
     AskQuotas,
+    AskSockets,
     AskStatus,
     AskStop,
     ControlMessage,
@@ -55,10 +57,15 @@ from jgpu.wire.messages import (
     Evict,
     Hello,
     LeaveSeat,
+    MakeSocket,
+    NameUser,
     QuotasAre,
     Refused,
+    RemoveSocket,
     SeatTaken,
     SetQuota,
+    SocketIs,
+    SocketsAre,
     StatusIs,
     Stopping,
     TakeSeat,
@@ -90,10 +97,6 @@ class Broker:
                 settings.max_user_arenas,
             )
         )
-        doors = open_doors(
-            settings.socket, settings.group, settings.admin_socket, settings.admin_group
-        )
-        self._doorkeeper = Doorkeeper(doors, self._take)
         self._started = time.time()
         self._last_used = time.monotonic()
         self._stopping = asyncio.Event()
@@ -107,6 +110,18 @@ class Broker:
             directory=Path(settings.executor.spool or "."),
             interval_s=settings.usage_interval_s,
             private=settings.private,
+        )
+        doors = open_doors(
+            settings.socket, settings.group, settings.admin_socket, settings.admin_group
+        )
+        self._doorkeeper = Doorkeeper(doors, self._take)
+        self._servers = Servers(
+            settings.socket.with_name("servers"),
+            Path(settings.executor.spool or ".", "servers.json"),
+            self._doorkeeper,
+            self._identities,
+            self._desk.groups,
+            self._server_gone,
         )
         self._quotas = QuotaRequests(self._desk, self.registry)
         self.sessions = Sessions(settings, self.registry, self._desk, self._unusable)
@@ -131,6 +146,7 @@ class Broker:
                 self._start(tasks, self._desk.run(self.sessions.latest_report))
                 self._group = tasks
                 listening = self._start(tasks, self._doorkeeper.run())
+                self._servers.reopen()
                 if self._settings.idle_exit_s:
                     self._start(tasks, self._end_when_unused())
                 where = " and ".join(str(each.listener.path) for each in self._doorkeeper.doors)
@@ -249,9 +265,11 @@ class Broker:
             await reply(visit.connection, self._evict(visit, message))
         elif isinstance(message, UsePolicy):
             await reply(visit.connection, self._use_policy(visit, message))
+        elif isinstance(message, MakeSocket | RemoveSocket | AskSockets | NameUser):
+            self._check_administrator(visit, "say who a hub's users are")
+            await reply(visit.connection, await self._hub(message))
         elif isinstance(message, AskStop):
-            if not visit.door.administers(visit.peer.uid):
-                raise BrokerRefused(f"Only an administrator may stop the broker. {self._way_in}")
+            self._check_administrator(visit, "stop the broker")
             await reply(visit.connection, Stopping())
             self.stop()
 
@@ -318,8 +336,8 @@ class Broker:
         return f"They speak to {path}, which is open to {who}."
 
     def _viewer(self, visit: Visit) -> Viewer:
-        uid = visit.peer.uid
-        return Viewer(self._identities.name(uid), visit.door.administers(uid))
+        user = self._identities.user_of(visit.peer, visit.door)
+        return Viewer(user, visit.door.administers(visit.peer.uid))
 
     def _evict(self, visit: Visit, message: Evict) -> Done:
         viewer = self._viewer(visit)
@@ -335,9 +353,33 @@ class Broker:
             "next work."
         )
 
+    def _check_administrator(self, visit: Visit, what: str) -> None:
+        if not visit.door.administers(visit.peer.uid):
+            raise BrokerRefused(f"Only an administrator may {what}. {self._way_in}")
+
+    async def _hub(
+        self, message: MakeSocket | RemoveSocket | AskSockets | NameUser
+    ) -> SocketIs | SocketsAre | Done:
+        """What a hub says of its users and their servers."""
+        if isinstance(message, MakeSocket):
+            path = await self._servers.make(message.server, message.user, message.groups)
+            return SocketIs(str(path))
+        if isinstance(message, RemoveSocket):
+            found = await self._servers.remove(message.server)
+            return Done("The socket is gone." if found else "There was none.")
+        if isinstance(message, AskSockets):
+            return SocketsAre(self._servers.names)
+        self._servers.name(message.uid, message.user, message.groups)
+        return Done(f"uid {message.uid} is {self._identities.name(message.uid)}.")
+
+    def _server_gone(self, server: str) -> None:
+        """Nobody comes by its socket any more, and who did goes with it."""
+        for session in list(self.registry.sessions.values()):
+            if session.peer.place == server:
+                self.sessions.end(session.number, "The server has ended.")
+
     def _use_policy(self, visit: Visit, message: UsePolicy) -> Done:
-        if not self._viewer(visit).administrator:
-            raise BrokerRefused(f"Only an administrator may change the policy. {self._way_in}")
+        self._check_administrator(visit, "change the policy")
         load_policy(message.policy)
         self.sessions.use_policy(message.policy)
         return Done(f"The policy is {message.policy} from now on, until the broker ends.")

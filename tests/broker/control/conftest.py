@@ -4,6 +4,7 @@ import contextlib
 import resource
 import socket
 import sys
+import tempfile
 from pathlib import Path
 
 import processes
@@ -16,12 +17,19 @@ SCRIPTED = Path(__file__).with_name("scripted_executor.py")
 
 
 @pytest.fixture
-def start_broker(tmp_path):
+def sockets():
+    """A directory whose path leaves room for what lies below it."""
+    with tempfile.TemporaryDirectory(prefix="jgpu-") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def start_broker(tmp_path, sockets):
     """Start `jgpu broker` with these words and configuration lines; stopped at the end."""
     started = []
 
     def start(*words, script="", config=(), device="null", wait=True, files=None):
-        path = tmp_path / "broker.sock"
+        path = sockets / "broker.sock"
         lines = [
             f"c.JgpuBroker.executor_command = [{sys.executable!r}, {str(SCRIPTED)!r}]",
             f"c.JgpuBroker.executor_environment = {{'SCRIPT': {script!r}}}",

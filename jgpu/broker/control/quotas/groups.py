@@ -8,7 +8,7 @@ import contextlib
 import grp
 import os
 import pwd
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 __all__ = ["Groups", "unix_group_exists", "unix_groups", "unix_user_exists"]
@@ -67,13 +67,27 @@ class Groups:
     ) -> None:
         self._members = members
         self._look_up = look_up
+        #: user -> groups that a hub told
+        self._registered: dict[str, frozenset[str]] = {}
         #: user -> (when looked up, the host's groups)
         self._found: dict[str, tuple[float, frozenset[str]]] = {}
 
+    def register(self, user: str, groups: Iterable[str]) -> None:
+        """A hub's groups of one of its users, besides what others say."""
+        self._registered.pop(user, None)
+        self._registered[user] = frozenset(groups)
+        if len(self._registered) > _REMEMBERED:
+            self._registered.pop(next(iter(self._registered)))
+
     @property
     def configured(self) -> set[str]:
-        """Names of the groups that the configuration makes."""
-        return set(self._members)
+        """Names of the groups that the configuration or a hub makes."""
+        return set(self._members).union(*self._registered.values())
+
+    @property
+    def registered(self) -> set[str]:
+        """Users of whom a hub told."""
+        return set(self._registered)
 
     def is_fresh(self, user: str, now: float) -> bool:
         """Whether `of` tells what the host said not long ago."""
@@ -91,4 +105,5 @@ class Groups:
     def of(self, user: str) -> frozenset[str]:
         """All groups of a user, as far as known."""
         _, unix = self._found.get(user, (0.0, frozenset[str]()))
-        return unix | {name for name, members in self._members.items() if user in members}
+        told = self._registered.get(user, frozenset[str]())
+        return unix | told | {name for name, members in self._members.items() if user in members}

@@ -84,7 +84,8 @@ class QuotaRequests:
     def _known(self) -> set[str]:
         """Everybody who was here or of whom something is said."""
         here = {session.user for session in self._registry.sessions.values()}
-        return here | set(self._registry.usage) | self._desk.usage.users | self._desk.scopes.users
+        said = self._desk.scopes.users | self._desk.groups.registered
+        return here | said | set(self._registry.usage) | self._desk.usage.users
 
     def _report(self, names: Iterable[str], viewer: Viewer) -> QuotasReport:
         return QuotasReport(

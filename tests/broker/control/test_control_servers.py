@@ -1,0 +1,196 @@
+"""What a hub says of its users: a socket for each server, names for uids; and who cannot say it."""
+
+import os
+import signal
+
+import pytest
+from control_client import until
+
+from jgpu.broker.control.identity import login_name
+from jgpu.errors import BrokerRefused
+from jgpu.wire.address import Address
+from jgpu.wire.limits import PROTOCOL
+from jgpu.wire.messages import (
+    AskQuotas,
+    AskSockets,
+    AskStatus,
+    AskStop,
+    Evict,
+    LeaveSeat,
+    MakeSocket,
+    NameUser,
+    RemoveSocket,
+    SetQuota,
+    TakeSeat,
+    UsePolicy,
+    Welcome,
+)
+from jgpu.wire.report import decode, decode_quotas
+
+OWN = login_name(os.getuid())
+
+
+def make(broker, server="user1/lab", user="user1", groups=("class",)):
+    path = broker.ask(MakeSocket(server, user, groups)).path
+    return Address(type(broker.users.path)(path), "environment")
+
+
+def look(broker, where=None):
+    return decode(broker.ask(AskStatus(), where).json)
+
+
+def open_session(broker, where, **fields):
+    client = broker.client(where)
+    welcome = client.hello(**fields)
+    assert isinstance(welcome, Welcome), welcome
+    client.receive()
+    return client, welcome
+
+
+def take_seat(broker, where):
+    return broker.ask(TakeSeat(PROTOCOL, "kernel"), where).ticket
+
+
+def test_whoever_comes_by_a_servers_socket_is_its_user_whatever_they_say(broker):
+    where = make(broker)
+    _, welcome = open_session(broker, where, user="user2")
+    assert welcome.user == "user1"
+    (row,) = look(broker).sessions
+    assert row.user == "user1"
+    assert [user.name for user in look(broker, where).users] == ["user1"]
+
+
+def test_a_hubs_groups_select_quotas(broker):
+    broker.ask(SetQuota("group:class", (("weight", "3"),), new=True))
+    make(broker)
+    row = decode_quotas(broker.ask(AskQuotas("user1")).json).users[0]
+    assert (row.weight, row.groups) == (3.0, ("class",))
+    make(broker, groups=())
+    assert decode_quotas(broker.ask(AskQuotas("user1")).json).users[0].weight == 1.0
+
+
+def test_a_servers_socket_lies_where_nobody_else_gets(broker):
+    path = make(broker).path
+    assert path.stat().st_mode & 0o777 == 0o666
+    assert path.parent.parent.stat().st_mode & 0o777 == 0o700
+    assert make(broker).path == path
+    assert make(broker, "user1/other").path.parent != path.parent
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        MakeSocket("user2/lab", "user2"),
+        RemoveSocket("user1/lab"),
+        AskSockets(),
+        NameUser(1, "user2"),
+        UsePolicy("fifo"),
+        SetQuota("user:user1", (("weight", "2"),)),
+        AskQuotas("user2"),
+        AskStop(),
+        Evict(1),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_no_server_and_no_user_says_what_a_hub_says(broker, message):
+    where = make(broker)
+    open_session(broker, None, user="user2")
+    for door in (where, broker.users):
+        with pytest.raises(BrokerRefused, match=r"dministrator|There is no session 1 of yours"):
+            broker.ask(message, door)
+
+
+def test_anothers_ticket_is_nothing_at_ones_own_socket(broker):
+    first, second = make(broker, "user1/lab", "user1"), make(broker, "user2/lab", "user2")
+    ticket = take_seat(broker, first)
+    client, _ = open_session(broker, first, ticket=ticket)
+    broker.ask(LeaveSeat(ticket), second)
+    broker.ask(LeaveSeat(ticket), broker.users)
+    report = look(broker)
+    assert [row.state for row in report.sessions] != ["lost"]
+    assert (len(report.sessions), report.broker.seats) == (1, 1)
+    broker.ask(LeaveSeat(ticket), first)
+    assert client.receive() is None
+    until(lambda: not look(broker).sessions)
+
+
+def test_limits_count_for_each_server_though_all_share_a_uid(start_broker):
+    broker = start_broker("--JgpuBroker.max_user_sessions=2", "--max-sessions", "16").ready()
+    first, second = make(broker, "user1/lab", "user1"), make(broker, "user2/lab", "user2")
+    for where in (first, first, second):
+        open_session(broker, where)
+    assert "may have 2" in broker.client(first).hello().text
+    open_session(broker, second)
+
+
+def test_what_came_by_a_socket_that_is_removed_ends_with_it(broker):
+    where, other = make(broker), make(broker, "user2/lab", "user2")
+    open_session(broker, where)
+    open_session(broker, other)
+    assert broker.ask(AskSockets()).servers == ("user1/lab", "user2/lab")
+    broker.ask(RemoveSocket("user1/lab"))
+    assert not where.path.parent.exists()
+    until(lambda: [row.user for row in look(broker).sessions] == ["user2"])
+    assert broker.ask(AskSockets()).servers == ("user2/lab",)
+    assert "none" in broker.ask(RemoveSocket("user1/lab")).text
+
+
+def test_a_server_that_is_anothers_now_has_another_socket_and_nothing_of_before(broker):
+    where = make(broker, "lab", "user1")
+    open_session(broker, where)
+    make(broker, "lab", "user2")
+    until(lambda: not look(broker).sessions)
+    assert open_session(broker, where)[1].user == "user2"
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_sockets_and_names_are_there_again_with_the_broker(start_broker, end):
+    before = start_broker().ready()
+    where, gone = make(before), make(before, "user2/lab", "user2")
+    before.ask(NameUser(os.getuid(), "user7", ("seven",)))
+    folder = where.path.parent.stat().st_ino
+    before.process.send_signal(end)
+    before.process.wait(15)
+    for left in gone.path.parent.iterdir():
+        left.unlink()
+    gone.path.parent.rmdir()  # as a cleaner would
+    after = start_broker().ready()
+    until(where.path.exists)
+    assert where.path.parent.stat().st_ino == folder  # what is mounted leads here again
+    assert open_session(after, where)[1].user == "user1"
+    assert open_session(after, after.users)[1].user == "user7"
+    assert after.ask(AskSockets()).servers == ("user1/lab",)
+
+
+def test_a_socket_that_its_server_removes_is_made_again(broker):
+    where = make(broker)
+    before = where.path.stat().st_ino
+    where.path.unlink()
+    until(lambda: where.path.exists() and where.path.stat().st_ino != before)
+    assert open_session(broker, where)[1].user == "user1"
+
+
+def test_a_uid_has_the_name_that_a_hub_gives_it(broker):
+    assert open_session(broker, broker.users)[1].user == OWN
+    broker.ask(NameUser(os.getuid(), "user7", ("seven",)))
+    assert open_session(broker, broker.users)[1].user == "user7"
+    assert "seven" in decode_quotas(broker.ask(AskQuotas("user7")).json).users[0].groups
+    broker.ask(NameUser(os.getuid()))
+    assert open_session(broker, broker.users)[1].user == OWN
+
+
+def test_a_record_that_cannot_be_read_costs_names_and_nothing_else(start_broker, tmp_path):
+    broker = start_broker().ready()
+    make(broker)
+    broker.stop()
+    (tmp_path / "spool" / "servers.json").write_text("{")
+    again = start_broker().ready()
+    assert again.ask(AskSockets()).servers == ()
+    assert "servers.json cannot be read" in again.log.read_text()
+    assert open_session(again, make(again))[1].user == "user1"
+
+
+@pytest.mark.parametrize(("server", "user"), [("", "user1"), ("lab", "")])
+def test_half_a_name_is_refused(broker, server, user):
+    with pytest.raises(BrokerRefused, match="the server's name and its user's"):
+        broker.ask(MakeSocket(server, user))
