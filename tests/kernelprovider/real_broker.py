@@ -13,10 +13,11 @@ from jgpu.wire.messages import AskStatus
 
 
 @contextmanager
-def real_broker(directory, *options):
-    """The address of a broker that lives below `directory`."""
+def real_broker(directory, *options, private=True):
+    """The address of a broker that lives below `directory`; not `private`: a host's."""
     address = Address(directory / "broker.sock", "environment")
-    command = [sys.executable, "-m", "jgpu", "broker", "--socket", str(address.path), *options]
+    command = [sys.executable, "-m", "jgpu", "broker", "--socket", str(address.path)]
+    command += [*(("--private", "--idle", "0") if private else ()), *options]
     with (directory / "broker.log").open("wb") as log:
         process = processes.start(command, stdout=log, stderr=log)
     try:

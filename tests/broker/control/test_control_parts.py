@@ -33,7 +33,7 @@ def door(kind, serves=""):
     return Door(None, kind, serves)
 
 
-USERS, ADMINISTRATORS, OWNER = (door(kind) for kind in DoorKind)
+USERS, ADMINISTRATORS, OWNER, SERVER = (door(kind) for kind in DoorKind)
 
 
 def test_nobody_speaks_for_others_at_the_users_door_the_brokers_own_uid_neither():
@@ -53,6 +53,7 @@ def test_a_private_brokers_owner_speaks_for_others_and_nobody_else():
 def test_who_administers_is_the_doors_affair():
     assert [USERS.administers(uid) for uid in (0, OWN, 1001)] == [False] * 3
     assert [ADMINISTRATORS.administers(uid) for uid in (0, OWN, 1001)] == [True] * 3
+    assert [SERVER.administers(uid) for uid in (0, OWN, 1001)] == [False] * 3
     assert [OWNER.administers(uid) for uid in (0, OWN, OWN + 1)] == [True, True, False]
 
 

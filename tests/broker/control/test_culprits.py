@@ -15,6 +15,7 @@ from jgpu.broker.control.report import Viewer
 from jgpu.broker.control.shares import Shares
 from jgpu.broker.control.strikes import Strikes
 from jgpu.broker.flightpage import FlightPage, Kind
+from jgpu.wire.report import CulpritReport
 
 KILLER, OTHER = b"k" * 16, b"o" * 16
 NAMES = b"aten::mul.Tensor\naten::div.Tensor_mode"
@@ -147,16 +148,14 @@ def test_where_nobody_is_certain_those_who_ran_are_told_so_and_the_others_that_t
 def test_the_status_names_the_culprit_to_administrators_and_to_himself_alone(scene):
     assert scene.culprits.last_end(Viewer("user2", administrator=False)) is None
     scene.culprits.ended(scene.crash((1, KILLER, 1)))
-    seen = scene.culprits.last_end(Viewer("root", administrator=True))["culprit"]
-    assert seen == {
-        "user": "user1", "session": 1, "op": "aten::div.Tensor_mode", "program": KILLER.hex(),
-    }  # fmt: skip
-    assert scene.culprits.last_end(Viewer("user1", administrator=False))["culprit"] == seen
+    seen = scene.culprits.last_end(Viewer("root", administrator=True)).culprit
+    assert seen == CulpritReport(
+        user="user1", session=1, op="aten::div.Tensor_mode", program=KILLER.hex()
+    )
+    assert scene.culprits.last_end(Viewer("user1", administrator=False)).culprit == seen
     row = scene.culprits.last_end(Viewer("user2", administrator=False))
-    assert row["how"] == "was ended by signal 8 (SIGFPE)"
-    assert row["culprit"] == {
-        "user": "another user", "session": None, "op": None, "program": None,
-    }  # fmt: skip
+    assert row.how == "was ended by signal 8 (SIGFPE)"
+    assert row.culprit == CulpritReport(user="another user")
 
 
 # -- what is refused -------------------------------------------------------------------------

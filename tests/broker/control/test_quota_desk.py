@@ -233,7 +233,7 @@ def test_each_second_counts_once_over_reports_ends_and_restarts(tmp_path_factory
             number, total = made.open(), 0.0
     assert math.isclose(made.used(), told, abs_tol=1e-6)
     made.desk.look()
-    unwritten = made.desk.ledger.report()["unwritten_device_seconds"]
+    unwritten = made.desk.ledger.report().unwritten_device_seconds
     assert math.isclose(unwritten, told, abs_tol=1e-6)
 
 
@@ -360,18 +360,18 @@ def test_an_administrator_sees_all_and_a_user_himself(office):
     made.open()
     made.use(s1=11.0)
     seen = asyncio.run(made.requests.list(AskQuotas(), ROOT))
-    assert [row["name"] for row in seen["users"]] == ["user1", "user2"]
-    assert [row["scope"] for row in seen["scopes"]] == ["default", "user:user2"]
-    assert seen["ledger"]["unwritten_device_seconds"] == 11.0
-    row = seen["users"][0]
-    assert (row["state"], row["used_in_period"], row["weight"]) == ("throttled", 11.0, 1.0)
-    assert (row["groups"], row["sessions"]) == (["seminar"], 1)
-    assert row["quota"]["device_seconds"] == 10.0
-    assert row["free_at"] > NOW
+    assert [row.name for row in seen.users] == ["user1", "user2"]
+    assert [row.scope for row in seen.scopes] == ["default", "user:user2"]
+    assert seen.ledger.unwritten_device_seconds == 11.0
+    row = seen.users[0]
+    assert (row.state, row.used_in_period, row.weight) == ("throttled", 11.0, 1.0)
+    assert (row.groups, row.sessions) == (("seminar",), 1)
+    assert row.quota.device_seconds == 10.0
+    assert row.free_at > NOW
     own = asyncio.run(made.requests.list(AskQuotas(), USER))
-    assert [row["name"] for row in own["users"]] == ["user1"]
-    assert own["scopes"] == []
-    assert "ledger" not in own
+    assert [row.name for row in own.users] == ["user1"]
+    assert own.scopes == ()
+    assert not own.ledger
     assert asyncio.run(made.requests.list(AskQuotas("user1"), USER)) == own
 
 

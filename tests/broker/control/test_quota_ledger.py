@@ -21,6 +21,7 @@ from jgpu.broker.control.quotas.problems import LedgerBroken, LedgerProblem
 from jgpu.broker.control.quotas.store import Store, check_url
 from jgpu.broker.control.quotas.usage import Usage
 from jgpu.errors import ConfigError
+from jgpu.wire.report import LedgerReport
 
 NOW = 1_000_000_000.0
 RUN = "a" * 32
@@ -263,15 +264,9 @@ def test_what_is_kept_is_written_and_read_by_the_next_run(path):
         ledger.keep([charge(1.0)])
         ledger.keep([charge(2.0)])
         ledger.keep_setting(("default", "", "weight"), "2")
-        assert ledger.report()["unwritten_rows"] == 2
+        assert ledger.report().unwritten_rows == 2
         assert await ledger.attempt()
-        assert ledger.report() == {
-            "state": "working",
-            "text": "",
-            "url": url(path),
-            "unwritten_rows": 0,
-            "unwritten_device_seconds": 0,
-        }
+        assert ledger.report() == LedgerReport(state="working", url=url(path))
         await ledger.close()
         owner = Owner()
         following = make(path, owner)
@@ -293,11 +288,11 @@ def test_a_locked_ledger_keeps_what_is_used_says_so_once_and_writes_it_later(pat
             for _ in range(2):
                 assert not await ledger.attempt()
             assert ledger.state is LedgerState.FAILING
-            assert "database is locked" in ledger.report()["text"]
-            assert ledger.report()["unwritten_device_seconds"] == 2.0
+            assert "database is locked" in ledger.report().text
+            assert ledger.report().unwritten_device_seconds == 2.0
             ledger.keep([charge(3.0)])
         assert await ledger.attempt()
-        assert ledger.report()["text"] == ""
+        assert ledger.report().text == ""
         await ledger.close()
 
     with caplog.at_level(logging.WARNING, "jgpu.broker"):
@@ -320,7 +315,7 @@ def test_a_full_disk_is_survived(path):
             assert not await ledger.attempt()
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-        assert ledger.report()["unwritten_rows"] == 2000
+        assert ledger.report().unwritten_rows == 2000
         assert await ledger.attempt()
         await ledger.close()
 
@@ -340,7 +335,7 @@ def test_a_ledger_that_may_only_be_read_is_survived_and_the_next_run_writes(path
         ledger.keep([charge(2.0, session=2)])
         assert not await ledger.attempt()
         assert owner.usage == [("user1", NOW, 1.0)]
-        assert "readonly database" in ledger.report()["text"]
+        assert "readonly database" in ledger.report().text
         await ledger.close()
         await make(path).close()
 
@@ -361,7 +356,7 @@ def test_a_ledger_that_becomes_garbage_is_moved_aside_and_begun_anew_with_all_th
         ledger.keep([charge(3.0)])
         assert not await ledger.attempt()
         assert await ledger.attempt()
-        assert "broken-" in ledger.report()["text"]
+        assert "broken-" in ledger.report().text
         await ledger.close()
 
     run(work)
@@ -384,7 +379,7 @@ def test_the_task_writes_at_once_where_a_setting_changed(path):
         async with asyncio.timeout(10):
             await written.wait()
         task.cancel()
-        assert ledger.report()["unwritten_rows"] == 0
+        assert ledger.report().unwritten_rows == 0
         await ledger.close()
 
     run(work)
