@@ -74,7 +74,7 @@ def broker_on(device, directory, *options):
     """A broker below `directory` that serves from that kind of device until the block ends."""
     address = Address(Path(directory) / "broker.sock", "environment")
     command = [
-        *(sys.executable, "-m", "jgpu", "broker", "--device", device),
+        *(sys.executable, "-m", "jgpu", "broker", "--private", "--device", device),
         *("--socket", str(address.path), "--spool", str(Path(directory) / "spool"), *options),
     ]
     log = Path(directory) / "broker.log"

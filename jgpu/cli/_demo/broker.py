@@ -46,7 +46,7 @@ class DemoBroker:
     def __enter__(self) -> "DemoBroker":
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "jgpu", "broker", *self._options],
+                [sys.executable, "-m", "jgpu", "broker", "--private", *self._options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
