@@ -191,7 +191,7 @@ def _check_devices(name: str, overload: str, args: tuple[Any, ...], kwargs: dict
         hidden = state[0] if name == "lstm_cell" else state
         biases = weights[2:] if len(weights) > 2 and weights[2] is not None else None
         mixed.check_cell(step, hidden, weights[:2], biases)
-    elif name != "dropout":
+    elif name not in ("dropout", "group_norm"):
         states, weights = args[2:4] if overload == "data" else args[1:3]
         mixed.check_recurrent(args[0], states if name == "lstm" else [states], weights)
 
@@ -213,6 +213,15 @@ def _as_on_cuda(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _differentiated(tensor: torch.Tensor) -> bool:
     return torch.is_grad_enabled() and tensor.requires_grad
+
+
+def _group_norm(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Its derivative's formula keeps the layout of pictures on the CPU alone, and so their bits."""
+    given = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)]
+    plain = args[0].is_contiguous() or not torch.is_grad_enabled()
+    if plain or _is_cuda() or not all(type(each) is DeviceTensor for each in given):
+        return dispatch.take_apart(info_of(op), args, kwargs)
+    return lower(op, args, kwargs)
 
 
 def _svdvals(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
@@ -280,7 +289,8 @@ def install() -> None:
     recurrent.install()
     global _library
     _library = torch.library.Library("aten", "IMPL")
-    for name, lowering in (dict.fromkeys(LOWERED, lower) | FOR_SUBCLASSES).items():
+    others = FOR_SUBCLASSES | {"group_norm": _group_norm}
+    for name, lowering in (dict.fromkeys(LOWERED, lower) | others).items():
         base, _, overload = name.partition(".")
         op = getattr(getattr(torch.ops.aten, base), overload or "default")
         _library.impl(name, unseen(_kernel(op, lowering)), "AutogradPrivateUse1")
