@@ -12,9 +12,10 @@ import torch
 
 from jgpu.device import compressed, current, dispatch
 from jgpu.device.errors import refused, use_of_lost
-from jgpu.device.geometry import Geometry, contiguous_stride, intern
+from jgpu.device.geometry import Geometry, contiguous_stride, extent, intern
 from jgpu.device.ops import OpInfo
 from jgpu.device.tensor import Buffer, DeviceTensor, device, wrap
+from jgpu.wire import program as wire
 
 __all__ = ["copy", "download", "item", "refuse_pinning", "resize_storage", "upload"]
 
@@ -66,10 +67,7 @@ def download(source: DeviceTensor) -> torch.Tensor:
     """A device tensor's copy in host memory; waits for all earlier work."""
     geometry = source._g
     if geometry.bits or not is_dense(geometry):
-        dense = torch.ops.aten.clone.default(source)  # its strides are those of a copy elsewhere
-        if dense._g.bits or not is_dense(dense._g):  # be sure not to loop, nor to read beside it
-            raise AssertionError("clone left a lazy bit, or holes")
-        source, geometry = dense, dense._g
+        return _download_by_copy(source)
     session = current.session
     if source._b.graveyard is not session.graveyard or source._b.id in session.poisoned:
         raise use_of_lost(session, source._b)
@@ -79,6 +77,31 @@ def download(source: DeviceTensor) -> torch.Tensor:
         start = source._o * geometry.itemsize
         current.session.download(source._b, start, flat.numpy().data)
     return host
+
+
+def _download_by_copy(source: DeviceTensor) -> torch.Tensor:
+    """Bring what has holes, or is seen conjugated, into order on the device first.
+
+    Where there is no memory left for that, with the holes: what exists stays readable.
+    """
+    dense = None
+    try:
+        dense = torch.ops.aten.clone.default(source)  # its strides are those of a copy elsewhere
+        if dense._g.bits or not is_dense(dense._g):  # be sure not to loop, nor to read beside it
+            raise AssertionError("clone left a lazy bit, or holes")
+        return download(dense)
+    except torch.OutOfMemoryError as error:
+        failure = current.session.poisoned.get(dense._b.id) if dense is not None else error
+        if failure is None or str(failure) != str(error):
+            raise  # something else failed, and is told now
+    shown = source._g
+    span = intern(shown.dtype, (extent(shown.shape, shown.stride),), (1,))
+    host = download(wrap(source._b, span, source._o)).as_strided(shown.shape, shown.stride)
+    if shown.bits & wire.CONJ:
+        host = host.conj()
+    if shown.bits & wire.NEG:
+        host = torch._neg_view(host)
+    return host.resolve_conj().resolve_neg().clone()
 
 
 def item(source: DeviceTensor) -> Any:

@@ -66,7 +66,7 @@ def into_outs(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     outs = [kwargs[name] for name in info.out_names]
     if not all(isinstance(target, DeviceTensor) for target in flat(outs)):
         mixed.check(info, args, kwargs)
-    words.check_outs(info, args, kwargs, inputs)
+    natives = words.check_outs(info, args, kwargs, inputs)
     if info.reduces_in_out_dtype and inputs.get("dtype") is None:
         inputs["dtype"] = outs[0].dtype
     results = flat(info.functional(*args, **inputs))
@@ -77,8 +77,10 @@ def into_outs(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         if result.shape != target.shape:
             warned.tell_resized(target.shape, result.shape)
             views.resize(target, result.shape)
-            if result.stride() != target.stride() and info.name not in _ROW_MAJOR:
-                target.as_strided_(result.shape, result.stride())
+            native = natives.get(id(target))
+            laid = result if native is None or native.shape != result.shape else native
+            if laid.stride() != target.stride() and info.name not in _ROW_MAJOR:
+                target.as_strided_(laid.shape, laid.stride())
         torch.ops.aten.copy_.default(target, result)
     if not info.func._schema.returns:
         return None

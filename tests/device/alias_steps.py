@@ -162,9 +162,9 @@ def _put_number(w, t, o, d):
     t.index_put_((_index(w, d),), torch.tensor(d.value).to(t.dtype))
 
 
-def _filled(tensor):
-    """An empty tensor overlaps with itself where torch asks which object it is, and only there."""
-    return tensor if tensor.numel() else tensor.clone()
+def _other(target, tensor):
+    """Whether a tensor overlaps with itself torch knows by the object, which a program has not."""
+    return tensor.clone() if tensor is target or not tensor.numel() else tensor
 
 
 def _into_host(w, t, o, d):
@@ -173,7 +173,8 @@ def _into_host(w, t, o, d):
 
 
 def _set(t, where, value):
-    t[where] = value
+    # the CPU alone takes a tensor without dimensions for a number, which overlaps with nothing
+    t[where] = value.clone() if isinstance(value, torch.Tensor) and not value.dim() else value
 
 
 IN_PLACE = {
@@ -190,23 +191,25 @@ IN_PLACE = {
     "set row": lambda w, t, o, d: _set(t, 0, o),
     "set part": lambda w, t, o, d: _set(t, (..., slice(d.first, None, d.step)), o),
     "index put": _put_number,
-    "index put tensor": lambda w, t, o, d: t.index_put_((_index(w, d),), _filled(o)),
-    "index put more": lambda w, t, o, d: t.index_put_((_index(w, d),), _filled(o), accumulate=True),
+    "index put tensor": lambda w, t, o, d: t.index_put_((_index(w, d),), _other(t, o)),
+    "index put more": lambda w, t, o, d: t.index_put_(
+        (_index(w, d),), _other(t, o), accumulate=True
+    ),
     "put by host": lambda w, t, o, d: _set(t, _host_index(w, d), d.value),
-    "put by own": lambda w, t, o, d: _set(t, _index(w, d), _filled(o)),
+    "put by own": lambda w, t, o, d: _set(t, _index(w, d), _other(t, o)),
     "put by mask": lambda w, t, o, d: _set(t, _mask(w, d), d.value),
     "put by host mask": lambda w, t, o, d: _set(t, torch.tensor(d.flags), d.value),
-    "put tensor by mask": lambda w, t, o, d: _set(t, _mask(w, d), _filled(o)),
+    "put tensor by mask": lambda w, t, o, d: _set(t, _mask(w, d), _other(t, o)),
     "put_": lambda w, t, o, d: t.put_(_index(w, d), o.flatten()[: len(d.indices)].clone()),
     "put more": lambda w, t, o, d: t.put_(
         _index(w, d), o.flatten()[: len(d.indices)].clone(), accumulate=True
     ),
-    "index_add_": lambda w, t, o, d: t.index_add_(d.a, _index(w, d).abs(), o),
-    "index_copy_": lambda w, t, o, d: t.index_copy_(d.a, _index(w, d).abs(), o),
+    "index_add_": lambda w, t, o, d: t.index_add_(d.a, _index(w, d).abs(), _other(t, o)),
+    "index_copy_": lambda w, t, o, d: t.index_copy_(d.a, _index(w, d).abs(), _other(t, o)),
     "index_fill_": lambda w, t, o, d: t.index_fill_(d.a, _index(w, d), d.value),
     "scatter_": lambda w, t, o, d: t.scatter_(0, _index(w, d).abs(), d.value),
     "masked": lambda w, t, o, d: t.masked_fill_(t > d.value, 0),
-    "masked scatter": lambda w, t, o, d: t.masked_scatter_(t > d.value, o),
+    "masked scatter": lambda w, t, o, d: t.masked_scatter_(t > d.value, _other(t, o)),
     "fill diagonal": lambda w, t, o, d: t.fill_diagonal_(d.value),
     "diagonal of it": lambda w, t, o, d: t.diagonal().fill_(d.value),
     "transposed add": lambda w, t, o, d: t.mT.add_(t),
@@ -326,7 +329,18 @@ def _apart(argument, out):
     return argument.clone() if same else argument
 
 
+def _overlaps(tensor):
+    """Whether elements of it share a place, where torch does not look so closely."""
+    reach = sum((n - 1) * k for n, k in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+    if not tensor.numel() or 0 in tensor.stride():
+        return False
+    places = torch.arange(reach).as_strided(tensor.shape, tensor.stride())
+    return places.unique().numel() < tensor.numel()
+
+
 def _into(call, w, t, o, d):
+    if _overlaps(t):
+        return  # natively the last one written counts
     inputs = [_apart(x, t) for x in (o, w.get(d.m))]
     before, storage = t.untyped_storage().nbytes(), t.untyped_storage()
     call(w, t, *inputs, d)

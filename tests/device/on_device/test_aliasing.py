@@ -12,7 +12,7 @@ COUNT = int(os.environ.get("JGPU_SEQUENCES", "120"))
 FIRST = int(os.environ.get("JGPU_FIRST", "0"))
 
 
-@pytest.mark.timeout(6 * 3600 if COUNT > 1000 else 120)
+@pytest.mark.timeout(6 * 3600 if COUNT > 1000 else 500)
 def test_random_sequences_are_as_natively():
     differing = {seed: told for seed in range(FIRST, FIRST + COUNT) if (told := play(seed))}
     assert differing == {}

@@ -103,6 +103,16 @@ def test_memory_that_does_not_come_costs_only_what_was_to_have_it(little, monkey
         large[0].item()
 
 
+def test_what_exists_is_readable_in_any_order_where_there_is_no_room_for_a_copy(little):
+    host = torch.arange(40.0 * MIB / 4).reshape(40, -1)
+    x = host.cuda()
+    for view in (lambda t: t[::2], lambda t: t[:, 1:], lambda t: t[:, :3].T.expand(2, -1, -1)):
+        assert torch.equal(view(x).cpu(), view(host))
+    with pytest.raises(torch.OutOfMemoryError):
+        x + 1
+    torch.cuda.synchronize()
+
+
 def test_the_message_names_the_variables_that_hold_the_most(little, monkeypatch):
     import __main__
 
