@@ -272,7 +272,7 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
     found = tuple(key)
     plan = _plans.get(found)
     if plan is None:
-        rewritten = masks.of_booleans(info, args)
+        rewritten = masks.as_taken(info, args)
         if rewritten is not None:
             return dispatch(func, rewritten, kwargs)
         plan = _new_plan(found, info, args, kwargs or {}, call)

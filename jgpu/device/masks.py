@@ -1,4 +1,4 @@
-"""Masks of bytes, which torch takes for masks of booleans and warns of; meta kernels take none."""
+"""Masks and labels of bytes, which native kernels take, and meta kernels do not."""
 
 from typing import Any, Final
 
@@ -7,7 +7,7 @@ import torch
 from jgpu.device import warned
 from jgpu.device.ops import OpInfo
 
-__all__ = ["of_booleans"]
+__all__ = ["as_taken"]
 
 #: ops whose masks may be of bytes, as natively: which argument
 _MASKED: Final = {
@@ -23,8 +23,15 @@ _OF_WHERE: Final = (
 )
 
 
-def of_booleans(info: OpInfo, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """The arguments with masks of booleans, where some are of bytes."""
+#: losses whose labels may be of bytes: which argument
+_LABELLED: Final = {"aten::nll_loss_forward": 1, "aten::nll_loss_backward": 2}
+
+
+def as_taken(info: OpInfo, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The arguments with masks of booleans and labels of integers, where some are of bytes."""
+    at = _LABELLED.get(info.name)
+    if at is not None and isinstance(args[at], torch.Tensor) and args[at].dtype is torch.uint8:
+        return (*args[:at], args[at].long(), *args[at + 1 :])
     at = _MASKED.get(info.name)
     if at is None:
         return None

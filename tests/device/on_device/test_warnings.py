@@ -125,6 +125,17 @@ def test_masks_of_bytes_are_masks():
             assert given.tolist() == [7.0, 1.0, 8.0, 3.0, 4.0, 9.0]
 
 
+def test_labels_may_be_bytes():
+    found = []
+    for where in ("cuda", "cpu"):
+        given = torch.linspace(-1, 1, 12).view(4, 3).to(where).requires_grad_()
+        labels = torch.tensor([0, 2, 1, 2], device=where)
+        loss = F.cross_entropy(given, labels.byte())
+        found.append((loss, *torch.autograd.grad(loss, given)))
+        assert torch.equal(loss, F.cross_entropy(given, labels))
+    torch.testing.assert_close(*found, rtol=0, atol=0, check_device=False)
+
+
 def test_an_error_of_a_call_that_may_warn_shows_no_frame_of_ours():
     with pytest.raises(RuntimeError) as info:
         torch.tensor([object()], device="cuda")
