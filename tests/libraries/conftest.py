@@ -23,3 +23,11 @@ def python(tmp_path_factory):
     """An interpreter that has the libraries."""
     here = Path(__file__).parent
     return environment(tmp_path_factory.mktemp("libraries") / "venv", here / "requirements.txt")
+
+
+@pytest.fixture(scope="session")
+def python_with_more(tmp_path_factory):
+    """An interpreter that has the libraries of the long test."""
+    here = Path(__file__).parent
+    place = tmp_path_factory.mktemp("more-libraries") / "venv"
+    return environment(place, here / "requirements-more.txt")
