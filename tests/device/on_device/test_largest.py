@@ -1,5 +1,6 @@
 """What can never fit is refused where it is asked for; what fits is not."""
 
+import random
 import re
 
 import pytest
@@ -101,6 +102,40 @@ def test_memory_that_does_not_come_costs_only_what_was_to_have_it(little, monkey
     assert [each.sum().item() for each in (x, twice, again)] == [2000, 2000, 3000]
     with pytest.raises(errors.PoisonedTensor):
         large[0].item()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_wherever_the_log_is_cut_older_tensors_survive_what_does_not_fit(seed, little, monkeypatch):
+    """Random sums and updates around one tensor that is too large; the log is cut at random."""
+    monkeypatch.setattr(largest, "_limit", 1 << 60)
+    rng, session = random.Random(seed), current.session
+    capacity = session.ready.device.capacity
+    native = [torch.arange(5.0) + k for k in range(4)]
+    ours, large = [each.cuda() for each in native], None
+    at = rng.randrange(30)
+    for step in range(30):
+        if step == at:
+            large = torch.empty(capacity + 1, dtype=torch.uint8, device="cuda")
+            spoilt = large[:5].float() + ours[0]
+        one, other, made = (
+            rng.randrange(len(native)),
+            rng.randrange(len(native)),
+            rng.random() < 0.3,
+        )
+        for tensors in (native, ours):
+            if made:
+                tensors.append(tensors[one] + tensors[other])
+            else:
+                tensors[one].add_(tensors[other]).mul_(0.5)
+        if rng.random() < 0.2:
+            session.cut()
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.cuda.synchronize()
+    for mine, theirs in zip(ours, native, strict=True):
+        assert torch.equal(mine.cpu(), theirs)
+    for lost in (large, spoilt):
+        with pytest.raises((errors.PoisonedTensor, torch.OutOfMemoryError)):
+            lost[0].item()
 
 
 def test_what_exists_is_readable_in_any_order_where_there_is_no_room_for_a_copy(little):
