@@ -137,11 +137,17 @@ def _undefined(step, native, before, expected):
     """Tensors of which natively nobody can say what they are after the step."""
     tensors = native.tensors
     found = {k for k, tensor in enumerate(tensors) if _reaches_past_its_storage(tensor)}
+    found |= {k for k, tensor in enumerate(tensors) if _is_no_bool(tensor)}
     if expected[0] != "done":  # much is changed, and looked at then
         faces = enumerate(zip(tensors, before, strict=True))
         found |= {k for k, (tensor, face) in faces if _face(tensor) != face}
         found |= step.written(len(tensors))
     return found
+
+
+def _is_no_bool(tensor):
+    """Truth values that are other bytes than 0 and 1: kernels copy them or make them 1."""
+    return tensor.dtype is torch.bool and bool((tensor.view(torch.uint8) > 1).any())
 
 
 def _forget(worlds, numbers):
