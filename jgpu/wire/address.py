@@ -72,6 +72,7 @@ SYSTEM_SOCKET: Final = Path("/run/jgpu/broker.sock")
 MAX_SOCKET_PATH: Final = 107
 #: Accounts below this number are the system's own (SYS_UID_MAX + 1 of login.defs).
 _FIRST_PERSON: Final = 1000
+_NOBODY: Final = 65534
 _SOCKET_NAME: Final = "broker.sock"
 _ADMIN_NAME: Final = "admin.sock"
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -263,14 +264,52 @@ def connect(address: Address, timeout_s: float = 5.0) -> socket.socket:
 
 
 def check_owner(address: Address, owner: int, user: int | None = None) -> None:
-    """`BrokerRefused` unless the socket is this user's, root's or a system account's."""
+    """`BrokerRefused` unless the socket is this user's, root's or a system account's.
+
+    In a user namespace, as of a rootless container, all owners from outside look alike. There the
+    system's socket is trusted, where nobody but them and this namespace's root could have put it.
+    """
     user = os.getuid() if user is None else user
+    if owner == _overflow_uid() and _is_namespaced():
+        if address.path == SYSTEM_SOCKET and _is_walled(address.path.parent, owner):
+            return
+        raise BrokerRefused(
+            f"The socket {address.path} belongs to somebody outside of this user namespace, and "
+            f"who that is cannot be told from here; only {SYSTEM_SOCKET} is trusted then. Have the "
+            "broker's directory mounted there."
+        )
     if owner not in (user, 0) and owner >= _FIRST_PERSON:
         raise BrokerRefused(
             f"The socket {address.path} belongs to {_name(owner)}, who is neither you "
             f"({_name(user)}) nor a system account; nothing is sent there. Unset {ADDRESS}, or "
             "ask the administrator whose broker you should use."
         )
+
+
+def _overflow_uid() -> int:
+    """Who files belong to whose owner has no number here."""
+    try:
+        return int(Path("/proc/sys/kernel/overflowuid").read_text())
+    except (OSError, ValueError):
+        return _NOBODY
+
+
+def _is_namespaced() -> bool:
+    """Whether only some of the host's uids have a number here."""
+    try:
+        ranges = [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    except OSError:
+        return False
+    return ranges != [["0", "0", str((1 << 32) - 1)]]
+
+
+def _is_walled(directory: Path, outside: int) -> bool:
+    """Whether only root and those outside may put anything into a directory and those above it."""
+    for each in (directory, *directory.parents):
+        found = each.stat()
+        if found.st_uid not in (0, outside) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return False
+    return True
 
 
 def _receive(stream: socket.socket, deadline: float) -> ControlReply | None:

@@ -5,11 +5,13 @@ import os
 import pwd
 import socket
 import struct
+import sys
 import termios
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 
+import processes
 import pytest
 
 from jgpu.errors import (
@@ -19,6 +21,7 @@ from jgpu.errors import (
     QuotaExceeded,
     VersionMismatch,
 )
+from jgpu.wire import address
 from jgpu.wire.address import (
     MAX_SOCKET_PATH,
     Address,
@@ -26,6 +29,7 @@ from jgpu.wire.address import (
     check_owner,
     connect,
     find,
+    find_for_administration,
     make_directory,
     parse,
     user_directory,
@@ -162,6 +166,31 @@ def test_a_directory_that_is_a_link_or_cannot_be_made_is_refused(tmp_path):
         make_directory(tmp_path / "file" / "sub")
 
 
+# -- administration ------------------------------------------------------------------------------
+
+
+def test_administrators_are_heard_beside_the_users_socket_where_there_is_such_a_place(tmp_path):
+    users, admin = tmp_path / "broker.sock", tmp_path / "admin.sock"
+    environ = {"JGPU_ADDRESS": f"unix:{users}"}
+    assert find_for_administration(environ).path == users  # a private broker's
+    admin.touch()
+    assert find_for_administration(environ) == Address(admin, "environment")
+    environ["JGPU_ADDRESS"] = f"unix:{admin}"
+    assert find_for_administration(environ).path == admin
+    users.touch()
+    found = find_for_administration({}, system_socket=users)
+    assert found == Address(admin, "system")
+
+
+def test_an_administrators_socket_is_never_a_reason_to_start_a_broker(tmp_path):
+    environ = {"HOME": str(tmp_path)}
+    own = user_socket(environ)
+    own.parent.mkdir(parents=True)
+    own.with_name("admin.sock").touch()
+    found = find_for_administration(environ, system_socket=tmp_path / "none")
+    assert (found.path.name, found.may_be_private) == ("admin.sock", False)
+
+
 # -- who -----------------------------------------------------------------------------------------
 
 
@@ -191,6 +220,85 @@ def test_an_owner_is_named(tmp_path, listener):
     os.chown(tmp_path / "s", people[0].pw_uid, -1)
     with pytest.raises(BrokerRefused, match=f"belongs to {people[0].pw_name},"):
         ask(here(tmp_path), AskStatus())
+
+
+#: connects to the system's socket in a namespace where its owner, uid 54321, has no number
+WITHIN = """
+import os, subprocess, sys
+from pathlib import Path
+from jgpu.errors import BrokerRefused
+from jgpu.wire import address
+outside, mode = Path(sys.argv[1]), sys.argv[2]
+subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode={mode}", "tmpfs", "/run"], check=True)
+Path("/run/jgpu").mkdir(mode=0o755)
+subprocess.run(["mount", "--bind", outside, "/run/jgpu"], check=True)
+for path in (address.SYSTEM_SOCKET, outside / "broker.sock"):
+    try:
+        address.connect(address.Address(path, "environment")).close()
+        print("connected")
+    except BrokerRefused as error:
+        print(error)
+"""
+
+
+def from_within(directory, mode):
+    command = ["unshare", "--user", "--map-root-user", "--mount", sys.executable, "-c", WITHIN]
+    command += [str(directory), mode]
+    done = processes.run(command, capture_output=True, text=True, check=False)
+    if "unshare:" in done.stderr:
+        pytest.skip(f"no user namespaces here: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """A directory with a broker's socket, both of a uid that no namespace maps."""
+    path = tmp_path / "servers"
+    path.mkdir(mode=0o755)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path / "broker.sock"))
+        listening.listen()
+        (path / "broker.sock").chmod(0o666)
+        for each in (path / "broker.sock", path):
+            os.chown(each, 54321, 54321)
+        yield path
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_in_a_user_namespace_the_systems_socket_is_trusted_and_no_other(outside):
+    system, other = from_within(outside, "755")
+    assert system == "connected"
+    assert "outside of this user namespace" in other
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_in_a_user_namespace_where_anybody_could_have_put_it_it_is_not(outside):
+    system, _ = from_within(outside, "1777")
+    assert "only /run/jgpu/broker.sock is trusted" in system
+
+
+def test_in_a_user_namespace_owners_from_outside_look_alike(monkeypatch, tmp_path):
+    walled = Path("/usr/jgpu.sock")
+    monkeypatch.setattr(address, "_is_namespaced", lambda: True)
+    monkeypatch.setattr(address, "SYSTEM_SOCKET", walled)
+    unknown = address._overflow_uid()
+    check_owner(Address(walled, "system"), unknown, user=4321)
+    check_owner(Address(walled, "system"), 4321, user=4321)
+    with pytest.raises(BrokerRefused, match="outside of this user namespace"):
+        check_owner(Address(tmp_path / "s", "environment"), unknown, user=4321)
+    monkeypatch.setattr(address, "SYSTEM_SOCKET", tmp_path / "s")
+    with pytest.raises(BrokerRefused, match="outside of this user namespace"):
+        check_owner(Address(tmp_path / "s", "system"), unknown, user=4321)
+
+
+def test_without_proc_nothing_is_taken_for_a_namespace(monkeypatch):
+    def absent(path):
+        raise FileNotFoundError(str(path))
+
+    monkeypatch.setattr(Path, "read_text", absent)
+    assert not address._is_namespaced()
+    assert address._overflow_uid() == 65534
 
 
 # -- one question --------------------------------------------------------------------------------
