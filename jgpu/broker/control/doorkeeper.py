@@ -70,6 +70,8 @@ class Doorkeeper:
 
     async def _renew(self, door: Door) -> None:
         await _end(self._waiting[door])
+        if door not in self._waiting:
+            return  # closed meanwhile
         try:
             door.listener.renew()
             _LOG.warning("The socket %s was gone, and is there again.", door.listener.path)
@@ -78,8 +80,7 @@ class Doorkeeper:
             if door not in self._told:
                 _LOG.error("A socket is gone and cannot be made again. %s", error)
             self._told.add(door)
-        if door in self._waiting:
-            self._wait_at(door)
+        self._wait_at(door)
 
     async def _accept(self, door: Door) -> None:
         loop = asyncio.get_running_loop()
