@@ -13,8 +13,6 @@ Invariant: a socket that was made for one server never counts as another's.
 
 import hashlib
 import logging
-import os
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -26,6 +24,7 @@ from jgpu.broker.control.doors import Door, DoorKind
 from jgpu.broker.control.identity import Identities
 from jgpu.broker.control.listener import Listener
 from jgpu.broker.control.quotas.groups import Groups
+from jgpu.broker.control.wholefiles import write_whole
 from jgpu.errors import BrokerRefused, ConfigError
 from jgpu.wire.address import make_directory
 
@@ -189,8 +188,6 @@ class Servers:
     def _write(self) -> None:
         record = _Record([server for server, _ in self._servers.values()], [*self._people.values()])
         try:
-            with tempfile.NamedTemporaryFile(dir=self._file.parent, delete=False) as stream:
-                stream.write(msgspec.json.encode(record))
-            os.replace(stream.name, self._file)
+            write_whole(self._file, msgspec.json.encode(record))
         except OSError as error:
             _LOG.error("%s cannot be written: %s.", self._file, error.strerror)

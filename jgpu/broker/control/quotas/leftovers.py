@@ -4,13 +4,13 @@ One JSON file for each run, beside the spilled memory, mode 0600. Writing rows t
 nothing, so a file is deleted only when its rows are known to be in the ledger.
 """
 
-import os
 from pathlib import Path
 
 import msgspec
 
 from jgpu.broker.control.quotas.meter import Charge
 from jgpu.broker.control.quotas.problems import SettingKey
+from jgpu.broker.control.wholefiles import write_whole
 
 __all__ = ["Leftovers", "find_leftovers", "leave", "read_leftovers"]
 
@@ -40,10 +40,4 @@ def read_leftovers(file: Path) -> Leftovers | None:
 def leave(directory: Path, run: str, left: Leftovers) -> Path:
     """Write what is left; raises `OSError`. Whoever finds the file finds it whole."""
     file = directory / f"usage-unwritten-{run}.json"
-    draft = file.with_suffix(".part")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(msgspec.json.encode(left))
-        stream.flush()
-        os.fsync(stream.fileno())
-    return draft.rename(file)
+    return write_whole(file, msgspec.json.encode(left))
