@@ -9,7 +9,7 @@ Does not cover NCCL, which needs a GPU in each process: it is refused.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from jgpu.device import copies
 from jgpu.device.compiling import is_on_device
 from jgpu.device.errors import refused
 from jgpu.device.ops import OpInfo
-from jgpu.device.tensor import DeviceTensor
+from jgpu.device.tensor import DeviceTensor, device_tensors
 from jgpu.device.tracebacks import unseen
 
 __all__ = ["by_host", "install"]
@@ -26,7 +26,7 @@ __all__ = ["by_host", "install"]
 
 def by_host(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The op `info.func` of c10d on host copies, which are then copied back."""
-    given = {id(each): each for each in _tensors((args, *kwargs.values()))}
+    given = {id(each): each for each in device_tensors((args, *kwargs.values()))}
     twins = {key: (each, copies.download(each.detach())) for key, each in given.items()}
 
     def host(value: Any) -> Any:
@@ -51,14 +51,6 @@ def by_host(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return device.get(id(value), value)
 
     return back(result)
-
-
-def _tensors(value: Any) -> Iterator[DeviceTensor]:
-    if isinstance(value, DeviceTensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
 
 
 def install() -> None:

@@ -7,7 +7,7 @@ The rule that must not be broken: `_b` (buffer), `_g` (geometry) and `_o` (offse
 with the wrapper's own sizes and strides; whatever changes one goes through `rebind`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final
@@ -23,6 +23,7 @@ __all__ = [
     "DeviceTensor",
     "as_tensor",
     "device",
+    "device_tensors",
     "rebind",
     "set_data",
     "watch_large",
@@ -129,6 +130,15 @@ class DeviceTensor(torch.Tensor):
 
 
 as_tensor(DeviceTensor)
+
+
+def device_tensors(value: Any) -> Iterator[DeviceTensor]:
+    """All that are in an op's arguments, with lists and tuples of them."""
+    if isinstance(value, DeviceTensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from device_tensors(item)
 
 
 def wrap(buffer: Buffer, geometry: Geometry, offset: int = 0) -> DeviceTensor:

@@ -9,7 +9,7 @@ Does not cover values, nor types that CUDA alone refuses: the device tells of th
 
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -17,7 +17,7 @@ import torch
 from jgpu.device import warned
 from jgpu.device.geometry import Geometry, extent
 from jgpu.device.ops import OpInfo
-from jgpu.device.tensor import DeviceTensor
+from jgpu.device.tensor import DeviceTensor, device_tensors
 
 __all__ = ["check_outs", "check_types", "raise_as_native", "warnings_of"]
 
@@ -75,7 +75,7 @@ def raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any])
 
     Whether it was asked and had nothing to say.
     """
-    if any(tensor.numel() > _QUICK for tensor in _tensors((args, *kwargs.values()))):
+    if any(tensor.numel() > _QUICK for tensor in device_tensors((args, *kwargs.values()))):
         return False
     written = [args[at] for at in info.writes if at < len(args)]
     written += [kwargs[name] for name in info.out_names if name in kwargs]
@@ -98,7 +98,7 @@ def check_outs(
     Returns tensors of the host that lie as the written ones lie then, by what they stand for; none
     where it was not tried.
     """
-    given = list(_tensors((args, *kwargs.values())))
+    given = list(device_tensors((args, *kwargs.values())))
     brief = sum(extent(each._g.shape, each._g.stride) for each in given) <= _BRIEF
     if not brief or not {each.dtype for each in given} <= _PLAIN or info.seeded:
         return {}
@@ -182,14 +182,6 @@ def _laid_out(geometry: Geometry) -> torch.Tensor:
 def _counts(info: OpInfo) -> bool:
     """Whether an argument may say how much there is to do, as an order does."""
     return any(str(argument.type) == "int" for argument in info.arguments)
-
-
-def _tensors(value: Any) -> Iterator[DeviceTensor]:
-    if isinstance(value, DeviceTensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
 
 
 def _has_truth(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
