@@ -39,9 +39,10 @@ __all__ = [
 
 def precaution_of(info: OpInfo, look: Look, device: str) -> Precaution | None:
     """What to call instead of the op on a device of this kind; None where the op is harmless."""
-    rule, when, devices = PRECAUTIONS.get(info.base.removesuffix("_"), (None, None, ()))
-    if rule is not None and not (device in devices and when is not None and when(info, look)):
-        rule = None
+    rule = None
+    if found := PRECAUTIONS.get(info.base.removesuffix("_")):
+        wanted, when, devices = found
+        rule = wanted if device in devices and when(info, look) else None
     if device != "null" and outs.is_scattered(info, look):
         rule = outs.apart(rule)
     return Precaution(info, rule) if rule is not None else None
