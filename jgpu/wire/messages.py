@@ -160,7 +160,8 @@ class TensorReport(msgspec.Struct, frozen=True, array_like=True):
 class Hello(_Message, frozen=True):
     """Opens a session. Carries the arena's descriptor. Reply: Welcome or Refused, then Ready.
 
-    `user` is believed only from the broker's own uid, `pid` only where the socket gives none.
+    `user` is believed at the administrators' socket and from a private broker's owner, `pid` only
+    where the socket gives none.
     `ticket` is the seat that the kernel's provisioner took; `label` the notebook's path.
     """
 
