@@ -169,7 +169,7 @@ def _reaches(
             binding(*args, **dict(named))
     except _Enough:
         func, reached, kwargs = seen.calls[0]
-    except Exception:
+    except Exception:  # it cannot be called so; the overload itself is called then
         return False
     else:
         return False
