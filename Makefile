@@ -27,7 +27,7 @@ env: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("jgpu needs Python 3.11 or newer; name one: make env PYTHON=...") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || { echo "Making the environment in $(VENV) (about a minute)."; $(PYTHON) -m venv $(VENV); }
-	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[broker,notebooks,test]'
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[broker,hub,notebooks,test]'
 	@$(BIN)/jgpu kernelspec install --sys-prefix > /dev/null
 	@touch $@
 

@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "jgpu.device": {"jgpu", "jgpu.errors", "jgpu.wire"},
     "jgpu.kernelprovider": {"jgpu", "jgpu.errors", "jgpu.wire"},
     "jgpu.broker": {"jgpu", "jgpu.errors", "jgpu.wire", "jgpu.sched"},
+    "jgpu.hub": {"jgpu.errors", "jgpu.wire"},
     "jgpu.cli": {
         "jgpu",
         "jgpu.broker",
