@@ -3,7 +3,8 @@
     jgpu run [--user U] [--priority P] -- CMD ...
 
 The program's exit status is passed on (128 + N where signal N ended it), signals are passed in. It
-does not outlive `jgpu run`: where that is killed, the program gets SIGTERM.
+does not outlive `jgpu run`: where that is killed, the program gets SIGTERM, and so does what it
+started, also where only the program was killed (`jgpu.cli.leftovers`).
 Unlike a kernel, a program without a seat is not started at all: nobody reads its first cell.
 """
 
@@ -19,8 +20,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from jgpu.cli.leftovers import Keeper
 from jgpu.errors import JgpuError
-from jgpu.kernelprovider.environment import furnish
+from jgpu.kernelprovider.environment import furnish, outer_environment
 from jgpu.kernelprovider.seat import LABEL_LENGTH, leave, take
 from jgpu.wire import address
 
@@ -58,14 +60,16 @@ def main(arguments: Sequence[str]) -> int:
     kernel_id = f"run-{os.getpid()}"
     seat = take(environ, kernel_id=kernel_id, label=label)
     furnish(environ, where=seat.address, ticket=seat.ticket, label=label, kernel_id=kernel_id)
+    outside = outer_environment(environ)  # itself it is none of the program's
     try:
-        return _run(command, environ)
+        with Keeper(f"{address.TICKET}={seat.ticket}", outside) as keeper:
+            return _run(command, environ, keeper)
     finally:
         with contextlib.suppress(JgpuError):
             leave(seat)
 
 
-def _run(command: list[str], environ: dict[str, str]) -> int:
+def _run(command: list[str], environ: dict[str, str], keeper: Keeper) -> int:
     """Spawn the program, pass signals in until it ends, return its status."""
     waited = {*_FORWARDED, signal.SIGCHLD}
     ours, prctl = os.getpid(), ctypes.CDLL(None).prctl
@@ -86,11 +90,15 @@ def _run(command: list[str], environ: dict[str, str]) -> int:
         print(f"jgpu run: {command[0]}: {error.strerror}", file=sys.stderr)
         return _NOT_EXECUTABLE
     else:
+        keeper.began(process.pid)
         while process.poll() is None:
             arrived = signal.sigwaitinfo(waited)
             if arrived.si_signo != signal.SIGCHLD and arrived.si_code != _FROM_KERNEL:
                 process.send_signal(arrived.si_signo)
-        return process.returncode if process.returncode >= 0 else 128 - process.returncode
+        if process.returncode >= 0:
+            return process.returncode
+        keeper.killed()
+        return 128 - process.returncode
     finally:
         # What came too late for the program must not end us before the seat is given up.
         while signal.sigtimedwait(waited, 0) is not None:

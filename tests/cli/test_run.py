@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import processes
 import psutil
 import pytest
 from real_broker import status, until
 
-from jgpu.cli import main
+from jgpu.cli import leftovers, main
 from jgpu.wire.messages import LeaveSeat, TakeSeat
 
 PRINT = "import json, os; print(json.dumps(dict(os.environ)))"
@@ -98,6 +99,72 @@ def test_a_program_does_not_outlive_the_command_that_is_killed():
         pid = int(running.line())
         running.kill()
         until(lambda: not psutil.pid_exists(pid))
+
+
+#: a grandchild in the program's process group, and one in a session of its own
+FAMILY = (
+    "import subprocess, sys, time\n"
+    "for apart in (False, True):\n"
+    "    child = subprocess.Popen(['sleep', '1000'], start_new_session=apart)\n"
+    "    print(child.pid, flush=True)\n"
+)
+
+
+@pytest.mark.usefixtures("control")
+@pytest.mark.parametrize("victim", ["command", "program"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_what_a_program_started_ends_where_one_of_them_is_killed(victim, number):
+    script = f"{FAMILY}import os\nprint(os.getpid(), flush=True)\ntime.sleep(1000)\n"
+    words = command("--", sys.executable, "-c", script)
+    with processes.start(words, stdout=subprocess.PIPE) as running:
+        *grandchildren, program = (int(running.line()) for _ in range(3))
+        os.kill(running.pid if victim == "command" else program, number)
+        until(lambda: not any(map(psutil.pid_exists, [*grandchildren, program])))
+        expected = -number if (victim, number) == ("command", signal.SIGKILL) else 128 + number
+        assert running.wait() == expected
+
+
+@pytest.mark.usefixtures("control")
+def test_what_a_program_started_stays_where_it_ended_by_itself():
+    with processes.start(
+        command("--", sys.executable, "-c", FAMILY), stdout=subprocess.PIPE
+    ) as running:
+        grandchildren = [psutil.Process(int(running.line())) for _ in range(2)]
+        assert running.wait() == 0
+        assert all(process.is_running() for process in grandchildren)
+        processes.kill(grandchildren)
+
+
+@pytest.mark.usefixtures("control")
+def test_a_program_is_told_once_that_the_command_is_gone(tmp_path):
+    out = tmp_path / "out"
+    script = (
+        "import os, signal, sys\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n"
+        "print(os.getpid(), flush=True)\n"
+        "signal.sigwait([signal.SIGTERM])\n"
+        "more = signal.sigtimedwait([signal.SIGTERM], 0.3)\n"
+        f"open({str(out)!r}, 'w').write(str(more))\n"
+    )
+    words = command("--", sys.executable, "-c", script)
+    with processes.start(words, stdout=subprocess.PIPE) as running:
+        program = int(running.line())
+        running.kill()
+        until(lambda: not psutil.pid_exists(program))
+    assert out.read_text() == "None"
+
+
+def test_who_ignores_sigterm_is_killed(monkeypatch):
+    monkeypatch.setattr(leftovers, "_GRACE_S", 0.1)
+    script = "trap '' TERM; echo ready; while :; do sleep 0.01; done"
+    environ = dict(os.environ) | {"MARKED": "1"}
+    with processes.start(["sh", "-c", script], stdout=subprocess.PIPE, env=environ) as running:
+        assert running.line() == b"ready\n"
+        reaper = threading.Thread(target=running.wait)
+        reaper.start()
+        leftovers._end(b"MARKED=1", set())
+        reaper.join(10)
+        assert running.returncode == -signal.SIGKILL
 
 
 def test_a_program_inherits_no_blocked_signal(control, tmp_path):
