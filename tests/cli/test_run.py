@@ -121,7 +121,7 @@ def test_what_a_program_started_ends_where_one_of_them_is_killed(victim, number)
         os.kill(running.pid if victim == "command" else program, number)
         until(lambda: not any(map(psutil.pid_exists, [*grandchildren, program])))
         expected = -number if (victim, number) == ("command", signal.SIGKILL) else 128 + number
-        assert running.wait() == expected
+        assert running.wait(20) == expected
 
 
 @pytest.mark.usefixtures("control")
@@ -130,7 +130,7 @@ def test_what_a_program_started_stays_where_it_ended_by_itself():
         command("--", sys.executable, "-c", FAMILY), stdout=subprocess.PIPE
     ) as running:
         grandchildren = [psutil.Process(int(running.line())) for _ in range(2)]
-        assert running.wait() == 0
+        assert running.wait(20) == 0
         assert all(process.is_running() for process in grandchildren)
         processes.kill(grandchildren)
 
@@ -160,7 +160,7 @@ def test_who_ignores_sigterm_is_killed(monkeypatch):
     environ = dict(os.environ) | {"MARKED": "1"}
     with processes.start(["sh", "-c", script], stdout=subprocess.PIPE, env=environ) as running:
         assert running.line() == b"ready\n"
-        reaper = threading.Thread(target=running.wait)
+        reaper = threading.Thread(target=running.wait, args=(20,))
         reaper.start()
         leftovers._end(b"MARKED=1", set())
         reaper.join(10)
