@@ -184,6 +184,7 @@ OWNED = {
         sched.lane_table.LaneTable.unplaced
         sched.lanes.Lane.members
         sched.lanes.Lane.waiting
+        sched.ledger.Ledger._fading
         sched.ledger.Ledger.active
         sched.sessions.User.active
         sched.spilling.Spilling._stranded

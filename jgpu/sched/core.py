@@ -54,6 +54,7 @@ class Core:
         self._turns = Turns(
             self._limits, self._journal, self._ledger, self._table, load_policy(policy)
         )
+        self._ledger.weigh_batch(self._turns.policy.batch_part)
         self._spilling = Spilling(self._limits, self._journal, self._table)
         self._retirement = Retirement(self._journal, self._table, self._turns, self._spilling)
         #: jobs there are, and a number that grows when one comes or goes
@@ -145,6 +146,8 @@ class Core:
         session = Session(
             event.session, user, story, priority=event.priority, iteration_times=times
         )
+        if session.priority == Priority.INTERACTIVE:
+            session.lead_s = self._limits.quantum_s
         self._table.sessions[event.session] = session
         self._journal.note(story, "opens", f"for {event.user}")
 
@@ -411,6 +414,7 @@ class Core:
 
     def _policy_changed(self, event: events.PolicyChanged) -> None:
         self._turns.policy = load_policy(event.policy)
+        self._ledger.weigh_batch(self._turns.policy.batch_part)
         if not self._turns.policy.plans_lanes:
             self._table.plan(self._table.configured)
 

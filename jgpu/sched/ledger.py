@@ -2,13 +2,13 @@
 
 Charges are exact: over each interval with k lanes busy, the session that each of them is at pays
 1/k of it, so that all charges together are the time during which the device was busy. Virtual time
-is charged time by weight, with a floor: whoever comes anew starts at the minimum of those who are
-active, and so neither repays nor is repaid time when he was not there (Salus' published code lets
-a latecomer have the device until it has caught up). Whoever was away for no longer than
-`Limits.grace_s`, as a notebook is that reads its loss, keeps what he is owed, up to
-`Limits.credit_s`. A user who was away for longer is let in first, ahead by one quantum: he was not
-served while he was away, and a short cell is soon over (as by Borrowed Virtual Time, Duda and
-Cheriton, SOSP 1999, but for a turn only).
+is charged time by share, which is the weight, or a part of it for batch work, and has a floor:
+whoever comes anew starts at the minimum of those who are active, and so neither repays nor is
+repaid time when he was not there (Salus' published code lets a latecomer have the device until it
+has caught up). Whoever was away for no longer than `Limits.grace_s`, as a notebook is that reads
+its loss, keeps what he is owed, up to `Limits.credit_s`. A user who was away for longer is let in
+first, ahead by one quantum: he was not served while he was away, and a short cell is soon over (as
+by Borrowed Virtual Time, Duda and Cheriton, SOSP 1999, but for a turn only).
 
 What is computed for a session beside the lanes (`charge_beside`) is charged as it was measured, on
 top of that.
@@ -54,14 +54,49 @@ class Ledger:
         self.now = 0.0
         #: whether any user is throttled
         self.throttles = False
+        #: part of the weight that batch work counts beside other classes, as the policy says
+        self.batch_part = 1.0
+        #: users at batch work alone whose sessions of other classes had work a moment ago, by name
+        self._fading: dict[str, User] = {}
 
     def user(self, name: str, weight: float) -> User:
         """Return the user of this name, made if need be, with the weight set."""
         user = self.users.get(name)
         if user is None:
             user = self.users[name] = User(name)
-        user.weight = weight
+        user.weight, user.share = weight, weight * user.part
         return user
+
+    def weigh_batch(self, part: float) -> None:
+        """Let batch work count this part of its user's weight from now on."""
+        self.batch_part = part
+        for user in self.users.values():
+            user.part, user.share = 1.0, user.weight
+            if user.active:
+                self._weigh(user)
+
+    def _weigh(self, user: User, newcomer: Session | None = None) -> None:
+        """Say what a user and the active sessions count, by the classes of those that have work.
+
+        A notebook that reads its loss is at work, too: for a moment longer than it has something to
+        run, or else its user would pay for batch work of these moments with the notebook's time.
+        """
+        recent = self._is_recent(user.urgent_until)
+        only_batch = not (user.urgent or recent or (newcomer and not newcomer.is_batch))
+        user.part = self.batch_part if only_batch else 1.0
+        user.share = user.weight * user.part
+        for session in user.active.values():
+            session.share = self.batch_part if session.is_batch and not only_batch else 1.0
+        if recent and user.active and not user.urgent:
+            self._fading[user.name] = user
+        else:
+            self._fading.pop(user.name, None)
+
+    def _fade(self) -> None:
+        """Weigh users anew who are at batch work alone, and no longer just so."""
+        for user in list(self._fading.values()):
+            if not self._is_recent(user.urgent_until):
+                self._weigh(user)
 
     def forget(self, here: set[str]) -> None:
         """Drop half of the accounts of users who are not `here`, those who were idle longest first.
@@ -88,6 +123,8 @@ class Ledger:
         """Charge the time since the last call to the sessions that the lanes were at."""
         elapsed = now - self.now
         self.now = now
+        if self._fading:
+            self._fade()
         if elapsed <= 0.0:
             return
         busy = [lane.in_flight[0].session for lane in lanes if lane.in_flight]
@@ -98,48 +135,51 @@ class Ledger:
         for session in busy:
             user = session.user
             session.device_seconds += share
-            session.virtual_s += share
+            session.virtual_s += share / session.share
             user.device_seconds += share
-            user.virtual_s += share / user.weight
+            user.virtual_s += share / user.share
 
     def charge_beside(self, session: Session, seconds: float) -> None:
         """Charge a session for what was computed for it beside the lanes."""
         user = session.user
         if not user.active:
+            self._weigh(user, session)
             self._lift(user)  # or it would be paid for with time that nobody owes them
         self.beside_s += seconds
         session.device_seconds += seconds
-        session.virtual_s += seconds
+        session.virtual_s += seconds / session.share
         user.device_seconds += seconds
-        user.virtual_s += seconds / user.weight
+        user.virtual_s += seconds / user.share
 
     def ahead_s(self, user: User) -> float:
         """How much more virtual time a user has had than who of the others with work has least.
 
+        By the part of the weight that counts for the user now, so in seconds of a weight of 1.
         Whoever had work a moment ago counts, too, as a notebook does that reads its loss. Not above
         0 where the user has had less, or nobody else has work.
         """
         others = [
-            other.virtual_s + other.in_flight_s / other.weight
+            other.virtual_s + other.in_flight_s / other.share
             for other in self.users.values()
             if other is not user and (other.active or self._is_recent(other.idle_since))
         ]
-        return user.virtual_s - min(others) if others else 0.0
+        return (user.virtual_s - min(others)) * user.part if others else 0.0
 
     def _lift(self, user: User) -> None:
         """Bring a user who was not active to the floor, less what they are owed."""
         others = [other.virtual_s for other in self.active.values()]
         floor_s = min(others, default=self.floor_s)
         if self._is_recent(user.idle_since):
-            floor_s -= self._limits.credit_s / user.weight
+            floor_s -= self._limits.credit_s / user.share
         elif user.idle_since is not None:
-            floor_s -= self._head_start_s(user.idle_since, len(others)) / user.weight
+            floor_s -= self._head_start_s(user.idle_since, len(others)) / user.share
         user.virtual_s = max(user.virtual_s, floor_s)
 
     def enter(self, session: Session) -> None:
         """Count a session that has work and a lane among the active ones."""
         user, credit_s = session.user, self._limits.credit_s
         if not user.active:
+            self._weigh(user, session)
             self._lift(user)
             self.active[user.name] = user
         siblings = [other.virtual_s for other in user.active.values()]
@@ -147,16 +187,24 @@ class Ledger:
         if self._is_recent(session.idle_since):
             floor_s -= credit_s
         session.virtual_s = max(session.virtual_s, floor_s)
-        user.active[session.id] = session
+        if session.id not in user.active:
+            user.active[session.id] = session
+            user.urgent += not session.is_batch
+            self._weigh(user)
 
     def leave(self, session: Session) -> None:
         """Count a session among the active ones no longer; it may not have been there."""
         user = session.user
         if user.active.pop(session.id, None) is None:
             return
-        session.idle_since = self.now
+        session.idle_since, session.share = self.now, 1.0
+        if not session.is_batch:
+            user.urgent -= 1
+            user.urgent_until = self.now
         if user.active:
+            self._weigh(user)
             return
+        self._fading.pop(user.name, None)
         user.floor_s = max(user.floor_s, session.virtual_s)
         user.idle_since = self.now
         del self.active[user.name]
@@ -180,5 +228,7 @@ class Ledger:
             assert user.name == name
             user.validate()
             assert (name in self.active) == bool(user.active)
+            assert user.part in {1.0, self.batch_part}
+            assert (name not in self._fading) or (user.active and not user.urgent)
             flying = sum(session.in_flight_s for session in user.active.values())
             assert abs(flying - user.in_flight_s) <= 1e-9

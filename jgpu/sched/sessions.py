@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from jgpu.sched.priorities import Priority
 from jgpu.sched.states import (
     RESIDENCE_MOVES,
     SESSION_MOVES,
@@ -39,11 +40,19 @@ class User:
     name: str
     #: above 0; one share of device time per unit
     weight: float = 1.0
+    #: part of the weight that counts now: below 1 while the user is at batch work alone
+    part: float = 1.0
+    #: `weight` times `part`: what device time is divided by
+    share: float = field(init=False)
+    #: active sessions of other classes than batch
+    urgent: int = 0
+    #: when the last of these ceased to be active; None before the first
+    urgent_until: float | None = None
     #: has used up what he may use while others wait; set by the ledger
     throttled: bool = False
     #: device time charged to all sessions there ever were; never falls
     device_seconds: float = 0.0
-    #: device time by weight, lifted to the floor when coming back; never falls
+    #: device time by share, lifted to the floor when coming back; never falls
     virtual_s: float = 0.0
     #: predicted device time in flight; the sum over the user's sessions
     in_flight_s: float = 0.0
@@ -54,10 +63,18 @@ class User:
     #: virtual time at which a session starts while no other is active; never falls
     floor_s: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Count the whole weight."""
+        self.share = self.weight * self.part
+
     def validate(self) -> None:
         """Check every invariant of a user that shows without its sessions."""
         assert self.name
         assert self.weight > 0
+        assert 0 < self.part <= 1
+        assert self.share == self.weight * self.part
+        assert self.urgent == sum(not each.is_batch for each in self.active.values())
+        assert self.part == 1 or not self.urgent
         assert self.device_seconds >= 0
         assert self.in_flight_s >= 0
         for session_id, session in self.active.items():
@@ -110,6 +127,10 @@ class Session:
     story: deque[Entry]
     #: its class, as in `jgpu.sched.priorities`
     priority: int = 1
+    #: what it counts beside the user's other sessions: below 1 for batch work beside other classes
+    share: float = 1.0
+    #: device time by which it comes before its turn; not 0 for interactive sessions alone
+    lead_s: float = 0.0
     #: place in the order of arrival of jobs, counted from 1 when a cell starts, or when the first
     #: work comes; 0 before, and once the session is idle
     arrival: int = 0
@@ -184,7 +205,7 @@ class Session:
 
     #: device time charged; never falls
     device_seconds: float = 0.0
-    #: device time, lifted to the floor when coming back; never falls
+    #: device time by share, lifted to the floor when coming back; never falls
     virtual_s: float = 0.0
     #: when it last ceased to be active; None before
     idle_since: float | None = None
@@ -196,6 +217,11 @@ class Session:
     iteration_times: deque[float] = field(default_factory=deque)
     #: device time measured since the last one finished
     current_s: float = 0.0
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether it is of the class that counts less beside others."""
+        return self.priority == Priority.BATCH
 
     @property
     def has_work(self) -> bool:
@@ -291,6 +317,9 @@ class Session:
         self._validate_state()
         self._validate_works()
         self._validate_residence()
+        assert 0 < self.share <= 1
+        assert self.share == 1 or (self.is_batch and self.user.part == 1)
+        assert (self.lead_s > 0) <= (self.priority == Priority.INTERACTIVE)
         assert (self.lane is not None) or not self.pinned
         assert (self.unplaced_since is not None) == (bool(self.queue) and self.lane is None)
         assert not self.suspended or self.iteration_open

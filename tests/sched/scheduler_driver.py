@@ -268,6 +268,7 @@ class Notebook:
     reads: int = 1
     pause_s: float = 0.0002
     weight: float = 1.0
+    priority: int = 1
     begins_at: float = 0.0
     segment_s: float = 0.0005
     transient: int = 0
@@ -341,7 +342,8 @@ class Lab:
     def _timer(self, notebook: Notebook) -> None:
         device = self.device
         if notebook.iterations == 0:
-            device.tell(SessionOpened(notebook.session, notebook.user, notebook.weight))
+            opened = notebook.session, notebook.user, notebook.weight, notebook.priority
+            device.tell(SessionOpened(*opened))
             held = self.held.get(notebook.session, 0)
             device.tell(MemoryMeasured(notebook.session, held, 0, notebook.transient))
         for _ in range(notebook.reads):

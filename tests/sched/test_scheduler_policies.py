@@ -41,8 +41,9 @@ def device_of(policy, *priorities, maximum=1):
 
 def view(**known):
     """What a policy sees of a session, as far as it matters here."""
-    user = SimpleNamespace(name="user", weight=1.0, virtual_s=0.0, in_flight_s=0.0)
+    user = SimpleNamespace(name="user", share=1.0, virtual_s=0.0, in_flight_s=0.0)
     plain = {"user": user, "priority": 1, "virtual_s": 0.0, "in_flight_s": 0.0, "arrival": 1}
+    plain |= {"share": 1.0, "lead_s": 0.0}
     return SimpleNamespace(**plain | {"iteration_s": 0.001, "attained_s": 0.0} | known)
 
 

@@ -29,12 +29,16 @@ class UserView(Protocol):
         """Its share."""
 
     @property
+    def share(self) -> float:
+        """Its weight, or the part of it that counts while it is at batch work alone."""
+
+    @property
     def device_seconds(self) -> float:
         """Device time charged."""
 
     @property
     def virtual_s(self) -> float:
-        """Device time by weight, with a floor."""
+        """Device time by share, with a floor."""
 
     @property
     def in_flight_s(self) -> float:
@@ -69,12 +73,20 @@ class SessionView(Protocol):
         """Device time charged since its job arrived."""
 
     @property
+    def share(self) -> float:
+        """What it counts beside its user's other sessions."""
+
+    @property
+    def lead_s(self) -> float:
+        """Device time by which it comes before its turn."""
+
+    @property
     def remaining_s(self) -> float | None:
         """Device time that its job will still need; None where nobody knows."""
 
     @property
     def virtual_s(self) -> float:
-        """Device time, with a floor."""
+        """Device time by share, with a floor."""
 
     @property
     def in_flight_s(self) -> float:
@@ -119,6 +131,8 @@ class Policy(ABC):
     name: ClassVar[str]
     #: whether sessions may wait without bound, because that is what the policy is for
     may_starve: ClassVar[bool] = False
+    #: what device time of the class batch counts beside other classes, as a part of the weight
+    batch_part: ClassVar[float] = 1.0
     #: whether `lanes` is to be asked how many lanes there should be
     plans_lanes: ClassVar[bool] = False
     #: why the one with the least rank is chosen, in a few words

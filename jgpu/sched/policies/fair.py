@@ -3,6 +3,11 @@
 By virtual time, as in stride scheduling (Waldspurger and Weihl, 1995); the floor for newcomers is
 kept by `jgpu.sched.ledger`. Work in flight counts as used, for it cannot be taken back.
 
+Work of the class batch counts a quarter of its user's weight while the user does nothing else, and
+a quarter of a session beside the same user's other sessions; the ledger keeps what each counts.
+The class interactive has no larger share: it is ahead by one quantum, and pays for it afterwards
+(the warp of Borrowed Virtual Time, Duda and Cheriton, SOSP 1999).
+
 A user who is owed more than a turn costs, that is a quantum and the iteration that outlasts it, is
 let in before the turn of another ends. With the quantum alone for a measure, every turn would be
 cut in mid-iteration as soon as its quantum is over.
@@ -28,25 +33,21 @@ class Fair(Policy):
 
     name = "fair"
     reason = "least virtual time"
+    batch_part = 0.25
 
     def rank(self, session: SessionView) -> tuple[float, ...]:
         """Order by the user's, then by the session's virtual time, then by arrival."""
-        user = session.user
-        return (
-            user.virtual_s + user.in_flight_s / user.weight,
-            session.virtual_s + session.in_flight_s,
-            session.arrival,
-        )
+        return (_of_user(session), _of_session(session), session.arrival)
 
     def choose(self, candidates: Iterable[SessionView]) -> Choice:
         """Return the least by `rank`, written out: this runs over all who wait, each turn."""
         chosen, least, least_own, arrival = None, float("inf"), float("inf"), 0
         for session in candidates:
             user = session.user
-            used = user.virtual_s + user.in_flight_s / user.weight
+            used = user.virtual_s + (user.in_flight_s - session.lead_s) / user.share
             if used > least:
                 continue
-            own = session.virtual_s + session.in_flight_s
+            own = session.virtual_s + (session.in_flight_s - session.lead_s) / session.share
             if used < least or (own, session.arrival) < (least_own, arrival):
                 chosen, least, least_own, arrival = session, used, own, session.arrival
         assert chosen is not None
@@ -54,19 +55,28 @@ class Fair(Policy):
 
     def preempts(self, running: SessionView, candidate: SessionView, limits: Limits) -> str:
         """Let a user in who is owed more than a turn of the running session costs."""
-        user, other = candidate.user, running.user
-        if user is other:
+        if candidate.user is running.user:
             return ""
-        used = other.virtual_s + other.in_flight_s / other.weight
-        owed_s = (used - user.virtual_s - user.in_flight_s / user.weight) * user.weight
+        owed_s = (_of_user(running) - _of_user(candidate)) * candidate.user.share
         return f"owed {owed_s * 1000:.1f} ms" if owed_s > _turn_s(running, limits) else ""
 
     def outranks(self, chosen: SessionView, candidate: SessionView, limits: Limits) -> bool:
         """Let a user's sessions in different lanes share what the user has, too."""
         if candidate.user is not chosen.user:
             return bool(self.preempts(chosen, candidate, limits))
-        used_s = chosen.virtual_s + chosen.in_flight_s
-        return used_s - candidate.virtual_s - candidate.in_flight_s > _turn_s(chosen, limits)
+        owed_s = (_of_session(chosen) - _of_session(candidate)) * candidate.share
+        return owed_s > _turn_s(chosen, limits)
+
+
+def _of_user(session: SessionView) -> float:
+    """Return the virtual time of a session's user, as it counts for this session."""
+    user = session.user
+    return user.virtual_s + (user.in_flight_s - session.lead_s) / user.share
+
+
+def _of_session(session: SessionView) -> float:
+    """Return a session's virtual time among its user's."""
+    return session.virtual_s + (session.in_flight_s - session.lead_s) / session.share
 
 
 def _turn_s(session: SessionView, limits: Limits) -> float:

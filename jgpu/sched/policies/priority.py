@@ -28,6 +28,7 @@ class ByPriority(Fair):
     name = "priority"
     reason = "best class, least virtual time"
     may_starve = True
+    batch_part = 1.0
 
     def rank(self, session: SessionView) -> tuple[float, ...]:
         """Order by class, then as `fair` does."""

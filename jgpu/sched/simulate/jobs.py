@@ -70,6 +70,8 @@ class Job:
     load: float = 1.0
     #: the user's share
     weight: float = 1.0
+    #: the session's class, as in `jgpu.sched.priorities`
+    priority: int = 1
     #: between arrival and first cell: imports, data, moving the model
     startup_s: float = 0.0
 

@@ -64,7 +64,8 @@ class Loop:
 
     def _arrive(self) -> None:
         job = self._job
-        self._device.tell(events.SessionOpened(self._session, job.user, job.weight))
+        opened = events.SessionOpened(self._session, job.user, job.weight, job.priority)
+        self._device.tell(opened)
         self._clock.after(job.startup_s, self._next_cell)
 
     def _next_cell(self) -> None:
