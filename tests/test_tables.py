@@ -63,6 +63,11 @@ BOUNDED = {
         "tests/broker/control/test_control_shares.py::"
         "test_whoever_has_too_many_connections_is_told_so_in_a_sentence",
     ),
+    CONTROL + "watchers.Watchers._watchers": Bounded(
+        "identity", "16, and 64 in all",
+        "tests/broker/control/test_control_watching.py::"
+        "test_so_many_may_watch_and_no_more",
+    ),
     CONTROL + "identity.Identities._names": Bounded(
         "uid", "4,096 names",
         "tests/broker/control/test_control_parts.py::"

@@ -228,7 +228,7 @@ def _last_end(end: EndReport) -> str:
 
 def _lane(lane: LaneReport) -> str:
     """What is unusual about a lane; empty where nothing is."""
-    took_s = lane.running_seconds
+    took_s = time.time() - lane.running_since if lane.running_since else lane.running_seconds
     what = lane.op or "one piece of work"
     if lane.state == "retired":
         return (

@@ -1,17 +1,19 @@
 """Show devices and sessions live.
 
-Ends with Ctrl-C. A broker that ends meanwhile is waited for.
+What changes is shown as it changes. Ends with Ctrl-C. A broker that ends meanwhile is waited for.
 """
 
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from jgpu.cli.status import ask_status
-from jgpu.errors import BrokerUnreachable
+from jgpu.errors import BrokerUnreachable, FrameError
 from jgpu.wire import address
+from jgpu.wire.report import Report
+from jgpu.wire.watching import watch
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,7 +30,8 @@ def main(arguments: Sequence[str]) -> int:
         type=float,
         default=1.0,
         metavar="SECONDS",
-        help="time between two looks; the broker measures once a second at most (default: 1)",
+        help="how often it is drawn again where nothing changes, and how often a broker is asked "
+        "that is older and does not tell of changes (default: 1)",
     )
     options = parser.parse_args(arguments)
     from jgpu.cli import _tables
@@ -41,17 +44,33 @@ def main(arguments: Sequence[str]) -> int:
     from rich.live import Live
 
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            live.update(_look(where), refresh=True)
-            time.sleep(max(0.1, options.interval))
+        for seen in looks(where, max(0.1, options.interval)):
+            live.update(_drawn(seen), refresh=True)
+    return 0
 
 
-def _look(where: address.Address) -> "RenderableType":
+def looks(where: address.Address, interval_s: float) -> Iterator[Report | BrokerUnreachable]:
+    """What there is to see, without end: as it changes, or as often where nobody tells."""
+    while True:
+        try:
+            yield from watch(where, every_s=interval_s)
+        except FrameError:  # the broker is older
+            yield _asked(where)
+        except BrokerUnreachable as error:
+            yield error
+        time.sleep(interval_s)
+
+
+def _asked(where: address.Address) -> Report | BrokerUnreachable:
+    try:
+        return ask_status(where)
+    except BrokerUnreachable as error:
+        return error
+
+
+def _drawn(seen: Report | BrokerUnreachable) -> "RenderableType":
     from rich.text import Text
 
     from jgpu.cli import _tables
 
-    try:
-        return _tables.report(ask_status(where))
-    except BrokerUnreachable as error:
-        return Text(str(error), style="red")
+    return _tables.report(seen) if isinstance(seen, Report) else Text(str(seen), style="red")

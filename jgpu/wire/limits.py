@@ -5,7 +5,9 @@ from typing import Final
 __all__ = [
     "ARENA_BYTES",
     "INLINE_BYTES",
+    "LEAST_STEP_S",
     "MAX_DIMS",
+    "MAX_EVENTS",
     "MAX_FRAME_BYTES",
     "MAX_GEOMETRIES",
     "MAX_GROUPS",
@@ -35,6 +37,9 @@ MAX_GEOMETRIES: Final = 65536
 #: Most values that a run tells unasked, and the bytes of the largest.
 MAX_WANTED: Final = 8
 WANTED_BYTES: Final = 64
+#: Most events that are told at once, and the shortest step by which usage is told.
+MAX_EVENTS: Final = 500
+LEAST_STEP_S: Final = 60.0
 #: Most groups of one user.
 MAX_GROUPS: Final = 256
 #: Most programs that are refused for what they did, and users of whom each is.

@@ -12,7 +12,7 @@ Ids: sessions are numbered by the broker; buffers, requests and works by the cli
 session. Byte counts are bytes, times are seconds. There is no pickle and no open-ended dict.
 """
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -24,11 +24,13 @@ from jgpu.wire.report import LaneReport, SessionReport
 __all__ = [
     "Ack",
     "Adopt",
+    "AskEvents",
     "AskQuotas",
     "AskReport",
     "AskSockets",
     "AskStatus",
     "AskStop",
+    "AskUsage",
     "Cancel",
     "CellEnded",
     "CellStarted",
@@ -44,6 +46,8 @@ __all__ = [
     "Done",
     "Download",
     "Downloaded",
+    "Drain",
+    "EventsAre",
     "Evict",
     "ExecutorFailed",
     "ExecutorMessage",
@@ -51,6 +55,7 @@ __all__ = [
     "ExecutorOrder",
     "ExecutorReady",
     "Failed",
+    "Follow",
     "Free",
     "GetRng",
     "Hello",
@@ -89,6 +94,7 @@ __all__ = [
     "SetUser",
     "SocketIs",
     "SocketsAre",
+    "StatusChanged",
     "StatusIs",
     "Stopping",
     "Sync",
@@ -98,9 +104,11 @@ __all__ = [
     "Tell",
     "TensorReport",
     "Upload",
+    "UsageIs",
     "UsePolicy",
     "Value",
     "Waiting",
+    "Watch",
     "Welcome",
 ]
 
@@ -196,6 +204,13 @@ class AskStatus(_Message, frozen=True):
     """Reply: StatusIs."""
 
 
+class Watch(_Message, frozen=True):
+    """What AskStatus asks for, and then what changes of it. Reply: StatusIs, then StatusChanged.
+
+    Until either end closes; the client sends nothing more. Refused where too many watch.
+    """
+
+
 class AskStop(_Message, frozen=True):
     """Ends the broker; only from its own uid or root. Reply: Stopping."""
 
@@ -240,6 +255,38 @@ class UsePolicy(_Message, frozen=True):
     """
 
     policy: Name
+
+
+class Drain(_Message, frozen=True):
+    """No iteration begins from now on, or does again; administrators only. Reply: Done or Refused.
+
+    Also an order to the executor, without a reply.
+    """
+
+    on: bool = True
+
+
+class AskEvents(_Message, frozen=True):
+    """What happened, the newest first, as far as it concerns the asker. Reply: EventsAre.
+
+    `before`: only what has a lower number; 0 for the newest. `user`: what concerns this one alone.
+    """
+
+    before: Natural = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=limits.MAX_EVENTS)] = 100
+    user: Name = ""
+
+
+class AskUsage(_Message, frozen=True):
+    """Device time from `since` until `until` by steps, and by "user" or "group". Reply: UsageIs.
+
+    In seconds since the epoch, and of a step. Others' only for administrators.
+    """
+
+    since: float
+    until: float
+    step: Annotated[float, msgspec.Meta(ge=limits.LEAST_STEP_S)]
+    by: Literal["user", "group"] = "user"
 
 
 class MakeSocket(_Message, frozen=True):
@@ -303,6 +350,24 @@ class SeatTaken(_Message, frozen=True):
 
 class StatusIs(_Message, frozen=True):
     """JSON text of a `jgpu.wire.report.Report`, which readers of other versions read, too."""
+
+    json: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_FRAME_BYTES)]
+
+
+class StatusChanged(_Message, frozen=True):
+    """JSON text of a `jgpu.wire.changes.Changes`: what is different from what was told before."""
+
+    json: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_FRAME_BYTES)]
+
+
+class EventsAre(_Message, frozen=True):
+    """JSON text of a `jgpu.wire.records.EventsReport`."""
+
+    json: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_FRAME_BYTES)]
+
+
+class UsageIs(_Message, frozen=True):
+    """JSON text of a `jgpu.wire.records.UsageReport`."""
 
     json: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_FRAME_BYTES)]
 
@@ -799,6 +864,15 @@ class AskReport(_Message, frozen=True):
     request: Natural
 
 
+class Follow(_Message, frozen=True):
+    """Somebody watches, or nobody any more: ReportIs, with request 0, whenever something changed.
+
+    At most ten times a second. No other reply.
+    """
+
+    on: bool = True
+
+
 # -- executor -> control ---------------------------------------------------------------------
 
 
@@ -848,6 +922,7 @@ ControlMessage: TypeAlias = (
     | TakeSeat
     | LeaveSeat
     | AskStatus
+    | Watch
     | AskQuotas
     | SetQuota
     | Evict
@@ -859,7 +934,16 @@ ControlMessage: TypeAlias = (
     | AskStop
 )
 ControlReply: TypeAlias = (
-    Welcome | Refused | SeatTaken | StatusIs | QuotasAre | SocketIs | SocketsAre | Done | Stopping
+    Welcome
+    | Refused
+    | SeatTaken
+    | StatusIs
+    | StatusChanged
+    | QuotasAre
+    | SocketIs
+    | SocketsAre
+    | Done
+    | Stopping
 )
 ClientMessage: TypeAlias = (
     Define
@@ -912,6 +996,7 @@ ExecutorOrder: TypeAlias = (
     | RefusePrograms
     | RetireLane
     | AskReport
+    | Follow
     | AskStop
 )
 ExecutorNotice: TypeAlias = ExecutorReady | ExecutorFailed | SessionEnding | SessionEnded | ReportIs

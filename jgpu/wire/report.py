@@ -75,6 +75,8 @@ class LaneReport(_Part, frozen=True):
     state: Name = "open"
     #: how long it has been at one piece of work
     running_seconds: float = 0.0
+    #: since when that is; 0 where it is at nothing
+    running_since: float = 0.0
     #: the op that it is at; empty if it is not the asker's
     op: Name = ""
 
@@ -157,6 +159,8 @@ class SessionReport(_Part, frozen=True):
     cell: Text = ""
     pid: Natural | None = None
     age_seconds: float = 0.0
+    #: when it began
+    since: float = 0.0
 
 
 class QuotaReport(_Part, frozen=True):

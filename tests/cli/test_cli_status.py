@@ -7,11 +7,15 @@ import sys
 import msgspec
 import processes
 import pytest
+from real_broker import real_broker
 from rich.console import Console
 
 from jgpu.cli import _tables, doctor, main
+from jgpu.cli.top import looks
 from jgpu.device.versions import VERSIONS
+from jgpu.errors import BrokerUnreachable
 from jgpu.wire.address import Address
+from jgpu.wire.messages import AskStatus, Refused, StatusIs, Watch
 from jgpu.wire.report import decode
 
 STATUS = {
@@ -154,6 +158,27 @@ def test_an_absent_broker_is_a_sentence(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("JGPU_ADDRESS", f"unix:{tmp_path}/nobody")
     assert main(["status"]) == 1
     assert "There is no broker at" in capsys.readouterr().err
+
+
+def test_top_shows_what_changes_and_waits_for_a_broker_that_ended(tmp_path):
+    with real_broker(tmp_path, "--device", "null") as address:
+        seen = looks(address, 0.1)
+        assert next(seen).broker.socket == str(address.path)
+    while not isinstance(ended := next(seen), BrokerUnreachable):
+        pass
+    assert str(address.path) in str(ended)
+    seen.close()
+
+
+def test_top_asks_a_broker_that_is_older_again_and_again(control):
+    control.replies = {
+        Watch: Refused("frame", "A frame holds no message that is known here."),
+        AskStatus: StatusIs(b'{"broker": {"version": "0.1"}}'),
+    }
+    seen = looks(Address(control.path, "environment"), 0.01)
+    assert [next(seen).broker.version for _ in range(2)] == ["0.1", "0.1"]
+    assert [type(request) for request in control.requests] == [Watch, AskStatus] * 2
+    seen.close()
 
 
 # -- doctor ----------------------------------------------------------------------------------

@@ -23,6 +23,8 @@ class FakeControl:
         self.refusal: Refused | None = None
         self.silent = False
         self.garbage = b""
+        #: by type of request, what is answered instead
+        self.replies: dict[type, object] = {}
         self._tickets = 0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(str(path))
@@ -68,6 +70,8 @@ class FakeControl:
     def _reply(self, message: ControlMessage) -> SeatTaken | Refused:
         if self.refusal is not None:
             return self.refusal
+        if type(message) in self.replies:
+            return self.replies[type(message)]
         if isinstance(message, TakeSeat):
             self._tickets += 1
             return SeatTaken(f"ticket-{self._tickets}")

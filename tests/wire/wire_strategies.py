@@ -52,6 +52,7 @@ _BUILDERS = {
     msgspec.inspect.StrType: _text,
     msgspec.inspect.BytesType: _bytes,
     msgspec.inspect.NoneType: lambda _: st.none(),
+    msgspec.inspect.LiteralType: lambda i: st.sampled_from(i.values),
     msgspec.inspect.UnionType: lambda i: st.one_of(*map(_strategy, i.types)),
     msgspec.inspect.VarTupleType: lambda i: st.lists(
         _strategy(i.item_type), max_size=_shorter(i.max_length)

@@ -49,6 +49,8 @@ class Overseer:
         self._supervisor = supervisor
         self._registry = registry
         self._report = report
+        #: called when the executor falls silent, or speaks again
+        self.on_change: Callable[[], None] = lambda: None
         #: the process that is watched
         self._pid = 0
         self._watchdog = Watchdog(patience)
@@ -71,8 +73,11 @@ class Overseer:
         interval_s = min(_INTERVAL_S, max(0.05, least / 4))
         while True:
             await asyncio.sleep(interval_s)
+            silence = self.silence
             if self._supervisor.state is ExecutorState.READY:
                 self._look()
+            if self.silence != silence:
+                self.on_change()
 
     def _look(self) -> None:
         page, pid = self._supervisor.page, self._supervisor.pid

@@ -73,30 +73,38 @@ def build_report(
     viewer: Viewer,
     now: float,
     standing: Callable[[str], StandingReport] = lambda user: StandingReport(name=user),
+    epoch: float = 0.0,
 ) -> Report:
-    """Everything that the viewer may see; `standing` says what a user may have."""
+    """Everything that the viewer may see; `standing` says what a user may have.
+
+    `now` is on the monotonic clock, which began `epoch` seconds after the epoch.
+    """
     devices, sessions = list(devices), list(sessions)
     measured = {r.id: r for d in devices if d.report for r in d.report.sessions}
     lost = any(d.state in ("restarting", "failed") for d in devices)
     own = frozenset(s.number for s in sessions if viewer.sees(s.user))
     return Report(
         broker=broker,
-        devices=tuple(_device(device, viewer, own, now) for device in devices),
+        devices=tuple(_device(device, viewer, own, now, epoch) for device in devices),
         sessions=tuple(
-            _session(s, measured.get(s.number), viewer, now, lost=lost) for s in sessions
+            _session(s, measured.get(s.number), viewer, now, epoch, lost=lost) for s in sessions
         ),
         users=_users(sessions, measured, usage, viewer, standing),
     )
 
 
-def _device(device: DeviceView, viewer: Viewer, own: frozenset[int], now: float) -> DeviceReport:
+def _device(
+    device: DeviceView, viewer: Viewer, own: frozenset[int], now: float, epoch: float
+) -> DeviceReport:
     facts, report = device.facts, device.report
     return DeviceReport(
         name=facts.name if facts else device.kind,
         kind=facts.kind if facts else device.kind,
         capacity_bytes=facts.capacity if facts else device.capacity,
         policy=report.policy if report else device.policy,
-        lanes=tuple(_lane(each, device, own, now) for each in report.lanes) if report else (),
+        lanes=tuple(_lane(each, device, own, now, epoch) for each in report.lanes)
+        if report
+        else (),
         state=device.state,
         note=device.note,
         used_bytes=report.used if report else 0,
@@ -108,17 +116,26 @@ def _device(device: DeviceView, viewer: Viewer, own: frozenset[int], now: float)
     )
 
 
-def _lane(lane: LaneReport, device: DeviceView, own: frozenset[int], now: float) -> LaneReport:
+def _lane(
+    lane: LaneReport, device: DeviceView, own: frozenset[int], now: float, epoch: float
+) -> LaneReport:
     entry = device.working.get(lane.id)
     return replace(
         lane,
         running_seconds=max(0.0, now - entry.since_ns / 1e9) if entry else 0.0,
+        running_since=epoch + entry.since_ns / 1e9 if entry else 0.0,
         op=entry.name if entry and entry.session in own else "",
     )
 
 
 def _session(
-    session: Session, measured: SessionReport | None, viewer: Viewer, now: float, *, lost: bool
+    session: Session,
+    measured: SessionReport | None,
+    viewer: Viewer,
+    now: float,
+    epoch: float,
+    *,
+    lost: bool,
 ) -> SessionReport:
     """What the executor measured, with what only this process knows of the session."""
     visible = viewer.sees(session.user)
@@ -135,6 +152,7 @@ def _session(
         cell=row.cell if visible else "",
         pid=session.peer.pid if visible else None,
         age_seconds=max(0.0, now - session.since),
+        since=epoch + session.since,
     )
 
 

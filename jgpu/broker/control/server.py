@@ -9,7 +9,6 @@ The rule that must not be broken: whoever is admitted is watched until he is gon
 import asyncio
 import contextlib
 import logging
-import os
 import secrets
 import socket
 import time
@@ -19,9 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
 
-from jgpu import __version__
 from jgpu.broker.control.doorkeeper import Doorkeeper
 from jgpu.broker.control.doors import Door, open_doors
 from jgpu.broker.control.handshake import Visit, read_request, reply
@@ -36,13 +33,15 @@ from jgpu.broker.control.identity import (
 from jgpu.broker.control.quotas.desk import Desk
 from jgpu.broker.control.quotas.requests import QuotaRequests
 from jgpu.broker.control.registry import Origin, Registry
-from jgpu.broker.control.report import DeviceView, Viewer, build_report
+from jgpu.broker.control.report import Viewer
+from jgpu.broker.control.reporting import Reporter
 from jgpu.broker.control.runtimes import check_protocol
 from jgpu.broker.control.servers import Servers
 from jgpu.broker.control.sessions import Sessions
 from jgpu.broker.control.settings import BrokerSettings
 from jgpu.broker.control.shares import Shares
 from jgpu.broker.control.watch import ProcessWatch
+from jgpu.broker.control.watchers import Watchers
 from jgpu.errors import BrokerRefused, FrameError, JgpuError
 from jgpu.sched import load_policy
 from jgpu.wire import limits
@@ -70,8 +69,8 @@ from jgpu.wire.messages import (
     Stopping,
     TakeSeat,
     UsePolicy,
+    Watch,
 )
-from jgpu.wire.report import BrokerReport
 
 __all__ = ["Broker"]
 
@@ -97,7 +96,6 @@ class Broker:
                 settings.max_user_arenas,
             )
         )
-        self._started = time.time()
         self._last_used = time.monotonic()
         self._stopping = asyncio.Event()
         #: connections whose request is not answered yet
@@ -125,6 +123,10 @@ class Broker:
         )
         self._quotas = QuotaRequests(self._desk, self.registry)
         self.sessions = Sessions(settings, self.registry, self._desk, self._unusable)
+        self._reporter = Reporter(settings, self.registry, self.sessions, self._desk, self._quotas)
+        self._watchers = Watchers(self._viewer, self._reporter.known, self.sessions.follow)
+        for part in (self.sessions, self.sessions.overseer, self._desk, self._desk.ledger):
+            part.on_change = self._watchers.changed
         self._status = 0
         self._group: asyncio.TaskGroup
         #: everything that runs; cancelled at the end
@@ -144,6 +146,7 @@ class Broker:
                 self._start(tasks, self.sessions.overseer.run())
                 self._start(tasks, self._desk.ledger.run())
                 self._start(tasks, self._desk.run(self.sessions.latest_report))
+                self._start(tasks, self._watchers.run())
                 self._group = tasks
                 listening = self._start(tasks, self._doorkeeper.run())
                 self._servers.reopen()
@@ -240,6 +243,8 @@ class Broker:
                 if not self._identities.known(peer.uid):
                     await asyncio.to_thread(self._identities.name, peer.uid)
                 await self._answer(visit, request.message)
+                if not isinstance(request.message, AskStatus | Watch):
+                    self._watchers.changed()
         except TimeoutError:
             _LOG.info("pid %d (uid %d) was too slow; dropped.", peer.pid, peer.uid)
         except JgpuError as error:
@@ -258,7 +263,13 @@ class Broker:
         elif isinstance(message, LeaveSeat):
             await reply(visit.connection, self._leave_seat(visit.peer, message))
         elif isinstance(message, AskStatus):
-            await reply(visit.connection, StatusIs(await self._report(visit)))
+            report = await self._reporter.asked(self._viewer(visit))
+            await reply(visit.connection, StatusIs(msgspec.json.encode(report)))
+        elif isinstance(message, Watch):
+            self._watchers.check_room(visit)
+            with self._watchers.coming():
+                report = await self._reporter.asked(self._viewer(visit))
+                await self._watchers.admit(visit, report)
         elif isinstance(message, AskQuotas | SetQuota):
             await reply(visit.connection, await self._quota(visit, message))
         elif isinstance(message, Evict):
@@ -325,6 +336,7 @@ class Broker:
     def _holder_gone(self, key: tuple[Origin, str]) -> None:
         self._holders.pop(key, None)
         self.registry.holder_gone(*key)
+        self._watchers.changed()
 
     @property
     def _way_in(self) -> str:
@@ -374,6 +386,7 @@ class Broker:
 
     def _server_gone(self, server: str) -> None:
         """Nobody comes by its socket any more, and who did goes with it."""
+        self._watchers.drop(server)
         for session in list(self.registry.sessions.values()):
             if session.peer.place == server:
                 self.sessions.end(session.number, "The server has ended.")
@@ -391,46 +404,3 @@ class Broker:
         else:
             report = await self._quotas.change(message, self._viewer(visit))
         return QuotasAre(msgspec.json.encode(report))
-
-    async def _report(self, visit: Visit) -> bytes:
-        report = await self.sessions.shown_report()
-        supervisor, settings = self.sessions.supervisor, self._settings
-        device = DeviceView(
-            kind=supervisor.device,
-            state="silent"
-            if (silence := self.sessions.overseer.silence)
-            else supervisor.state.value,
-            note=silence or supervisor.note,
-            working=self.sessions.overseer.working,
-            facts=supervisor.facts,
-            report=report,
-            policy=settings.executor.policy,
-            capacity=settings.executor.capacity,
-            restarts=supervisor.restarts,
-            pid=supervisor.pid,
-            last_end=self.sessions.culprits.last_end,
-        )
-        broker = BrokerReport(
-            version=__version__,
-            protocol=limits.PROTOCOL,
-            pid=os.getpid(),
-            socket=str(settings.socket),
-            private=settings.private,
-            started=self._started,
-            torch=supervisor.runtime.torch,
-            seats=len(self.registry.seats),
-            max_sessions=settings.max_sessions,
-        )
-        viewer = self._viewer(visit)
-        made = build_report(
-            broker,
-            [device],
-            self.registry.sessions.values(),
-            self.registry.usage,
-            viewer,
-            time.monotonic(),
-            standing=self._quotas.standing,
-        )
-        if viewer.administrator:
-            made = replace(made, ledger=self._desk.ledger.report())
-        return msgspec.json.encode(made)

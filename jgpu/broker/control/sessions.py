@@ -38,6 +38,7 @@ from jgpu.wire.messages import (
     Detach,
     Evict,
     ExecutorNotice,
+    Follow,
     Hello,
     Refused,
     ReportIs,
@@ -104,6 +105,10 @@ class Sessions:
         #: session number -> its descriptors; the same keys as `registry.sessions`
         self._lines: dict[int, _Line] = {}
         self._requests = itertools.count(1)
+        #: called whenever something may be different in the report
+        self.on_change: Callable[[], None] = lambda: None
+        #: somebody watches: executors report by themselves
+        self._followed = False
         self._report: ReportIs | None = None
         #: when a report was asked for last to be shown
         self._shown_at = float("-inf")
@@ -181,6 +186,11 @@ class Sessions:
         self._policy = UsePolicy(policy)
         self.supervisor.send(self._policy)
 
+    def follow(self, on: bool) -> None:
+        """Have the executor report by itself whenever something changes, or not any more."""
+        self._followed = on
+        self.supervisor.send(Follow(on))
+
     def _adopt(self, session: Session) -> None:
         line = self._lines[session.number]
         user, story = self._desk.before_adoption(session), self.culprits.story(session.number)
@@ -210,6 +220,7 @@ class Sessions:
         else:
             self._registry.adopted(session.number)
             self._desk.after_adoption(session)
+        self.on_change()
 
     def _dismiss(self, session: Session, error: JgpuError) -> None:
         """End a session that no executor has, with a sentence if the stream can still carry it."""
@@ -224,6 +235,7 @@ class Sessions:
         self._desk.session_gone(number)
         self._registry.ended(number, device_seconds)
         self._forget(number)
+        self.on_change()
 
     def _forget(self, number: int) -> None:
         self.culprits.forget(number)
@@ -237,9 +249,12 @@ class Sessions:
         """Everybody who waited gets the new executor, in order of arrival."""
         if self._policy is not None:
             self.supervisor.send(self._policy)
+        if self._followed:
+            self.supervisor.send(Follow())
         self.supervisor.send(self.culprits.refusals())
         for session in self._registry.waiting():
             self._adopt(session)
+        self.on_change()
 
     def executor_ended(self, end: End) -> bool:
         """Find out whose work it was; whether one user is to blame."""
@@ -255,6 +270,7 @@ class Sessions:
         for session in self._registry.executor_gone():
             self._desk.session_gone(session.number)
             self._forget(session.number)
+        self.on_change()
 
     def executor_failed(self, sentence: str) -> None:
         """No executor for a while: whoever waits is told so."""
@@ -267,6 +283,7 @@ class Sessions:
 
     def executor_said(self, notice: ExecutorNotice) -> None:
         """A session ended, or a report came."""
+        self.on_change()
         if isinstance(notice, SessionEnded):
             _LOG.info("Session %d ended. %s", notice.session, notice.text)
             self._desk.session_ended(notice.session, notice.device_seconds, self._device)
@@ -276,7 +293,7 @@ class Sessions:
         elif isinstance(notice, ReportIs):
             self._report = notice
             if not notice.request:
-                return  # it was only to show that it lives
+                return  # to show that it lives, or because somebody watches
             self._desk.measured(notice, self._device)
             if self._asked is not None and not self._asked.done():
                 self._asked.set_result(None)
@@ -287,6 +304,11 @@ class Sessions:
         return facts.name if facts is not None else self.supervisor.device
 
     # -- reports -----------------------------------------------------------------------------
+
+    @property
+    def last_report(self) -> ReportIs | None:
+        """What the executor of the day said last, if it did."""
+        return self._report
 
     async def latest_report(self) -> ReportIs | None:
         """The executor's report of now; the last one if it does not answer."""

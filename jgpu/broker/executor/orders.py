@@ -37,6 +37,11 @@ class Orders:
         self._accounts: dict[str, Account] = {}
         pump.on_ending = lambda number: connection.send(messages.SessionEnding(number))
         pump.on_ended = self._ended
+        pump.on_look = self._tell_followers
+        #: somebody watches, who is told what changes
+        self._followed = False
+        #: what was told last of it
+        self._told: messages.ReportIs | None = None
         pump.watch(connection.fileno(), self._ready)
 
     def _ready(self, mask: int) -> None:
@@ -72,6 +77,8 @@ class Orders:
             self._pump.refusals.set(order)
         elif isinstance(order, messages.AskReport):
             self._connection.send(self._report(order.request))
+        elif isinstance(order, messages.Follow):
+            self._followed, self._told = order.on, None
         else:
             self._stop()
 
@@ -173,6 +180,12 @@ class Orders:
         self._connection.send(notice)
 
     # -- the report --------------------------------------------------------------------------
+
+    def _tell_followers(self) -> None:
+        """Whatever happened since the last look, if somebody watches."""
+        if self._followed and (report := self._report(0)) != self._told:
+            self._told = report
+            self._connection.send(report)
 
     def _report(self, request: int) -> messages.ReportIs:
         snapshot = self._pump.turns.snapshot()

@@ -70,6 +70,8 @@ class Pump:
         self.stopping = False
         self.on_ending: Callable[[int], None] = lambda number: None
         self.on_ended: Callable[[SessionEnded], None] = lambda notice: None
+        #: called at each look
+        self.on_look: Callable[[], None] = lambda: None
         self._epoll = select.epoll()
         self._asides = [
             self._aside("definitions", Kind.DEFINITION),
@@ -176,6 +178,7 @@ class Pump:
             if not busy:
                 self.device.give_back()
             self.turns.flush()
+            self.on_look()
 
     def _timeout(self, timeout_s: float) -> float:
         if self._backlog:

@@ -25,6 +25,7 @@ from jgpu.wire.messages import (
     ExecutorFailed,
     ExecutorOrder,
     ExecutorReady,
+    Follow,
     Notice,
     Quit,
     Ready,
@@ -66,6 +67,7 @@ class Executor:
         self.facts = DeviceFacts(settings["device"], "scripted device", settings["capacity"] or 1)
         self.sessions = {}
         self.dies_at_report = False
+        self.followed = False
         #: device-seconds of sessions that said how many they use
         self.used = {}
         self.selector = selectors.DefaultSelector()
@@ -92,6 +94,8 @@ class Executor:
                     self.control_says()
                 elif key.data in self.sessions:
                     self.client_says(key.data)
+                    if self.followed:
+                        self.control.send(self.report(0))
 
     def control_says(self):
         messages = self.control.receive()
@@ -111,6 +115,8 @@ class Executor:
                     if self.dies_at_report:
                         sys.exit(7)
                     self.control.send(self.report(message.request))
+                case Follow():
+                    self.followed = message.on
                 case AskStop():
                     if os.environ.get("SCRIPT") != "stubborn":
                         sys.exit(0)

@@ -245,7 +245,7 @@ def report(viewer, device_state="ready", measured=REPORT):
     sessions = [session(1, "user1", 1001), session(2, "user2", 1002)]
     usage = {"user1": UserUsage(2, 10.0), "user3": UserUsage(1, 1.0)}
     broker = BrokerReport(pid=7)
-    made = build_report(broker, [view], sessions, usage, viewer, now=8.0)
+    made = build_report(broker, [view], sessions, usage, viewer, now=8.0, epoch=100.0)
     return msgspec.json.decode(msgspec.json.encode(made))
 
 
@@ -265,6 +265,7 @@ def test_an_administrator_sees_everything():
                     "running": 2,
                     "state": "open",
                     "running_seconds": 0.0,
+                    "running_since": 0.0,
                     "op": "",
                 }
             ],
@@ -296,6 +297,7 @@ def test_an_administrator_sees_everything():
         "cell": "cell 4",
         "pid": 101,
         "age_seconds": 3.0,
+        "since": 105.0,
     }
     assert made["sessions"][1]["state"] == "starting"
     users = {row["name"]: (row["sessions"], row["device_seconds"]) for row in made["users"]}

@@ -80,6 +80,8 @@ class Desk:
         self._horizon = self.now
         #: to the executor; set by whoever has one
         self.send: Callable[[msgspec.Struct], None] = lambda order: None
+        #: called when everybody was judged, which may have changed what they may have
+        self.on_change: Callable[[], None] = lambda: None
         #: why new work of a user is refused for another reason than their budget; empty for most
         self.held: Callable[[str], str] = lambda user: ""
         #: user -> what the executor of the moment was told last
@@ -215,6 +217,7 @@ class Desk:
         self._standings = {user: s for user, s in self._standings.items() if user in here}
         for user in here:
             self._look_at(user)
+        self.on_change()
 
     def _look_at(self, user: str) -> None:
         sessions = [

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import enum
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -79,6 +79,8 @@ class Ledger:
         #: rows to be written, the newest of each key
         self._charges: dict[ChargeKey, Charge] = {}
         self._settings: dict[SettingKey, str | None] = {}
+        #: called when its report is another
+        self.on_change: Callable[[], None] = lambda: None
         self.state = LedgerState.OPENING
         #: set when it was read, or could not be
         self.tried = asyncio.Event()
@@ -142,8 +144,11 @@ class Ledger:
         """Until cancelled."""
         while True:
             self._wake.clear()
+            before = self.report()
             if await self.attempt() or self.state is LedgerState.FAILING:
                 self.tried.set()
+            if self.report() != before:
+                self.on_change()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._interval_s):
                     await self._wake.wait()

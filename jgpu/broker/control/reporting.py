@@ -1,0 +1,92 @@
+"""Puts the report together from what the parts of the broker know at the moment."""
+
+import os
+import time
+
+from msgspec.structs import replace
+
+from jgpu import __version__
+from jgpu.broker.control.quotas.desk import Desk
+from jgpu.broker.control.quotas.requests import QuotaRequests
+from jgpu.broker.control.registry import Registry
+from jgpu.broker.control.report import DeviceView, Viewer, build_report
+from jgpu.broker.control.sessions import Sessions
+from jgpu.broker.control.settings import BrokerSettings
+from jgpu.wire import limits
+from jgpu.wire.messages import ReportIs
+from jgpu.wire.report import BrokerReport, Report
+
+__all__ = ["Reporter"]
+
+
+class Reporter:
+    """One broker's reports, each as its viewer may see it."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        registry: Registry,
+        sessions: Sessions,
+        desk: Desk,
+        quotas: QuotaRequests,
+    ) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._sessions = sessions
+        self._desk = desk
+        self._quotas = quotas
+        self._started = time.time()
+        #: from the monotonic clock to seconds since the epoch
+        self._epoch = self._started - time.monotonic()
+
+    async def asked(self, viewer: Viewer) -> Report:
+        """What the executor says when it is asked, and everything else."""
+        await self._sessions.shown_report()
+        return self.known(viewer)
+
+    def known(self, viewer: Viewer) -> Report:
+        """The same by what the executor said last."""
+        made = build_report(
+            self._broker(),
+            [self._device(self._sessions.last_report)],
+            self._registry.sessions.values(),
+            self._registry.usage,
+            viewer,
+            time.monotonic(),
+            standing=self._quotas.standing,
+            epoch=self._epoch,
+        )
+        if viewer.administrator:
+            made = replace(made, ledger=self._desk.ledger.report())
+        return made
+
+    def _broker(self) -> BrokerReport:
+        settings = self._settings
+        return BrokerReport(
+            version=__version__,
+            protocol=limits.PROTOCOL,
+            pid=os.getpid(),
+            socket=str(settings.socket),
+            private=settings.private,
+            started=self._started,
+            torch=self._sessions.supervisor.runtime.torch,
+            seats=len(self._registry.seats),
+            max_sessions=settings.max_sessions,
+        )
+
+    def _device(self, report: ReportIs | None) -> DeviceView:
+        supervisor, settings = self._sessions.supervisor, self._settings
+        silence = self._sessions.overseer.silence
+        return DeviceView(
+            kind=supervisor.device,
+            state="silent" if silence else supervisor.state.value,
+            note=silence or supervisor.note,
+            working=self._sessions.overseer.working,
+            facts=supervisor.facts,
+            report=report,
+            policy=settings.executor.policy,
+            capacity=settings.executor.capacity,
+            restarts=supervisor.restarts,
+            pid=supervisor.pid,
+            last_end=self._sessions.culprits.last_end,
+        )
