@@ -30,12 +30,13 @@ MAY_IMPORT = {
     "jgpu.device": {"jgpu", "jgpu.errors", "jgpu.wire"},
     "jgpu.kernelprovider": {"jgpu", "jgpu.errors", "jgpu.wire"},
     "jgpu.broker": {"jgpu", "jgpu.errors", "jgpu.wire", "jgpu.sched"},
-    "jgpu.hub": {"jgpu.errors", "jgpu.wire"},
+    "jgpu.hub": {"jgpu", "jgpu.errors", "jgpu.wire"},
     "jgpu.cli": {
         "jgpu",
         "jgpu.broker",
         "jgpu.device",
         "jgpu.errors",
+        "jgpu.hub",
         "jgpu.kernelprovider",
         "jgpu.sched",
         "jgpu.wire",
@@ -137,7 +138,14 @@ def test_importing_the_package_loads_itself_alone():
 
 
 @pytest.mark.parametrize(
-    "module", ["jgpu.wire.messages", "jgpu.sched", "jgpu.kernelprovider.provisioner", "jgpu.cli"]
+    "module",
+    [
+        "jgpu.wire.messages",
+        "jgpu.sched",
+        "jgpu.kernelprovider.provisioner",
+        "jgpu.cli",
+        "jgpu.hub.page.app",
+    ],
 )
 def test_a_jupyter_server_never_loads_torch_or_the_broker(module):
     loaded = run_python(f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))")

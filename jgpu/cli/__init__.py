@@ -27,12 +27,17 @@ _EXTRAS = {
     "numpy",
     "prometheus_client",
     "psutil",
+    "jinja2",
+    "jupyterhub",
     "pynvml",
     "rich",
     "sqlalchemy",
     "torch",
     "tornado",
 }
+
+#: commands whose packages come with another extra than the broker's
+_EXTRA_OF = {"hub-page": "hub"}
 
 
 def commands() -> dict[str, str]:
@@ -86,7 +91,7 @@ def _call(name: str, arguments: list[str]) -> int:
             raise
         print(
             f"jgpu {name}: this Python ({sys.executable}) lacks {error.name}; "
-            f"`{sys.executable} -m pip install 'jgpu[broker]'` adds it.",
+            f"`{sys.executable} -m pip install 'jgpu[{_EXTRA_OF.get(name, 'broker')}]'` adds it.",
             file=sys.stderr,
         )
         return 1

@@ -1,0 +1,140 @@
+"""What the view "Now" shows, from a report that was cut to its visitor. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from jgpu.hub.page.views import SOMEBODY, Members, report_for
+from jgpu.hub.page.visitors import Visitor
+from jgpu.wire.report import DeviceReport, LaneReport, Report, SessionReport
+
+__all__ = ["PARTS", "now_values"]
+
+#: parts of the view that are sent anew by themselves, by the names of their macros
+PARTS: Final = ("overview", "sessions", "memory")
+
+#: the most interesting first
+_ORDER: Final = ("running", "waiting", "starting", "spilled", "paused", "lost", "idle")
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Where the memory of one user, or of all whose names are not shown, is."""
+
+    user: str
+    sessions: int = 0
+    resident: int = 0
+    ephemeral: int = 0
+    spilled: int = 0
+
+    @property
+    def on_device(self) -> int:
+        return self.resident + self.ephemeral
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A session, and what may be done to it."""
+
+    session: SessionReport
+    #: since when it is in its state, seconds since the epoch
+    since: float
+    #: a sentence's rest: for whom or for what it waits
+    why: str
+    may_free: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """A lane and who is in it."""
+
+    lane: LaneReport
+    session: SessionReport | None
+    members: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    """A device, its lanes, and where the memory of its sessions is."""
+
+    report: DeviceReport
+    lanes: list[_Lane]
+    resident: int
+    ephemeral: int
+    spilled: int
+
+
+def now_values(
+    visitor: Visitor, report: Report, members: Members, since: Mapping[int, float]
+) -> dict[str, Any]:
+    """What the templates of the view need, of what the visitor may see."""
+    shown = report_for(visitor, report, members)
+    by_number = {session.id: session for session in shown.sessions}
+    rows = sorted(
+        (_row(visitor, each, members, since) for each in shown.sessions),
+        key=lambda row: (_place(row.session), row.session.queue_position or 0, row.session.id),
+    )
+    states = [session.state for session in shown.sessions]
+    return {
+        "broker": shown.broker,
+        "devices": [_device(device, by_number) for device in shown.devices],
+        "rows": rows,
+        "counts": {state: states.count(state) for state in _ORDER if state in states},
+        "memory_rows": _memory(shown.sessions),
+        "capacity": sum(device.capacity_bytes for device in shown.devices),
+    }
+
+
+def _place(session: SessionReport) -> int:
+    return _ORDER.index(session.state) if session.state in _ORDER else len(_ORDER)
+
+
+def _row(
+    visitor: Visitor, session: SessionReport, members: Members, since: Mapping[int, float]
+) -> _Row:
+    known = session.user != SOMEBODY
+    return _Row(
+        session=session,
+        since=since.get(session.id, 0.0),
+        why=_why(session),
+        may_free=known and visitor.frees(session.user, members.get(session.user, ())),
+    )
+
+
+def _why(session: SessionReport) -> str:
+    """For whom a session waits, each once; several whose names are not shown are counted."""
+    users = dict.fromkeys(user for user in session.waits_for if user != SOMEBODY)
+    others = session.waits_for.count(SOMEBODY)
+    names = list(users)
+    if others:
+        names.append(SOMEBODY if others == 1 else f"{others} other users")
+    return ", ".join(names)
+
+
+def _device(device: DeviceReport, by_number: Mapping[int, SessionReport]) -> _Device:
+    """A broker has one device, so all sessions are its."""
+    sessions = by_number.values()
+    return _Device(
+        report=device,
+        lanes=[_lane(lane, by_number) for lane in device.lanes],
+        resident=sum(each.resident_bytes for each in sessions),
+        ephemeral=sum(each.ephemeral_bytes for each in sessions),
+        spilled=sum(each.spilled_bytes for each in sessions),
+    )
+
+
+def _lane(lane: LaneReport, by_number: Mapping[int, SessionReport]) -> _Lane:
+    running = None if lane.running is None else by_number.get(lane.running)
+    return _Lane(lane, running, len(lane.sessions))
+
+
+def _memory(sessions: Iterable[SessionReport]) -> list[_Memory]:
+    """Users with a session, those with most on the device first."""
+    rows: dict[str, _Memory] = {}
+    for session in sessions:
+        row = rows.setdefault(session.user, _Memory(session.user))
+        row.sessions += 1
+        row.resident += session.resident_bytes
+        row.ephemeral += session.ephemeral_bytes
+        row.spilled += session.spilled_bytes
+    return sorted(rows.values(), key=lambda row: (-row.on_device - row.spilled, row.user))

@@ -1,0 +1,139 @@
+"""What the view "People" shows: who may have what, and what they used of it. Pure."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from jgpu.hub.page.views import Members, quotas_for
+from jgpu.hub.page.visitors import Visitor
+from jgpu.wire.report import QuotasReport, Report, ScopeReport, StandingReport, UserReport
+
+__all__ = ["COLUMNS", "FIELDS", "Choice", "people_values"]
+
+#: fields of a quota, in the order in which they are shown
+FIELDS: Final = (
+    "weight", "memory", "resident", "device_seconds", "period", "sessions", "priority",
+    "over_budget",
+)  # fmt: skip
+
+
+_PARTS: Final = re.compile(r"[0-9]+|[^0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which rows are shown, and in which order."""
+
+    text: str = ""
+    group: str = ""
+    sort: str = "name"
+    descending: bool = False
+
+    def query(self, **other: Any) -> dict[str, str]:
+        """The same as arguments of an address, with other values for some."""
+        found = {
+            "q": self.text, "group": self.group, "sort": self.sort,
+            "desc": "1" if self.descending else "",
+        } | other  # fmt: skip
+        return {name: value for name, value in found.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class _Person:
+    """A row: what counts for a user, and what they have now."""
+
+    standing: StandingReport
+    #: bytes on the device
+    kept: int
+    #: part of the budget that is used; None without a budget
+    used_part: float | None
+    may_steer: bool
+    #: what is said of this user alone: field -> value
+    own: Mapping[str, Any]
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """user2 before user10."""
+    return [
+        (int(part), "") if part[0] in "0123456789" else (-1, part) for part in _PARTS.findall(name)
+    ]
+
+
+#: column -> what it is sorted by
+_KEYS: Final[dict[str, Callable[[_Person], Any]]] = {
+    "name": lambda person: _natural(person.standing.name),
+    "groups": lambda person: person.standing.groups,
+    "weight": lambda person: person.standing.weight,
+    "kept": lambda person: person.kept,
+    "memory": lambda person: person.standing.quota.memory or float("inf"),
+    "used": lambda person: person.standing.used_in_period,
+    "budget": lambda person: -1.0 if person.used_part is None else person.used_part,
+    "sessions": lambda person: person.standing.sessions,
+    "priority": lambda person: person.standing.quota.priority,
+    "state": lambda person: person.standing.state,
+}
+#: columns, their titles, and whether they hold numbers
+COLUMNS: Final = (
+    ("name", "User", False),
+    ("groups", "Groups", False),
+    ("weight", "Weight", True),
+    ("kept", "Memory", True),
+    ("memory", "of", True),
+    ("used", "Device time", True),
+    ("budget", "of budget", True),
+    ("sessions", "Sessions", True),
+    ("priority", "Class", False),
+    ("state", "Standing", False),
+)
+
+
+def people_values(
+    visitor: Visitor, quotas: QuotasReport, report: Report | None, members: Members, choice: Choice
+) -> dict[str, Any]:
+    """What the templates of the view need, of what the visitor may see."""
+    shown = quotas_for(visitor, quotas, members)
+    now = {user.name: user for user in report.users} if report else {}
+    said = _said(shown.scopes)
+    people = [
+        _person(visitor, now.get(each.name, each), said.get(f"user:{each.name}", {}))
+        for each in shown.users
+    ]
+    found = [person for person in people if _matches(person.standing, choice)]
+    found.sort(key=_KEYS["name"])
+    found.sort(key=_KEYS.get(choice.sort, _KEYS["name"]), reverse=choice.descending)
+    groups = sorted({group for person in people for group in person.standing.groups})
+    return {
+        "people": found,
+        "number_of_all": len(people),
+        "groups": groups if visitor.reads else [g for g in groups if g in visitor.tutors],
+        "scopes": shown.scopes,
+        "choice": choice,
+        "columns": COLUMNS,
+    }
+
+
+def _person(visitor: Visitor, standing: StandingReport, own: Mapping[str, Any]) -> _Person:
+    budget = standing.quota.device_seconds
+    kept = 0
+    if isinstance(standing, UserReport):
+        kept = standing.resident_bytes + standing.ephemeral_bytes
+    return _Person(
+        standing=standing,
+        kept=kept,
+        used_part=standing.used_in_period / budget if budget else None,
+        may_steer=visitor.steers(standing.groups),
+        own=own,
+    )
+
+
+def _said(scopes: Iterable[ScopeReport]) -> dict[str, dict[str, Any]]:
+    """What is set of each scope while the broker runs."""
+    return {scope.scope: dict(scope.settings) for scope in scopes if scope.source == "live"}
+
+
+def _matches(standing: StandingReport, choice: Choice) -> bool:
+    if choice.group and choice.group not in standing.groups:
+        return False
+    text = choice.text.casefold()
+    return any(text in word.casefold() for word in (standing.name, *standing.groups))

@@ -1,0 +1,56 @@
+"""The page as a process of its own, between a broker without a device and as much of a hub."""
+
+import os
+import sys
+
+import processes
+import pytest
+from fake_hub import FakeHub
+from page_parts import (
+    PREFIX,
+    USERS,
+    RunningPage,
+    all_keep_memory,
+    answers,
+    free_port,
+    open_session,
+)
+from real_broker import until
+
+from jgpu.hub.page.visitors import ADMIN, READ, TUTOR
+
+
+@pytest.fixture(scope="module")
+def page(module_broker):
+    """The page, with somebody of each role who may visit it, and three users at work."""
+    hub, port = FakeHub(), free_port()
+    tokens = {
+        "admin1": hub.knows("admin1", ADMIN),
+        "reader1": hub.knows("reader1", READ),
+        "tutor1": hub.knows("tutor1", TUTOR, groups=["class1"]),
+        **{user: hub.knows(user, groups=groups) for user, groups in USERS.items()},
+    }
+    environment = os.environ | {
+        "JUPYTERHUB_API_TOKEN": "of-the-page",
+        "JUPYTERHUB_API_URL": hub.url,
+        "JUPYTERHUB_BASE_URL": "/lab/",
+        "JUPYTERHUB_SERVICE_PREFIX": PREFIX,
+    }
+    command = [sys.executable, "-m", "jgpu", "hub-page", "--url", f"http://127.0.0.1:{port}"]
+    command += ["--admin-socket", str(module_broker.path)]
+    process = processes.start(command, env=environment)
+    clients = [
+        open_session(module_broker, user, groups, number)
+        for number, (user, groups) in enumerate(USERS.items())
+    ]
+    running = RunningPage(hub, module_broker, port, process, tokens)
+    try:
+        until(lambda: answers(port))
+        until(lambda: all(user in running.get().text for user in USERS))
+        until(lambda: all_keep_memory(module_broker))
+        yield running
+    finally:
+        for client in clients:
+            client.close()
+        process.end()
+        hub.close()
