@@ -18,12 +18,15 @@ __all__ = [
     "MAX_SLOTS",
     "MAX_TEXT",
     "MAX_WANTED",
+    "OLDEST_PROTOCOL",
     "PROTOCOL",
     "WANTED_BYTES",
 ]
 
-#: Version of the protocol; both ends must have the same.
-PROTOCOL: Final = 1
+#: Version of the protocol that this code speaks, and the oldest of clients that a broker serves.
+#: What changes without a new one, and what does not: `tests/wire/golden_frames.py`.
+PROTOCOL: Final = 2
+OLDEST_PROTOCOL: Final = 1
 #: Longest frame payload, in bytes. Tensor bytes beyond INLINE_BYTES travel in the arena.
 MAX_FRAME_BYTES: Final = 4 << 20
 #: Tensor bytes up to this many travel inside the frame.

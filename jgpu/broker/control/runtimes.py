@@ -23,12 +23,13 @@ def own_torch() -> str:
 
 
 def check_protocol(protocol: int) -> None:
-    """Raises `VersionMismatch` unless both ends speak the same protocol."""
-    if protocol != limits.PROTOCOL:
+    """Raises `VersionMismatch` unless a client speaks this protocol, or the one before."""
+    served = range(limits.OLDEST_PROTOCOL, limits.PROTOCOL + 1)
+    if protocol not in served:
         older = "notebook's" if protocol < limits.PROTOCOL else "broker's"
         raise VersionMismatch(
-            f"The notebook's jgpu speaks protocol {protocol}, the broker speaks "
-            f"{limits.PROTOCOL}. Upgrade jgpu in the {older} environment."
+            f"The notebook's jgpu speaks protocol {protocol}, the broker serves "
+            f"{' and '.join(map(str, served))}. Upgrade jgpu in the {older} environment."
         )
 
 

@@ -116,7 +116,11 @@ def test_what_is_not_known_is_not_compared():
 def test_another_protocol_says_what_to_upgrade(protocol, whose):
     with pytest.raises(VersionMismatch, match=f"Upgrade jgpu in the {whose} environment"):
         check_protocol(protocol)
-    check_protocol(limits.PROTOCOL)
+
+
+@pytest.mark.parametrize("protocol", [limits.PROTOCOL, limits.PROTOCOL - 1])
+def test_clients_of_this_protocol_and_of_the_one_before_are_served(protocol):
+    check_protocol(protocol)
 
 
 # -- restarts --------------------------------------------------------------------------------
