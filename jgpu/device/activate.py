@@ -91,6 +91,7 @@ def _install(problem: errors.JgpuError | None) -> None:
         cudaface,
         face,
         foreach,
+        gradients,
         higherorder,
         interrupts,
         largest,
@@ -120,6 +121,7 @@ def _install(problem: errors.JgpuError | None) -> None:
     subclasses.install()
     composites.install()
     foreach.install()
+    gradients.install()
     higherorder.install()
     controlflow.install()
     autocast.install()

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from jgpu.device import copies, current
+from jgpu.device import copies, current, listed
 from jgpu.device.geometry import contiguous_stride
+from jgpu.device.ops import WITH_NUMBERS
 from jgpu.device.tensor import DeviceTensor
 
 __all__ = ["ANSWERS"]
@@ -124,20 +125,24 @@ def _new_tangent(first: Any, second: Any, *, self_num_batch_dims: int = 0) -> An
     return made.zero_()
 
 
-ANSWERS: dict[str, Any] = {
-    "aten::equal": _equal,
-    "aten::allclose": _allclose,
-    "aten::is_set_to": _is_set_to,
-    "aten::_nested_tensor_from_mask_left_aligned": _not_left_aligned,
-    "aten::_assert_async": _assert,
-    "aten::_assert_async.msg": _assert,
-    "aten::_pack_padded_sequence": _pack_padded_sequence,
-    "aten::_ctc_loss.Tensor": _ctc_loss,
-    "aten::_ctc_loss_backward.Tensor": _ctc_loss_backward,
-    "aten::_efficientzerotensor": _zeros,
-    "aten::_new_zeros_with_same_feature_meta": _new_tangent,
-} | {
-    f"aten::{base}.{overload}": _widened(base)
-    for base in ("mm", "addmm", "bmm", "baddbmm")
-    for overload in ("dtype", "dtype_out")
-}
+ANSWERS: dict[str, Any] = (
+    {
+        "aten::equal": _equal,
+        "aten::allclose": _allclose,
+        "aten::is_set_to": _is_set_to,
+        "aten::_nested_tensor_from_mask_left_aligned": _not_left_aligned,
+        "aten::_assert_async": _assert,
+        "aten::_assert_async.msg": _assert,
+        "aten::_pack_padded_sequence": _pack_padded_sequence,
+        "aten::_ctc_loss.Tensor": _ctc_loss,
+        "aten::_ctc_loss_backward.Tensor": _ctc_loss_backward,
+        "aten::_efficientzerotensor": _zeros,
+        "aten::_new_zeros_with_same_feature_meta": _new_tangent,
+    }
+    | {
+        f"aten::{base}.{overload}": _widened(base)
+        for base in ("mm", "addmm", "bmm", "baddbmm")
+        for overload in ("dtype", "dtype_out")
+    }
+    | {f"aten::{name}.Tensor": listed.with_numbers(name) for name in WITH_NUMBERS}
+)

@@ -25,8 +25,14 @@ __all__ = ["by_host", "install"]
 
 
 def by_host(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The op `info.func` of c10d on host copies, which are then copied back."""
-    given = {id(each): each for each in device_tensors((args, *kwargs.values()))}
+    """The op `info.func` of c10d on host copies; those that it wrote are then copied back."""
+    named = dict(zip(info.positions, args, strict=False)) | kwargs
+    given = {id(each): each for each in device_tensors(list(named.values()))}
+    written = {
+        id(each)
+        for name, value in named.items()
+        for each in device_tensors(value if _is_written(info, name) else None)
+    }
     twins = {key: (each, copies.download(each.detach())) for key, each in given.items()}
 
     def host(value: Any) -> Any:
@@ -36,12 +42,14 @@ def by_host(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return [host(item) for item in value]
         return value
 
-    result = info.func(*map(host, args), **{name: host(value) for name, value in kwargs.items()})
+    on_host = {name: host(value) for name, value in named.items()}
+    result = info.func(**on_host)
     for value in result if isinstance(result, tuple) else (result,):
         if isinstance(value, torch.ScriptObject):
             value.wait()
     with torch.no_grad():
-        for tensor, twin in twins.values():
+        for key in written:
+            tensor, twin = twins[key]
             tensor.copy_(twin)
     device = {id(twin): tensor for tensor, twin in twins.values()}
 
@@ -51,6 +59,12 @@ def by_host(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return device.get(id(value), value)
 
     return back(result)
+
+
+def _is_written(info: OpInfo, name: str) -> bool:
+    """The schemas do not say it; names do: `allgather_(output_tensors, input_tensors, …)`."""
+    base = info.func._schema.name
+    return base.endswith("_") and "barrier" not in base and not name.startswith("input")
 
 
 def install() -> None:

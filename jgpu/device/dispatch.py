@@ -20,6 +20,7 @@ from jgpu.device import (
     collectives,
     copies,
     current,
+    listed,
     masks,
     mixed,
     nested,
@@ -276,8 +277,8 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
         if rewritten is not None:
             return dispatch(func, rewritten, kwargs)
         plan = _new_plan(found, info, args, kwargs or {}, call)
-    if plan.warns:
-        plan.tell(kwargs or {})
+    if plan.warns or plan.looks:
+        plan.tell(args, kwargs or {})
     if (plan.grown or plan.outs is None) and info.takes_tensor and info.functional is not None:
         return outs.into_outs(info, args, kwargs or {})
     if plan.grown:
@@ -380,7 +381,7 @@ def _new_plan(
         _plans.clear()
     geometries = tuple(tensor._g for tensor in call.tensors)
     plan = plan_for(info, args, kwargs, geometries, call.params, current.session.probe)
-    if plan.warns:  # it is recorded by the way on which it tells them
+    if plan.warns or plan.looks:  # it is recorded by the way on which it tells them
         plan.single = plan.many = None
         plan.writes_first = False
     _plans[key] = plan
@@ -411,6 +412,8 @@ def _with_host(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
     Index tensors and their like are uploaded; what may not meet raises before a byte is copied.
     """
+    if listed.is_mixed(info, args, kwargs):
+        return listed.one_by_one(info, args, kwargs)
     mixed.check(info, args, kwargs)
     if info.func is _masked_fill.Tensor and isinstance(args[1], DeviceTensor):
         # a number to torch's own kernels, too; meta kernels would not have it

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from jgpu.device import gradients
 from jgpu.device.interrupts import passed
 from jgpu.device.tracebacks import unseen
 
@@ -87,7 +88,7 @@ def install_engine() -> None:
     original = graph._engine_run_backward
 
     @functools.wraps(original)
-    def run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def run_backward(t_outputs: Any, given: Any = (), *args: Any, **kwargs: Any) -> Any:
         here = _here
         if not here.ready:
             torch.autograd.set_multithreading_enabled(False)  # type: ignore[attr-defined]
@@ -96,7 +97,7 @@ def install_engine() -> None:
         before, outer, interrupts = len(kept), here.inside, passed()
         here.inside = True
         try:
-            result = original(t_outputs, *args, **kwargs)
+            result = original(t_outputs, gradients.of_roots(t_outputs, given), *args, **kwargs)
         except BaseException as error:
             first = kept[before] if len(kept) > before else error
             del kept[before:]

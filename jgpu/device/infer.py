@@ -43,7 +43,7 @@ class Plan:
     """
 
     __slots__ = (
-        "args", "geometries", "grown", "ident", "info", "kwargs", "many", "outs", "plain",
+        "args", "geometries", "grown", "ident", "info", "kwargs", "looks", "many", "outs", "plain",
         "returns_list", "single", "warns", "writes_first",
     )  # fmt: skip
 
@@ -71,10 +71,14 @@ class Plan:
         self.writes_first = False
         #: what native kernels warn of at each such call
         self.warns: tuple[tuple[type[Warning], str], ...] = ()
+        #: the value of a number may be an error
+        self.looks = False
         self.ident = next_ident()
 
-    def tell(self, kwargs: dict[str, Any]) -> None:
-        """Warn as the native kernel does, at the line that called it."""
+    def tell(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise or warn as the native kernel does, at the line that called it."""
+        if self.looks:
+            words.check_power(self.info, args, kwargs)
         made = [out.numel for out in self.outs or () if isinstance(out, Geometry)]
         reduced = self.geometries[0].numel // made[0] if made and made[0] else 0
         if warned.still_holds(self.info.name, kwargs, reduced):
@@ -139,6 +143,7 @@ def plan_for(
     """Infer a new plan. `args` and `kwargs` are the user's; `geometries` those of its tensors."""
     lifter = _Template(info)
     plan = Plan(info, lifter.args(args), lifter.kwargs(kwargs), geometries)
+    plan.looks = words.looks_at_power(info, args, kwargs)
     if info.kind == 3:  # WAIT
         words.check_types(info, args, kwargs, geometries)
         return plan

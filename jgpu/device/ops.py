@@ -72,6 +72,11 @@ DATA_DEPENDENT: Final = {
     "aten::nonzero.out", "aten::masked_select.out",
 }  # fmt: skip
 
+#: Ops on lists whose overload `Tensor` has the numbers in a tensor of the host.
+WITH_NUMBERS: Final = (
+    "_foreach_addcdiv", "_foreach_addcdiv_", "_foreach_addcmul", "_foreach_addcmul_",
+)  # fmt: skip
+
 #: Answered in the kernel: by `answers`, in so many words.
 _ANSWERED: Final = frozenset({
     "aten::equal", "aten::allclose", "aten::is_set_to", "aten::_assert_async",
@@ -81,7 +86,7 @@ _ANSWERED: Final = frozenset({
     "aten::mm.dtype", "aten::mm.dtype_out",
     "aten::addmm.dtype", "aten::addmm.dtype_out", "aten::bmm.dtype", "aten::bmm.dtype_out",
     "aten::baddbmm.dtype", "aten::baddbmm.dtype_out",
-})  # fmt: skip
+}) | {f"aten::{name}.Tensor" for name in WITH_NUMBERS}  # fmt: skip
 
 #: Meta kernels that disagree with the device's own kernels in shape or stride (measured over
 #: PyTorch's op database, 28 ops): the executor is asked once per new geometry.

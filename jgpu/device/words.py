@@ -4,7 +4,8 @@ Meta kernels infer what an op returns, but some are written in Python and word e
 and many do not look at types, of which the device would tell only later, when the op has been sent.
 So the host's own kernel is asked, with stand-ins that cost nothing.
 
-Does not cover values, nor types that CUDA alone refuses: the device tells of them.
+Does not cover values, except exponents of integers, nor types that CUDA alone refuses: the device
+tells of them.
 """
 
 import re
@@ -19,7 +20,14 @@ from jgpu.device.geometry import Geometry, extent
 from jgpu.device.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device_tensors
 
-__all__ = ["check_outs", "check_types", "raise_as_native", "warnings_of"]
+__all__ = [
+    "check_outs",
+    "check_power",
+    "check_types",
+    "looks_at_power",
+    "raise_as_native",
+    "warnings_of",
+]
 
 #: Elements up to which an op that failed is tried once more in its own shapes.
 _QUICK: Final = 1 << 22
@@ -36,6 +44,9 @@ _TYPED: Final = frozenset({
 })  # fmt: skip
 #: The same, where even types that are equal may be wrong.
 _INDEXED: Final = ("aten::index", "aten::index_put_", "aten::index_put")
+#: Elementwise, though torch does not say so.
+_ELEMENTWISE: Final = ("aten::_foreach_", "aten::rsub")
+_POWERS: Final = ("aten::pow", "aten::pow_", "aten::_foreach_pow", "aten::_foreach_pow_")
 #: Types that elementwise kernels of the host and of CUDA take alike; of others CUDA takes more.
 _PLAIN: Final = frozenset({
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
@@ -52,13 +63,13 @@ def check_types(
     """Raise here and now where types do not go together."""
     base = info.name.partition(".")[0]
     dtypes = {geometry.dtype for geometry in geometries}
-    elementwise = torch.Tag.pointwise in info.func.tags and not _counts(info)
+    elementwise = _is_elementwise(info) and not _counts(info)
     if not (elementwise or base in _TYPED or base in _INDEXED) or info.seeded:
         return
     if elementwise and not dtypes <= _PLAIN:
         return
     one_float = len(dtypes) == 1 and next(iter(dtypes)).is_floating_point
-    if one_float and base not in _INDEXED and not _has_truth(info, args, kwargs):
+    if one_float and base not in _INDEXED and not _has_odd_number(info, args, kwargs):
         return
     fill = torch.ones if elementwise else torch.zeros
 
@@ -184,8 +195,35 @@ def _counts(info: OpInfo) -> bool:
     return any(str(argument.type) == "int" for argument in info.arguments)
 
 
-def _has_truth(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a number is given as True or False."""
-    kinds = {argument.name: str(argument.type) for argument in info.arguments}
+def _is_elementwise(info: OpInfo) -> bool:
+    base = info.name.partition(".")[0]
+    return torch.Tag.pointwise in info.func.tags or base.startswith(_ELEMENTWISE)
+
+
+def _has_odd_number(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a number is given as True or False, or is complex."""
+    kinds = {argument.name: argument.type for argument in info.arguments}
     named = dict(zip(kinds, args, strict=False)) | kwargs
-    return any(type(value) is bool and kinds[name] == "number" for name, value in named.items())
+    return any(
+        type(value) is complex or (type(value) is bool and str(kinds[name]) == "number")
+        for name, value in named.items()
+    )
+
+
+def check_power(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise what torch's kernels of powers of integers say of their exponent."""
+    exponent = kwargs.get("exponent", args[1] if len(args) > 1 else 0)
+    if any(each < 0 for each in (exponent if isinstance(exponent, list) else (exponent,))):
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
+
+
+def looks_at_power(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether `check_power` has to look at each call: the exponent travels beside the program."""
+    if info.name.partition(".")[0] not in _POWERS or info.positions.get("exponent") != 1:
+        return False
+    exponent = kwargs.get("exponent", args[1] if len(args) > 1 else None)
+    whole = exponent if isinstance(exponent, list) else (exponent,)
+    bases = device_tensors(args[:1])
+    return all(type(each) is int for each in whole) and any(
+        not (base.is_floating_point() or base.is_complex()) for base in bases
+    )

@@ -64,6 +64,15 @@ assert x.tolist() == [3.0] * 3
 parts = [torch.zeros(1, device="cuda") for _ in range(2)]
 dist.all_gather(parts, torch.tensor([float(rank)], device="cuda"))
 assert [part.item() for part in parts] == [0.0, 1.0]
+w = torch.full((2,), 3.0, device="cuda", requires_grad=True)
+sent = torch.full((2,), 1.0 + rank, device="cuda")
+loss = (w * sent).sum()
+before = sent._version
+dist.all_gather([torch.zeros(2, device="cuda") for _ in range(2)], sent)
+dist.all_gather_into_tensor(torch.zeros(4, device="cuda"), sent)
+dist.reduce_scatter_tensor(torch.zeros(1, device="cuda"), sent)
+assert sent._version == before
+loss.backward()
 y = torch.full((2,), float(rank), device="cuda")
 dist.broadcast(y, 1)
 assert y.tolist() == [1.0, 1.0]

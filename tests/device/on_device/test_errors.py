@@ -225,6 +225,9 @@ WRONG_TYPES = {
     "softmax": lambda x: x.long().softmax(0),
     "targets": lambda x: F.binary_cross_entropy(x * 0.5, x.long()),
     "truth": lambda x: torch.add(x, 1.0, alpha=True),
+    "subtracted truth": lambda x: torch.rsub(x, x, alpha=True),
+    "listed truth": lambda x: torch._foreach_add([x, x], [x, x], alpha=True),
+    "imaginary": lambda x: x.mul_(1j),
     "index": lambda x: x[x[:, 0]],
     "put": lambda x: x.index_put((x[:, 0],), x),
     "in place": lambda x: x.long().add_(0.5),
@@ -242,6 +245,24 @@ def test_types_that_do_not_fit_are_told_on_the_line_in_torchs_words(name):
         call(torch.ones(4, 3, device="cuda"))
     assert str(ours.value) == str(native.value)
     torch.cuda.synchronize()  # nothing of it was sent
+
+
+@pytest.mark.parametrize(
+    "power",
+    [
+        lambda x, n: x**n,
+        lambda x, n: x.pow_(n),
+        lambda x, n: torch._foreach_pow([x, x], n)[1],
+        lambda x, n: torch._foreach_pow([x, x], [1, n])[1],
+    ],
+)
+def test_integers_have_no_negative_powers_whatever_powers_came_before(power):
+    for _ in range(3):
+        assert power(numbers(torch.long, 3) * 3, 2).tolist() == [9] * 3
+        with pytest.raises(RuntimeError, match=r"^Integers to negative integer powers"):
+            power(numbers(torch.long, 3) * 3, -1)
+        assert power(numbers(torch.float32, 3) * 2, -1).tolist() == [0.5] * 3
+    torch.cuda.synchronize()
 
 
 #: calls whose types differ and natively go together

@@ -1,0 +1,127 @@
+"""Gradients and lists of tensors of two devices: as natively, in torch's words."""
+
+import pytest
+import torch
+
+
+class Returns(torch.autograd.Function):
+    """A function whose backward returns what it was made with."""
+
+    @staticmethod
+    def forward(ctx, gradient, x):
+        ctx.gradient = gradient
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, incoming):
+        return None, ctx.gradient
+
+
+class Moves(torch.autograd.Function):
+    """To the device, and back with the gradient where `back`."""
+
+    @staticmethod
+    def forward(ctx, x, back):
+        ctx.back = back
+        return x.cuda()
+
+    @staticmethod
+    def backward(ctx, incoming):
+        return (incoming.cpu() if ctx.back else incoming), None
+
+
+def weight(device):
+    return torch.ones(3, device=device, requires_grad=True)
+
+
+@pytest.mark.parametrize(("own", "other"), [("cuda:0", "cpu"), ("cpu", "cuda:0")])
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda y, w, given: y.backward(given),
+        lambda y, w, given: torch.autograd.grad(y, w, given),
+        lambda y, w, given: torch.autograd.backward([y.sum(), y], [None, given]),
+    ],
+)
+def test_a_backward_is_given_gradients_of_its_own_device(begin, own, other):
+    w = weight(own)
+    with pytest.raises(RuntimeError) as info:
+        begin(w * 2, w, torch.ones(3, device=other))
+    place = int("sum" in begin.__code__.co_names)
+    assert str(info.value) == (
+        f"invalid gradient at index {place} - expected device {own} but got {other}"
+    )
+    assert w.grad is None
+
+
+def test_a_gradient_without_dimensions_is_moved():
+    w = torch.ones((), device="cuda", requires_grad=True)
+    (w * 2).backward(torch.tensor(3.0))
+    assert (w.grad.item(), w.grad.device.type) == (6.0, "cuda")
+    Returns.apply(torch.tensor(5.0), w).backward()
+    assert w.grad.item() == 11.0
+    Returns.apply(None, w).backward()
+    assert w.grad.item() == 11.0
+
+
+@pytest.mark.parametrize(("own", "other"), [("cuda:0", "cpu"), ("cpu", "cuda:0")])
+def test_a_backward_that_somebody_wrote_returns_gradients_of_its_inputs_device(own, other):
+    w = weight(own)
+    with pytest.raises(RuntimeError) as info:
+        Returns.apply(torch.ones(3, device=other), w).sum().backward()
+    assert str(info.value) == (
+        "Function ReturnsBackward returned an invalid gradient at index 1 - expected device "
+        f"{own} but got {other}"
+    )
+    assert w.grad is None
+
+
+def test_a_backward_may_change_the_device_as_its_forward_did():
+    w = weight("cpu")
+    Moves.apply(w, True).square().sum().backward()
+    assert w.grad.tolist() == [2.0] * 3
+    with pytest.raises(RuntimeError, match="expected device cpu but got cuda:0"):
+        Moves.apply(w, False).square().sum().backward()
+
+
+def pairs(device):
+    return [torch.arange(1.0, 3.0, device=device), torch.ones(3, device=device)]
+
+
+def outcome(op, device):
+    """What it returns, or says."""
+    try:
+        found = op(pairs(device))
+    except RuntimeError as error:
+        return str(error)
+    assert [each.device.type for each in found[:2]] == [device] * 2
+    return [each.tolist() for each in found]
+
+
+#: ops on lists of which something is on the host
+LISTS = {
+    "numbers": lambda x: torch._foreach_addcdiv(x, x, x, torch.tensor([1.0, 2.0])),
+    "numbers in place": lambda x: torch._foreach_addcmul_(x, x, x, torch.tensor([1.0, 2.0])),
+    "wrong numbers": lambda x: torch._foreach_addcdiv(x, x, x, torch.ones(3)),
+    "a vector": lambda x: torch._foreach_mul(x, torch.ones(2)),
+    "a number": lambda x: torch._foreach_mul(x, torch.tensor(2.0)),
+    "a number among them": lambda x: torch._foreach_add(x, [x[0], torch.tensor(2.0)]),
+    "both": lambda x: torch._foreach_mul([*x, torch.ones(2)], 3.0),
+    "copies": lambda x: torch._foreach_copy_(x, [torch.zeros(2), torch.zeros(3)]),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_with_tensors_of_the_host_are_computed_as_natively(name):
+    expected = outcome(LISTS[name], "cpu")
+    assert [outcome(LISTS[name], "cuda") for _ in range(3)] == [expected] * 3
+
+
+def test_numbers_in_a_tensor_belong_on_the_host():
+    with pytest.raises(RuntimeError, match=r"^Expected scalars to be on CPU, got cuda:0 inst"):
+        torch._foreach_addcdiv(*[pairs("cuda")] * 3, torch.ones(2, device="cuda"))
+
+
+def test_lists_of_two_devices_do_not_meet():
+    with pytest.raises(RuntimeError, match="found at least two devices, cuda:0 and cpu!"):
+        torch._foreach_mul(pairs("cuda"), pairs("cpu"))
