@@ -18,6 +18,7 @@ PROCESSES ?= logical
 BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -q
+PROXY := tests/hub/node_modules/.package-lock.json
 SIDE_BY_SIDE := --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: env test test-slow test-long test-anywhere coverage lint demo lab clean
@@ -34,12 +35,16 @@ $(STAMP): pyproject.toml constraints.txt
 test: $(STAMP)
 	$(PYTEST) $(SIDE_BY_SIDE) -m "not slow and not long" $(ARGS)
 
-test-slow: $(STAMP)
+test-slow: $(STAMP) $(PROXY)
 	$(PYTEST) $(SIDE_BY_SIDE) -m "slow and not long" $(ARGS)
+
+# JupyterHub's proxy. Without npm, the tests that need it are skipped, and say so.
+$(PROXY): tests/hub/package-lock.json
+	@if command -v npm > /dev/null; then npm ci --prefix tests/hub --silent --no-fund --no-audit && touch $@; fi
 
 # What takes hours: whole databases, full-length fuzzers, soaks. By hand, before a change to its
 # subject is called done; what it measures goes to bench/results.
-test-long: $(STAMP)
+test-long: $(STAMP) $(PROXY)
 	$(PYTEST) -m long $(ARGS)
 
 # The everyday tests on a loaded machine, beside a private broker, in the background, and as another

@@ -6,6 +6,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "kernelprovider"))
 
+import lab
 import pytest
 from real_broker import real_broker
 
@@ -32,3 +33,10 @@ def module_broker():
             directory, "--device", "null", "--spool", f"{name}/spool", private=False
         ) as found:
             yield Address(admin_socket(found.path), "environment")
+
+
+@pytest.fixture(scope="module")
+def needs_lab():
+    """Says why no lab can be made here."""
+    if reason := lab.missing():
+        pytest.skip(reason)
