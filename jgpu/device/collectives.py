@@ -13,10 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu.device import copies
 from jgpu.device.compiling import is_on_device
 from jgpu.device.errors import refused
+from jgpu.device.guard import around_backward
 from jgpu.device.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device_tensors
 from jgpu.device.tracebacks import unseen
@@ -82,16 +84,31 @@ def install() -> None:
 
 
 def _looked_at(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`DistributedDataParallel`, but for what asks a GPU's driver for pinned memory."""
+    """`DistributedDataParallel`, whose reducer in C++ may ask for pinned memory in a backward."""
 
     @functools.wraps(original)
     def init(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
-        for name in ("find_unused_parameters", "static_graph"):
-            if kwargs.get(name) and is_on_device(module):
-                raise refused(name, "leave it out, and use every parameter in each step")
         original(self, module, *args, **kwargs)
+        if (self.find_unused_parameters or self.static_graph) and is_on_device(module):
+            around_backward(_Pageable)
 
     return init
+
+
+class _Pageable(TorchDispatchMode):
+    """Ordinary host memory where pinned memory is asked for, and called pinned.
+
+    It costs each op in a backward some microseconds, and only the programs that need it have it.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is torch.ops.aten.is_pinned.default and not isinstance(args[0], DeviceTensor):
+            return True
+        if kwargs and kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}
+        return func(*args, **(kwargs or {}))
 
 
 def _without_nccl(original: Callable[..., Any]) -> Callable[..., Any]:

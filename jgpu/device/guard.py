@@ -13,7 +13,8 @@ import ctypes
 import functools
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from operator import methodcaller
 from typing import Any
@@ -24,7 +25,7 @@ from jgpu.device import gradients
 from jgpu.device.interrupts import passed
 from jgpu.device.tracebacks import unseen
 
-__all__ = ["Guard", "install_engine", "raise_kept"]
+__all__ = ["Guard", "around_backward", "install_engine", "raise_kept"]
 
 _DEVICE_TYPE = torch._C._autograd.DeviceType.PrivateUse1  # type: ignore[attr-defined]
 _pending = ctypes.pythonapi.PyErr_Occurred
@@ -68,6 +69,16 @@ class Guard(torch._C._acc.DeviceGuard):
     type_ = staticmethod(partial(methodcaller("answer"), _here))
 
 
+class _Around:
+    #: makes what each backward runs inside of
+    make: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+
+def around_backward(make: Callable[[], AbstractContextManager[Any]]) -> None:
+    """Have each backward from here on run inside of such a context."""
+    _Around.make = staticmethod(make)
+
+
 def raise_kept() -> None:
     """Raise what struck outside of backward where it could not be raised."""
     if _here.kept and not _here.inside:
@@ -97,7 +108,8 @@ def install_engine() -> None:
         before, outer, interrupts = len(kept), here.inside, passed()
         here.inside = True
         try:
-            result = original(t_outputs, gradients.of_roots(t_outputs, given), *args, **kwargs)
+            with _Around.make():
+                result = original(t_outputs, gradients.of_roots(t_outputs, given), *args, **kwargs)
         except BaseException as error:
             first = kept[before] if len(kept) > before else error
             del kept[before:]
