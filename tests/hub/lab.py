@@ -61,8 +61,11 @@ def _free_port():
 class Lab:
     """A directory, its broker, its hub of the moment, and a session with the hub's API."""
 
-    def __init__(self, users, *options, device="cpu", extra="", packages=None):
-        """`users`: name -> groups. `extra`: more lines of the hub's configuration."""
+    def __init__(self, users, *options, device="cpu", extra="", packages=None, hub=True):
+        """`users`: name -> groups. `extra`: more lines of the hub's configuration.
+
+        `packages`: a folder with another version of the hub. `hub`: whether there is one.
+        """
         self._open = contextlib.ExitStack()
         # Short, for sockets' paths, and open to everybody.
         name = self._open.enter_context(tempfile.TemporaryDirectory(prefix="lab-", dir="/tmp"))
@@ -78,6 +81,7 @@ class Lab:
         self.token = secrets.token_hex(16)
         self.ports = [_free_port() for _ in range(3)]
         self.hub = self.broker = None
+        self._wants_hub = hub
         self._options = ["--device", device, "--threads", "1", *options]
         path = os.pathsep.join(map(str, [*([packages] if packages else []), _HERE]))
         bin_ = os.pathsep.join([str(_PROXY.parent), str(Path(sys.executable).parent)])
@@ -94,7 +98,8 @@ class Lab:
     def __enter__(self):
         try:
             self.start_broker()
-            self.start_hub()
+            if self._wants_hub:
+                self.start_hub()
         except BaseException:
             self.close()
             raise
@@ -135,6 +140,14 @@ class Lab:
     def sessions(self):
         """Sessions of the report, by user."""
         return {each.user: each for each in self.report().sessions}
+
+    def home_of(self, uid):
+        """A home for a user whom no hub has made one."""
+        home = self.directory / f"homes/{uid}"
+        if not home.exists():
+            home.mkdir(mode=0o700)
+            os.chown(home, uid, uid)
+        return home
 
     # -- the hub -----------------------------------------------------------------------------
 
@@ -214,6 +227,14 @@ class Lab:
         answer = self.api("POST", f"/users/{user}/tokens", note="tests")
         assert answer.status_code == 201, answer.text
         return answer.json()["token"]
+
+    def request_as(self, token, owner, path):
+        """Ask a user's server with a token of anybody's."""
+        return requests.get(
+            f"{self.url}/user/{owner}{path}",
+            headers={"Authorization": f"token {token}"},
+            timeout=DEADLINE_S,
+        )
 
     def kernel(self, user, path="lesson.ipynb"):
         """A kernel of the stock kind on this user's server, ready for cells."""
