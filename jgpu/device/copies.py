@@ -12,7 +12,7 @@ import torch
 
 from jgpu.device import compressed, current, dispatch
 from jgpu.device.errors import refused, use_of_lost
-from jgpu.device.geometry import Geometry, contiguous_stride, extent, intern
+from jgpu.device.geometry import contiguous_stride, extent, intern, is_dense
 from jgpu.device.ops import OpInfo
 from jgpu.device.tensor import Buffer, DeviceTensor, device, wrap
 from jgpu.wire import program as wire
@@ -23,23 +23,6 @@ __all__ = ["copy", "download", "item", "refuse_pinning", "resize_storage", "uplo
 def copy(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Carry out one of the ops of kind COPY; NotImplemented if both sides are on the device."""
     return _HANDLERS[info.name.partition(".")[0]](*args, **kwargs)
-
-
-def is_dense(geometry: Geometry) -> bool:
-    """Non-overlapping and dense: the elements fill their extent exactly, in some order."""
-    return geometry.nbytes == geometry.numel * geometry.itemsize and _no_overlap(geometry)
-
-
-def _no_overlap(geometry: Geometry) -> bool:
-    if geometry.contiguous:
-        return True
-    expected = 1
-    pairs = zip(geometry.stride, geometry.shape, strict=True)
-    for stride, size in sorted(pair for pair in pairs if pair[1] != 1):
-        if stride != expected:
-            return False
-        expected *= size
-    return True
 
 
 def upload(source: torch.Tensor) -> DeviceTensor:

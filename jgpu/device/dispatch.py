@@ -25,11 +25,12 @@ from jgpu.device import (
     mixed,
     nested,
     outs,
+    overlaps,
     sparse,
     views,
 )
 from jgpu.device.errors import refused, use_of_lost
-from jgpu.device.infer import Plan, fact, plan_for
+from jgpu.device.infer import Plan, fact, list_returns, plan_for
 from jgpu.device.ops import (
     ANSWERED,
     ASKS_GRAD_MODE,
@@ -211,6 +212,8 @@ def torch_dispatch(
         result = wrap(made, geometry)
         outs: tuple[Buffer, ...] = (made,)
     elif plan.writes_first:
+        if buffers.count(buffers[0]) > 1:  # it may read what it writes
+            return dispatch(func, args, kwargs)
         result = args[0]
         outs = ()
     elif plan.many is not None:  # the foreach forms
@@ -277,6 +280,8 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
         if rewritten is not None:
             return dispatch(func, rewritten, kwargs)
         plan = _new_plan(found, info, args, kwargs or {}, call)
+    if info.writes:
+        overlaps.check(plan, args, kwargs or {}, call.tensors)
     if plan.warns or plan.looks:
         plan.tell(args, kwargs or {})
     if (plan.grown or plan.outs is None) and info.takes_tensor and info.functional is not None:
@@ -363,15 +368,8 @@ def _run_and_wait(plan: Plan, call: _Call) -> Any:
     """Flush, run the one op, and make its outputs as the device says they are."""
     reports = current.session.run_alone(plan, call.buffers, call.offsets, call.params)
     flat = [None if geometry is None else wrap(buffer, geometry) for buffer, geometry in reports]
-    plan.returns_list = plan.returns_list or _groups(plan, len(flat))
+    plan.returns_list = plan.returns_list or list_returns(plan.info, len(flat))
     return _shape_returns(plan, flat)
-
-
-def _groups(plan: Plan, count: int) -> list[int] | None:
-    kinds = [str(ret.type) for ret in plan.info.func._schema.returns]
-    if kinds == ["Tensor"]:
-        return None
-    return [count] if kinds == ["List[Tensor]"] else [-1] * count
 
 
 def _new_plan(
@@ -381,6 +379,7 @@ def _new_plan(
         _plans.clear()
     geometries = tuple(tensor._g for tensor in call.tensors)
     plan = plan_for(info, args, kwargs, geometries, call.params, current.session.probe)
+    overlaps.check_itself(plan, args, kwargs, call.tensors)
     if plan.warns or plan.looks:  # it is recorded by the way on which it tells them
         plan.single = plan.many = None
         plan.writes_first = False

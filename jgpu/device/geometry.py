@@ -12,7 +12,7 @@ import torch
 from jgpu.wire import program as wire
 from jgpu.wire.limits import MAX_DIMS
 
-__all__ = ["Geometry", "contiguous_stride", "geometry_of", "intern"]
+__all__ = ["Geometry", "contiguous_stride", "geometry_of", "intern", "is_dense"]
 
 Sizes = tuple[int, ...]
 
@@ -79,6 +79,23 @@ def extent(shape: Sizes, stride: Sizes) -> int:
             return 0
         last += (size - 1) * step
     return last
+
+
+def is_dense(geometry: Geometry) -> bool:
+    """Non-overlapping and dense: the elements fill their extent exactly, in some order."""
+    return geometry.nbytes == geometry.numel * geometry.itemsize and _no_overlap(geometry)
+
+
+def _no_overlap(geometry: Geometry) -> bool:
+    if geometry.contiguous:
+        return True
+    expected = 1
+    pairs = zip(geometry.stride, geometry.shape, strict=True)
+    for stride, size in sorted(pair for pair in pairs if pair[1] != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
 
 
 def contiguous_stride(shape: Sizes) -> Sizes:

@@ -19,7 +19,7 @@ from jgpu.device.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
 from jgpu.wire import program as wire
 
-__all__ = ["Plan", "TensorRef", "fact", "plan_for"]
+__all__ = ["Plan", "TensorRef", "fact", "list_returns", "plan_for"]
 
 _DATA = object()
 _HALF = (torch.float16, torch.bfloat16)
@@ -43,8 +43,8 @@ class Plan:
     """
 
     __slots__ = (
-        "args", "geometries", "grown", "ident", "info", "kwargs", "looks", "many", "outs", "plain",
-        "returns_list", "single", "warns", "writes_first",
+        "args", "geometries", "grown", "ident", "info", "kwargs", "looks", "many", "outs",
+        "overlaps", "plain", "returns_list", "single", "warns", "writes_first",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +73,8 @@ class Plan:
         self.warns: tuple[tuple[type[Warning], str], ...] = ()
         #: the value of a number may be an error
         self.looks = False
+        #: ways in which what it writes and what it reads may share memory, that were tried
+        self.overlaps: set[tuple[int, ...]] = set()
         self.ident = next_ident()
 
     def tell(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -183,7 +185,7 @@ def plan_for(
             return plan
         before = plan.outs or [None] * len(answer)
         if plan.outs is None:
-            plan.returns_list = _list_returns(info, len(answer))
+            plan.returns_list = list_returns(info, len(answer))
         # of an argument that is returned, the device tells nothing
         plan.settle([a if isinstance(a, int) else b for a, b in zip(before, answer, strict=True)])
     return plan
@@ -280,7 +282,7 @@ def _read_grown(plan: Plan, tensors: list[torch.Tensor]) -> None:
         plan.writes_first = False
 
 
-def _list_returns(info: OpInfo, count: int) -> list[int] | None:
+def list_returns(info: OpInfo, count: int) -> list[int] | None:
     """How `count` tensors are shared out among an op's returns, of which one may be a list."""
     kinds = [str(ret.type) for ret in info.func._schema.returns]
     if kinds == ["Tensor"]:
