@@ -63,6 +63,15 @@ BOUNDED = {
         "tests/broker/control/test_control_shares.py::"
         "test_whoever_has_too_many_connections_is_told_so_in_a_sentence",
     ),
+    CONTROL + "audit.Audit._counts": Bounded(
+        "identity and kind", "1,024", "tests/broker/control/test_audit.py::"
+        "test_identities_that_are_counted_are_few",
+    ),
+    CONTROL + "quotas.ledger.Ledger._events": Bounded(
+        "identity and kind, 20 a minute, 600 in all, until written", "10,000 events",
+        "tests/broker/control/test_audit.py::"
+        "test_events_that_could_not_be_written_are_few_and_wait_for_the_next_run",
+    ),
     CONTROL + "watchers.Watchers._watchers": Bounded(
         "identity", "16, and 64 in all",
         "tests/broker/control/test_control_watching.py::"
@@ -366,6 +375,7 @@ FIXED = {
     """,
     "read once, at the ledger's opening": """
         broker.control.quotas.leftovers.Leftovers.charges
+        broker.control.quotas.leftovers.Leftovers.events
         broker.control.quotas.leftovers.Leftovers.settings
         broker.control.quotas.store.Loaded.settings
         broker.control.quotas.store.Loaded.usage

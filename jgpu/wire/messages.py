@@ -94,6 +94,7 @@ __all__ = [
     "SetUser",
     "SocketIs",
     "SocketsAre",
+    "Spilled",
     "StatusChanged",
     "StatusIs",
     "Stopping",
@@ -904,6 +905,14 @@ class SessionEnded(_Message, frozen=True):
     text: Text = ""
 
 
+class Spilled(_Message, frozen=True):
+    """So many bytes of a session went to the host; so many are on the device still."""
+
+    session: Natural
+    nbytes: Natural
+    left: Natural = 0
+
+
 class ReportIs(_Message, frozen=True):
     """The executor's lanes and sessions at this moment; `used` in bytes of the device."""
 
@@ -923,6 +932,8 @@ ControlMessage: TypeAlias = (
     | LeaveSeat
     | AskStatus
     | Watch
+    | AskEvents
+    | AskUsage
     | AskQuotas
     | SetQuota
     | Evict
@@ -939,6 +950,8 @@ ControlReply: TypeAlias = (
     | SeatTaken
     | StatusIs
     | StatusChanged
+    | EventsAre
+    | UsageIs
     | QuotasAre
     | SocketIs
     | SocketsAre
@@ -999,4 +1012,6 @@ ExecutorOrder: TypeAlias = (
     | Follow
     | AskStop
 )
-ExecutorNotice: TypeAlias = ExecutorReady | ExecutorFailed | SessionEnding | SessionEnded | ReportIs
+ExecutorNotice: TypeAlias = (
+    ExecutorReady | ExecutorFailed | SessionEnding | SessionEnded | Spilled | ReportIs
+)

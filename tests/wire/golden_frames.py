@@ -77,6 +77,8 @@ def _form(info):
     if isinstance(info, inspect.StructType):
         tag = {"tag": info.tag} if info.tag is not None else {}
         return tag | {"array" if info.array_like else "object": _fields(info.cls)}
+    if isinstance(info, inspect.LiteralType):
+        return {"words": list(info.values)}
     limits_of = {
         name: getattr(info, name)
         for name in ("gt", "ge", "lt", "le", "pattern", "min_length", "max_length")
@@ -148,13 +150,15 @@ def _plain(info, number):
     if isinstance(info, inspect.BoolType):
         return True
     if isinstance(info, inspect.FloatType):
-        return number + 0.5
+        return max(number + 0.5, info.ge or 0.0)
     if isinstance(info, inspect.BytesType):
         return bytes([number % 256]) * (info.min_length or 1)
     if isinstance(info, inspect.StrType):
         return "int" if info.pattern is not None else f"word {number}"
     if isinstance(info, inspect.NoneType):
         return None
+    if isinstance(info, inspect.LiteralType):
+        return info.values[number % len(info.values)]
     least = info.ge if info.ge is not None else 0
     most = info.le if info.le is not None else (1 << 30 if info.lt is None else info.lt - 1)
     return max(least, min(number, most))

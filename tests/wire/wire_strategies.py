@@ -48,7 +48,7 @@ def _shorter(limit):
 _BUILDERS = {
     msgspec.inspect.BoolType: lambda _: st.booleans(),
     msgspec.inspect.IntType: _integers,
-    msgspec.inspect.FloatType: lambda _: st.floats(),
+    msgspec.inspect.FloatType: lambda i: st.floats(i.ge, i.le),
     msgspec.inspect.StrType: _text,
     msgspec.inspect.BytesType: _bytes,
     msgspec.inspect.NoneType: lambda _: st.none(),

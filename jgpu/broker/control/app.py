@@ -237,6 +237,13 @@ class JgpuBroker(FromFiles):
         device used since the last count is lost where its process is killed.""",
     ).tag(config=True)
 
+    keep_events = Seconds(
+        180 * 86400.0,
+        help="""How long refusals, faults, spills, changes of quotas and the like stay on record
+        ("30d"), for `jgpu events` and the administrators' page. At most 200,000 are kept, and of
+        what one user causes no more than 20 of a kind each minute.""",
+    ).tag(config=True)
+
     # -- how it runs -------------------------------------------------------------------------
 
     spool = Unicode(
@@ -443,6 +450,7 @@ class JgpuBroker(FromFiles):
             ),
             ledger=self.ledger,
             usage_interval_s=self.usage_interval,
+            keep_events_s=self.keep_events,
             handshake_timeout_s=self.handshake_timeout,
             start_timeout_s=self.start_timeout,
             patience=Patience(

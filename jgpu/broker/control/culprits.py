@@ -50,6 +50,8 @@ class Culprits:
         self._clock = clock
         #: from the clock to seconds since the epoch
         self._since = time.time() - clock()
+        #: told of each end whose work it was, if that is known, and what happened
+        self.on_fault: Callable[[str, str], None] = lambda user, text: None
         self._stories: dict[int, Story] = {}
         #: the last end: when (seconds since the epoch), how, and whose work it was
         self._last: tuple[float, End, str] | None = None
@@ -65,12 +67,13 @@ class Culprits:
             if session.state is SessionState.ADOPTED:
                 self._stories[session.number] = self._story(session, end, culprit, user)
         if culprit is None:
-            if end.suspects:
-                _LOG.error(
-                    "%s What ran: %s.", end.sentence, "; ".join(map(self._row, end.suspects))
-                )
+            ran = f" What ran: {'; '.join(map(self._row, end.suspects))}." if end.suspects else ""
+            if ran:
+                _LOG.error("%s%s", end.sentence, ran)
+            self.on_fault("", end.sentence + ran)
             return False
         _LOG.error("%s It was %s.", end.sentence, self._row(culprit))
+        self.on_fault(user, f"{end.sentence} It was {self._row(culprit)}.")
         if user:
             self._strike(user, culprit, end)
         return bool(user)
@@ -89,6 +92,7 @@ class Culprits:
         held_s = self._strikes.held_s(user, now)
         if held_s:
             _LOG.warning("%s is held off for %.0f s: %s", user, held_s, self.held(user))
+            self.on_fault(user, self.held(user))
 
     def _user(self, entry: Entry) -> str:
         session = self._registry.sessions.get(entry.session)

@@ -51,6 +51,8 @@ class Overseer:
         self._report = report
         #: called when the executor falls silent, or speaks again
         self.on_change: Callable[[], None] = lambda: None
+        #: told of a session whose work takes too long and that is ended for it
+        self.on_limit: Callable[[int, str], None] = lambda session, text: None
         #: the process that is watched
         self._pid = 0
         self._watchdog = Watchdog(patience)
@@ -107,6 +109,7 @@ class Overseer:
             _LOG.warning("%s", verdict.text)
         elif isinstance(verdict, RetireLane):
             if verdict.text:
+                self.on_limit(verdict.session, verdict.text)
                 self._registry.end(verdict.session)
             self._supervisor.send(messages.RetireLane(verdict.lane, verdict.session, verdict.text))
         elif isinstance(verdict, EndExecutor):

@@ -135,6 +135,11 @@ class Registry:
         self.seats[holder.origin, ticket] = seat
         return seat
 
+    def holder_of(self, ticket: str, origin: Origin) -> str:
+        """The user whose ticket it is, where that is not of this origin; empty where it is."""
+        others = (s.user for s in self.seats.values() if s.ticket == ticket)
+        return next(others, "") if ticket and (origin, ticket) not in self.seats else ""
+
     def leave_seat(self, ticket: str, origin: Origin, *, restart: bool) -> list[Session]:
         """The sessions to end; the seat itself is kept for a restart. Unknown tickets end none."""
         if not restart:

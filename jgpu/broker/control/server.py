@@ -17,8 +17,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
+from jgpu import __version__
+from jgpu.broker.control.audit import Audit
 from jgpu.broker.control.doorkeeper import Doorkeeper
 from jgpu.broker.control.doors import Door, open_doors
 from jgpu.broker.control.handshake import Visit, read_request, reply
@@ -31,44 +31,26 @@ from jgpu.broker.control.identity import (
     peer_of,
 )
 from jgpu.broker.control.quotas.desk import Desk
-from jgpu.broker.control.quotas.requests import QuotaRequests
 from jgpu.broker.control.registry import Origin, Registry
-from jgpu.broker.control.report import Viewer
-from jgpu.broker.control.reporting import Reporter
 from jgpu.broker.control.runtimes import check_protocol
 from jgpu.broker.control.servers import Servers
 from jgpu.broker.control.sessions import Sessions
 from jgpu.broker.control.settings import BrokerSettings
 from jgpu.broker.control.shares import Shares
+from jgpu.broker.control.steering import QUESTIONS, Steering
 from jgpu.broker.control.watch import ProcessWatch
 from jgpu.broker.control.watchers import Watchers
 from jgpu.errors import BrokerRefused, FrameError, JgpuError
-from jgpu.sched import load_policy
 from jgpu.wire import limits
 from jgpu.wire.framing import FrameWriter
 from jgpu.wire.messages import (
-    AskQuotas,
-    AskSockets,
-    AskStatus,
-    AskStop,
     ControlMessage,
-    Done,
-    Evict,
     Hello,
     LeaveSeat,
-    MakeSocket,
-    NameUser,
-    QuotasAre,
     Refused,
-    RemoveSocket,
     SeatTaken,
-    SetQuota,
-    SocketIs,
-    SocketsAre,
-    StatusIs,
     Stopping,
     TakeSeat,
-    UsePolicy,
     Watch,
 )
 
@@ -108,7 +90,9 @@ class Broker:
             directory=Path(settings.executor.spool or "."),
             interval_s=settings.usage_interval_s,
             private=settings.private,
+            keep_events_s=settings.keep_events_s,
         )
+        self._audit = Audit(self._desk.ledger.keep_event, self._identities)
         doors = open_doors(
             settings.socket, settings.group, settings.admin_socket, settings.admin_group
         )
@@ -121,10 +105,19 @@ class Broker:
             self._desk.groups,
             self._server_gone,
         )
-        self._quotas = QuotaRequests(self._desk, self.registry)
         self.sessions = Sessions(settings, self.registry, self._desk, self._unusable)
-        self._reporter = Reporter(settings, self.registry, self.sessions, self._desk, self._quotas)
-        self._watchers = Watchers(self._viewer, self._reporter.known, self.sessions.follow)
+        self._steering = Steering(
+            settings,
+            self.registry,
+            self._identities,
+            self.sessions,
+            self._desk,
+            self._servers,
+            self._audit,
+        )
+        self._reporter = self._steering.reporter
+        self._watchers = Watchers(self._steering.viewer, self._reporter.known, self.sessions.follow)
+        self._listen_for_events()
         for part in (self.sessions, self.sessions.overseer, self._desk, self._desk.ledger):
             part.on_change = self._watchers.changed
         self._status = 0
@@ -154,7 +147,9 @@ class Broker:
                     self._start(tasks, self._end_when_unused())
                 where = " and ".join(str(each.listener.path) for each in self._doorkeeper.doors)
                 _LOG.info("Listening at %s.", where)
+                self._audit.note("start", f"The broker began (jgpu {__version__}).")
                 await self._stopping.wait()
+                self._audit.note("stop", "The broker ends.")
                 # Closed while asyncio waits on it, its number would be deaf for who gets it next.
                 listening.cancel()
                 await asyncio.wait([listening])
@@ -169,6 +164,16 @@ class Broker:
             self.sessions.close()
             await self._desk.ledger.close()
         return self._status
+
+    def _listen_for_events(self) -> None:
+        """What nobody asked for goes on record as well."""
+        note, sessions = self._audit.note, self.sessions
+        sessions.culprits.on_fault = lambda user, text: note("fault", text, about=user)
+        sessions.on_spill = lambda user, text: note("spill", text, about=user)
+        self._desk.on_standing = lambda user, text: note("budget", text, about=user)
+        sessions.overseer.on_limit = lambda number, text: note(
+            "fault", text, about=getattr(self.registry.sessions.get(number), "user", "")
+        )
 
     def _start(
         self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]
@@ -229,6 +234,7 @@ class Broker:
 
     def _turn_away(self, visit: Visit, text: str) -> None:
         """A sentence, if the connection takes it now, and the end; nothing is read of it."""
+        self._audit.said(visit, "refusal", text)
         frame = FrameWriter().encode(Refused(BrokerRefused.reason, text), 0)
         with contextlib.suppress(OSError):
             visit.connection.send(frame, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
@@ -243,14 +249,17 @@ class Broker:
                 if not self._identities.known(peer.uid):
                     await asyncio.to_thread(self._identities.name, peer.uid)
                 await self._answer(visit, request.message)
-                if not isinstance(request.message, AskStatus | Watch):
+                if not isinstance(request.message, QUESTIONS | Watch):
                     self._watchers.changed()
         except TimeoutError:
             _LOG.info("pid %d (uid %d) was too slow; dropped.", peer.pid, peer.uid)
         except JgpuError as error:
-            level = logging.INFO if isinstance(error, FrameError) else logging.WARNING
+            said_nothing = isinstance(error, FrameError)
+            level = logging.INFO if said_nothing else logging.WARNING
             _LOG.log(level, "pid %d (uid %d) refused: %s", peer.pid, peer.uid, error)
             text = clean_text(str(error), limits.MAX_TEXT)
+            if not said_nothing:
+                self._audit.said(visit, "refusal", text)
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_REFUSAL_TIMEOUT_S):
                     await reply(visit.connection, Refused(error.reason, text))
@@ -262,27 +271,16 @@ class Broker:
             await reply(visit.connection, self._take_seat(visit, message))
         elif isinstance(message, LeaveSeat):
             await reply(visit.connection, self._leave_seat(visit.peer, message))
-        elif isinstance(message, AskStatus):
-            report = await self._reporter.asked(self._viewer(visit))
-            await reply(visit.connection, StatusIs(msgspec.json.encode(report)))
         elif isinstance(message, Watch):
             self._watchers.check_room(visit)
             with self._watchers.coming():
-                report = await self._reporter.asked(self._viewer(visit))
+                report = await self._reporter.asked(self._steering.viewer(visit))
                 await self._watchers.admit(visit, report)
-        elif isinstance(message, AskQuotas | SetQuota):
-            await reply(visit.connection, await self._quota(visit, message))
-        elif isinstance(message, Evict):
-            await reply(visit.connection, self._evict(visit, message))
-        elif isinstance(message, UsePolicy):
-            await reply(visit.connection, self._use_policy(visit, message))
-        elif isinstance(message, MakeSocket | RemoveSocket | AskSockets | NameUser):
-            self._check_administrator(visit, "say who a hub's users are")
-            await reply(visit.connection, await self._hub(message))
-        elif isinstance(message, AskStop):
-            self._check_administrator(visit, "stop the broker")
-            await reply(visit.connection, Stopping())
-            self.stop()
+        else:
+            answer = await self._steering.answer(visit, message)
+            await reply(visit.connection, answer)
+            if isinstance(answer, Stopping):
+                self.stop()
 
     # -- requests ----------------------------------------------------------------------------
 
@@ -291,6 +289,7 @@ class Broker:
         claimed = hello.user or (seat.user if seat else "")
         self._last_used = time.monotonic()
         user = self._identities.user_of(visit.peer, visit.door, claimed)
+        self._look_for_forgery(visit, hello.ticket, hello.user, user)
         identity = self._identity(visit, claimed)
         await self._desk.look_up(user)
         number = self.sessions.admit(visit, user, hello, identity)
@@ -300,6 +299,18 @@ class Broker:
         """Whose limits a request counts for."""
         spoken_for = self._identities.spoken_for(visit.peer, visit.door, claimed)
         return identity_of(visit.peer, visit.door, spoken_for)
+
+    def _look_for_forgery(self, visit: Visit, ticket: str, claimed: str, user: str) -> None:
+        """Put on record what was said and not believed; it costs whoever said it nothing."""
+        holder = self.registry.holder_of(ticket, visit.peer.origin)
+        if holder:
+            text = "Came with a ticket of a seat that is not theirs, and was given none by it."
+            self._audit.said(visit, "ticket", text, about=holder)
+        if claimed.strip() not in ("", user):
+            text = "Claimed to be another user, which was not believed."
+            self._audit.said(
+                visit, "claim", text, about=clean_text(claimed.strip(), limits.MAX_NAME)
+            )
 
     def _take_seat(self, visit: Visit, message: TakeSeat) -> SeatTaken:
         check_protocol(message.protocol)
@@ -338,69 +349,9 @@ class Broker:
         self.registry.holder_gone(*key)
         self._watchers.changed()
 
-    @property
-    def _way_in(self) -> str:
-        """Where administrators are heard."""
-        path, group = self._settings.admin_socket, self._settings.admin_group
-        if path is None:
-            return "It is its owner's."
-        who = f"root and members of the group {group}" if group else "root"
-        return f"They speak to {path}, which is open to {who}."
-
-    def _viewer(self, visit: Visit) -> Viewer:
-        user = self._identities.user_of(visit.peer, visit.door)
-        return Viewer(user, visit.door.administers(visit.peer.uid))
-
-    def _evict(self, visit: Visit, message: Evict) -> Done:
-        viewer = self._viewer(visit)
-        session = self.registry.sessions.get(message.session)
-        if session is None or not (viewer.administrator or session.user == viewer.user):
-            raise BrokerRefused(
-                f"There is no session {message.session} of yours; `jgpu status` lists them."
-            )
-        self.sessions.evict(message)
-        what = "Its memory, the model included," if message.resident else "What is not its model"
-        return Done(
-            f"{what} goes to the host at the session's next boundary, and comes back with its "
-            "next work."
-        )
-
-    def _check_administrator(self, visit: Visit, what: str) -> None:
-        if not visit.door.administers(visit.peer.uid):
-            raise BrokerRefused(f"Only an administrator may {what}. {self._way_in}")
-
-    async def _hub(
-        self, message: MakeSocket | RemoveSocket | AskSockets | NameUser
-    ) -> SocketIs | SocketsAre | Done:
-        """What a hub says of its users and their servers."""
-        if isinstance(message, MakeSocket):
-            path = await self._servers.make(message.server, message.user, message.groups)
-            return SocketIs(str(path))
-        if isinstance(message, RemoveSocket):
-            found = await self._servers.remove(message.server)
-            return Done("The socket is gone." if found else "There was none.")
-        if isinstance(message, AskSockets):
-            return SocketsAre(self._servers.names)
-        self._servers.name(message.uid, message.user, message.groups)
-        return Done(f"uid {message.uid} is {self._identities.name(message.uid)}.")
-
     def _server_gone(self, server: str) -> None:
         """Nobody comes by its socket any more, and who did goes with it."""
         self._watchers.drop(server)
         for session in list(self.registry.sessions.values()):
             if session.peer.place == server:
                 self.sessions.end(session.number, "The server has ended.")
-
-    def _use_policy(self, visit: Visit, message: UsePolicy) -> Done:
-        self._check_administrator(visit, "change the policy")
-        load_policy(message.policy)
-        self.sessions.use_policy(message.policy)
-        return Done(f"The policy is {message.policy} from now on, until the broker ends.")
-
-    async def _quota(self, visit: Visit, message: AskQuotas | SetQuota) -> QuotasAre:
-        await self._desk.count_all(self.sessions.latest_report)
-        if isinstance(message, AskQuotas):
-            report = await self._quotas.list(message, self._viewer(visit))
-        else:
-            report = await self._quotas.change(message, self._viewer(visit))
-        return QuotasAre(msgspec.json.encode(report))

@@ -122,12 +122,12 @@ class Servers:
         self._write()
         return door.listener.path
 
-    async def remove(self, name: str) -> bool:
-        """Take a server's socket away, with its directory; whether there was one."""
+    async def remove(self, name: str) -> str:
+        """Take a server's socket away, with its directory; whose it was, empty if there is none."""
         found = self._servers.pop(name, None)
         if found is None:
-            return False
-        _, door = found
+            return ""
+        server, door = found
         await self._keeper.close(door)
         self._gone(name)
         folder = door.listener.path.parent
@@ -138,7 +138,7 @@ class Servers:
         except OSError as error:
             _LOG.warning("The directory %s stays: %s.", folder, error.strerror)
         self._write()
-        return True
+        return server.user
 
     def name(self, uid: int, user: str, groups: Iterable[str]) -> None:
         """Whose uid it is from now on; without `user` it is the host's business again."""

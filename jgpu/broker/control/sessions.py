@@ -45,9 +45,11 @@ from jgpu.wire.messages import (
     Runtime,
     SessionEnded,
     SessionEnding,
+    Spilled,
     UsePolicy,
     Welcome,
 )
+from jgpu.wire.sizes import size_text
 
 __all__ = ["Sessions"]
 
@@ -107,6 +109,8 @@ class Sessions:
         self._requests = itertools.count(1)
         #: called whenever something may be different in the report
         self.on_change: Callable[[], None] = lambda: None
+        #: told of each session whose memory went to the host: its user, and what happened
+        self.on_spill: Callable[[str, str], None] = lambda user, text: None
         #: somebody watches: executors report by themselves
         self._followed = False
         self._report: ReportIs | None = None
@@ -290,6 +294,8 @@ class Sessions:
             self._drop(notice.session, notice.device_seconds)
         elif isinstance(notice, SessionEnding):
             self._registry.end(notice.session)
+        elif isinstance(notice, Spilled):
+            self._spilled(notice)
         elif isinstance(notice, ReportIs):
             self._report = notice
             if not notice.request:
@@ -297,6 +303,18 @@ class Sessions:
             self._desk.measured(notice, self._device)
             if self._asked is not None and not self._asked.done():
                 self._asked.set_result(None)
+
+    def _spilled(self, notice: Spilled) -> None:
+        session = self._registry.sessions.get(notice.session)
+        if session is not None:
+            left = (
+                f"{size_text(notice.left)} stay on the device" if notice.left else "all there was"
+            )
+            self.on_spill(
+                session.user,
+                f"{size_text(notice.nbytes)} of session {session.number} went to the host, {left}; "
+                "they come back with its next work.",
+            )
 
     @property
     def _device(self) -> str:

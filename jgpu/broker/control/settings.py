@@ -55,6 +55,8 @@ class BrokerSettings:
     ledger: str = ""
     #: device time is asked for, and written, so often
     usage_interval_s: float = 5.0
+    #: for so long events stay on record
+    keep_events_s: float = 180 * 86400.0
     handshake_timeout_s: float = 5.0
     start_timeout_s: float = 180.0
     stop_timeout_s: float = 5.0

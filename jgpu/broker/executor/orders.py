@@ -38,6 +38,7 @@ class Orders:
         pump.on_ending = lambda number: connection.send(messages.SessionEnding(number))
         pump.on_ended = self._ended
         pump.on_look = self._tell_followers
+        pump.spilling.on_moved = self._moved
         #: somebody watches, who is told what changes
         self._followed = False
         #: what was told last of it
@@ -175,6 +176,11 @@ class Orders:
         account.limit, account.resident_limit = order.limit, order.resident_limit
         account.refusal, account.refused_as = order.refusal, order.refused_as
         self._pump.turns.configure_user(order.user, order.weight, throttled=order.throttled)
+
+    def _moved(self, session: Session, nbytes: int) -> None:
+        if nbytes > 0:
+            left = session.table.used - session.table.spilled
+            self._connection.send(messages.Spilled(session.number, nbytes, left))
 
     def _ended(self, notice: messages.SessionEnded) -> None:
         self._connection.send(notice)

@@ -71,6 +71,8 @@ class Spilling:
         #: told when the copies of a session, which were asked for, are over
         self.on_spilled: Callable[[Session], None] = lambda session: None
         self.on_restored: Callable[[Session], None] = lambda session: None
+        #: told how many bytes of a session went to the host, or came back (below 0)
+        self.on_moved: Callable[[Session, int], None] = lambda session, nbytes: None
 
     def collect(self) -> None:
         """Deal with copies that are over."""
@@ -126,6 +128,7 @@ class Spilling:
             for buffer, saved in zip(buffers, result, strict=not session.over):
                 session.table.go(buffer, saved, aside=buffer.stale and not buffer.resident)
             self._device.discard(buffers)
+            self.on_moved(session, sum(saved.nbytes for saved in result))
             self.want(session, session.offered)
         self.on_spilled(session)
 
@@ -203,6 +206,7 @@ class Spilling:
         for buffer in result.unreadable:
             session.table.poison(buffer.id, UNREADABLE)
         self._device.arrived(result.back)
+        self.on_moved(session, -sum(buffer.nbytes for buffer in result.back))
         self.on_restored(session)
 
 

@@ -8,6 +8,7 @@ The rule that must not be broken: an executor is told of a user before it is giv
 
 import asyncio
 import logging
+import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -62,6 +63,7 @@ class Desk:
         directory: Path,
         interval_s: float,
         private: bool = False,
+        keep_events_s: float = math.inf,
         clock: Callable[[], float] = time.time,
         groups: Groups | None = None,
     ) -> None:
@@ -69,7 +71,9 @@ class Desk:
         self.scopes = Scopes(settings)
         self.groups = groups or Groups(settings.members)
         self.usage = Usage()
-        self.ledger = Ledger(ledger, directory, run, self, interval_s=interval_s)
+        self.ledger = Ledger(
+            ledger, directory, run, self, interval_s=interval_s, keep_events_s=keep_events_s
+        )
         self._registry = registry
         self._meter = Meter(run)
         self._interval_s = interval_s
@@ -80,6 +84,8 @@ class Desk:
         self._horizon = self.now
         #: to the executor; set by whoever has one
         self.send: Callable[[msgspec.Struct], None] = lambda order: None
+        #: told when a user passes their budget, or is within it again
+        self.on_standing: Callable[[str, str], None] = lambda user, text: None
         #: called when everybody was judged, which may have changed what they may have
         self.on_change: Callable[[], None] = lambda: None
         #: why new work of a user is refused for another reason than their budget; empty for most
@@ -237,9 +243,11 @@ class Desk:
         self._standings[user] = verdict.standing
         if verdict.standing is Standing.WITHIN:
             _LOG.info("%s is within the budget again.", user)
+            self.on_standing(user, "Within the budget again.")
             return
         text = sentence(user, verdict, self.now)
         _LOG.info("%s", text)
+        self.on_standing(user, text)
         if verdict.standing in _TOLD:
             for session in sessions:
                 self.send(Tell(session.number, text))

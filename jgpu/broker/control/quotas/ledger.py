@@ -12,9 +12,11 @@ import asyncio
 import contextlib
 import enum
 import logging
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from jgpu.broker.control.quotas.leftovers import (
     Leftovers,
@@ -23,15 +25,23 @@ from jgpu.broker.control.quotas.leftovers import (
     read_leftovers,
 )
 from jgpu.broker.control.quotas.meter import Charge, ChargeKey
-from jgpu.broker.control.quotas.problems import LedgerBroken, SettingKey
+from jgpu.broker.control.quotas.problems import LedgerBroken, LedgerProblem, SettingKey
 from jgpu.broker.control.quotas.thread import BlockingThread
+from jgpu.wire.records import EventReport
 from jgpu.wire.report import LedgerReport
 
 __all__ = ["Ledger", "LedgerOwner", "LedgerState"]
 
+T = TypeVar("T")
+
 _LOG = logging.getLogger("jgpu.broker")
 #: How long the end of the broker may wait for the last rows.
 _FLUSH_S: Final = 3.0
+#: Events that wait to be written, and those between two looks for what is too old.
+_MOST_EVENTS: Final = 10_000
+_EVENTS_BETWEEN: Final = 500
+#: Events that are kept at most, however young.
+_EVENTS_KEPT: Final = 200_000
 #: Rows that wait to be written; an hour of sessions that come and go while nothing can be.
 _MOST_ROWS: Final = 200_000
 
@@ -63,14 +73,24 @@ class Ledger:
     """One ledger. `run` is the task; everything else returns at once, but for `close`."""
 
     def __init__(
-        self, url: str, directory: Path, run: str, owner: LedgerOwner, *, interval_s: float
+        self,
+        url: str,
+        directory: Path,
+        run: str,
+        owner: LedgerOwner,
+        *,
+        interval_s: float,
+        keep_events_s: float = math.inf,
     ) -> None:
         self._url = url
         self._directory = directory
         self._run = run
         self._owner = owner
         self._interval_s = interval_s
+        self._keep_events_s = keep_events_s
         self._thread = BlockingThread("ledger")
+        #: one writes at a time
+        self._attempts = asyncio.Lock()
         self._store: Any = None
         self._wake = asyncio.Event()
         self._opened = False
@@ -79,6 +99,9 @@ class Ledger:
         #: rows to be written, the newest of each key
         self._charges: dict[ChargeKey, Charge] = {}
         self._settings: dict[SettingKey, str | None] = {}
+        self._events: dict[int, EventReport] = {}
+        #: events that were written since it was looked for those that are too old
+        self._unswept = _EVENTS_BETWEEN
         #: called when its report is another
         self.on_change: Callable[[], None] = lambda: None
         self.state = LedgerState.OPENING
@@ -104,6 +127,34 @@ class Ledger:
         """This is to be written soon; None takes it out."""
         self._settings[key] = value
         self._wake.set()
+
+    def keep_event(self, event: EventReport) -> None:
+        """This is to be written soon."""
+        self._events[event.id] = event
+        if len(self._events) > _MOST_EVENTS:
+            del self._events[next(iter(self._events))]
+            self.note = "It could not be written for so long that the oldest events are lost."
+        if self.state is not LedgerState.FAILING:
+            self._wake.set()
+
+    @property
+    def unwritten_events(self) -> tuple[EventReport, ...]:
+        """What waits to be written, the oldest first."""
+        return tuple(self._events.values())
+
+    async def read(self, question: Callable[[Any], T]) -> T:
+        """What the store answers, with everything written that was kept until now.
+
+        Raises `LedgerProblem`. `question` is called on the ledger's thread.
+        """
+        if not await self.attempt():
+            raise LedgerProblem(self.text or self.note)
+        store = self._store
+        try:
+            return await self._thread.call(lambda: question(store))
+        except LedgerProblem as error:
+            self._failed(str(error))
+            raise
 
     @property
     def is_open(self) -> bool:
@@ -134,7 +185,7 @@ class Ledger:
             state=self.state.value,
             text=self.text or self.note,
             url=self._store.shown if self._store is not None else "",
-            unwritten_rows=len(self._charges) + len(self._settings),
+            unwritten_rows=len(self._charges) + len(self._settings) + len(self._events),
             unwritten_device_seconds=sum(c.device_seconds for c in self._charges.values()),
         )
 
@@ -155,10 +206,14 @@ class Ledger:
 
     async def attempt(self) -> bool:
         """Open what is not open, write what is not written; whether all went well."""
+        async with self._attempts:
+            return await self._attempt()
+
+    async def _attempt(self) -> bool:
         try:
             if not self._opened:
                 await self._open()
-            if self._charges or self._settings:
+            if self._charges or self._settings or self._events:
                 await self._write()
         except LedgerBroken as error:
             self._opened, self.note = False, f"The usage ledger was broken: {error}."
@@ -200,14 +255,26 @@ class Ledger:
 
     async def _write(self) -> None:
         charges, settings = list(self._charges.values()), dict(self._settings)
+        events = list(self._events.values())
         store = self._store
-        await self._thread.call(lambda: store.write(charges, settings))
+        await self._thread.call(lambda: store.write(charges, settings, events))
+        for event in events:
+            self._events.pop(event.id, None)
+        await self._sweep(len(events))
         for charge in charges:
             if self._charges.get(charge.key) is charge:
                 del self._charges[charge.key]
         for key, value in settings.items():
             if key in self._settings and self._settings[key] == value:
                 del self._settings[key]
+
+    async def _sweep(self, written: int) -> None:
+        """Now and then, drop events that are too old or too many."""
+        self._unswept += written
+        if written and self._unswept >= _EVENTS_BETWEEN:
+            self._unswept = 0
+            store, since = self._store, time.time() - self._keep_events_s
+            await self._thread.call(lambda: store.forget_events(since, _EVENTS_KEPT))
 
     def _failed(self, why: str) -> None:
         where = self._store.shown if self._store is not None else self._url.partition("://")[0]
@@ -233,9 +300,11 @@ class Ledger:
             async with asyncio.timeout(_FLUSH_S):
                 written = await self.attempt()
         self._thread.close()
-        if written or not (self._charges or self._settings):
+        if written or not (self._charges or self._settings or self._events):
             return
-        left = Leftovers(list(self._charges.values()), list(self._settings.items()))
+        left = Leftovers(
+            list(self._charges.values()), list(self._settings.items()), [*self._events.values()]
+        )
         try:
             file = leave(self._directory, self._run, left)
         except OSError as error:
@@ -256,7 +325,7 @@ def _take_leftovers(store: Any, directory: Path) -> list[Path]:
         if left is None:
             _LOG.error("%s cannot be read and is left as it is.", file)
             continue
-        store.write(left.charges, dict(left.settings))
+        store.write(left.charges, dict(left.settings), left.events)
         file.unlink()
         taken.append(file)
     return taken

@@ -11,6 +11,7 @@ import msgspec
 from jgpu.broker.control.quotas.meter import Charge
 from jgpu.broker.control.quotas.problems import SettingKey
 from jgpu.broker.control.wholefiles import write_whole
+from jgpu.wire.records import EventReport
 
 __all__ = ["Leftovers", "find_leftovers", "leave", "read_leftovers"]
 
@@ -22,6 +23,7 @@ class Leftovers(msgspec.Struct, frozen=True):
 
     charges: list[Charge]
     settings: list[tuple[SettingKey, str | None]]
+    events: list[EventReport] = []
 
 
 def find_leftovers(directory: Path) -> list[Path]:

@@ -19,9 +19,17 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, SQLAlchemyError
 
+from jgpu.broker.control.quotas.entries import (
+    event_table,
+    forget_events,
+    read_events,
+    read_usage,
+    write_events,
+)
 from jgpu.broker.control.quotas.meter import SLICE_S, Charge
 from jgpu.broker.control.quotas.problems import LedgerBroken, LedgerProblem, SettingKey
 from jgpu.errors import ConfigError
+from jgpu.wire.records import EventReport
 
 __all__ = ["Loaded", "Store", "check_url"]
 
@@ -53,6 +61,7 @@ SETTINGS = sa.Table(
     sa.Column("field", sa.String(16), primary_key=True),
     sa.Column("value", sa.String(64), nullable=False),
 )
+EVENTS = event_table(_METADATA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +128,29 @@ class Store:
         """(user, end, device-seconds) of all charges since a time."""
         return self.open(since).usage
 
-    def write(self, charges: Iterable[Charge], settings: Mapping[SettingKey, str | None]) -> None:
+    def usage(
+        self, since: int, until: int, step: int, user: str, most: int
+    ) -> list[tuple[int, str, float]]:
+        """(number of the step, user, device-seconds) between two times; see `read_usage`."""
+        with _Trouble(self), self._connected().connect() as connection:
+            return read_usage(connection, CHARGES, since, until, step, user, most)
+
+    def events(self, before: int, limit: int, user: str = "") -> list[EventReport]:
+        """The newest events, with lower numbers than `before`, and of one user, where they say."""
+        with _Trouble(self), self._connected().connect() as connection:
+            return read_events(connection, EVENTS, before, limit, user)
+
+    def forget_events(self, since: float, most: int) -> None:
+        """Drop events from before a time, and the oldest of those that are too many."""
+        with _Trouble(self), self._connected().begin() as connection:
+            forget_events(connection, EVENTS, since, most)
+
+    def write(
+        self,
+        charges: Iterable[Charge],
+        settings: Mapping[SettingKey, str | None],
+        events: Iterable[EventReport] = (),
+    ) -> None:
         """Write rows, all or none; a setting of None is taken out."""
         rows = [asdict(charge) for charge in charges]
         keys = [dict(zip(("kind", "name", "field"), key, strict=True)) for key in settings]
@@ -135,6 +166,7 @@ class Store:
                 connection.execute(sa.delete(SETTINGS).where(_same_row(SETTINGS, found)))
             if kept:
                 connection.execute(sa.insert(SETTINGS), kept)
+            write_events(connection, EVENTS, events)
 
     def close(self) -> None:
         """Let go of connections."""

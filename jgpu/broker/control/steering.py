@@ -1,0 +1,192 @@
+"""Answers whoever asks about the broker or steers it: reports, quotas, evictions, policy, a hub.
+
+One reply for each request. What others may be told and do follows from the door that they came by;
+each change, and each attempt, goes on record.
+"""
+
+from typing import TypeAlias
+
+import msgspec
+
+from jgpu.broker.control.audit import Audit
+from jgpu.broker.control.handshake import Visit
+from jgpu.broker.control.identity import Identities
+from jgpu.broker.control.quotas.desk import Desk
+from jgpu.broker.control.quotas.requests import QuotaRequests
+from jgpu.broker.control.records import Records
+from jgpu.broker.control.registry import Registry
+from jgpu.broker.control.report import Viewer
+from jgpu.broker.control.reporting import Reporter
+from jgpu.broker.control.servers import Servers
+from jgpu.broker.control.sessions import Sessions
+from jgpu.broker.control.settings import BrokerSettings
+from jgpu.errors import BrokerRefused
+from jgpu.sched import load_policy
+from jgpu.wire.messages import (
+    AskEvents,
+    AskQuotas,
+    AskSockets,
+    AskStatus,
+    AskStop,
+    AskUsage,
+    ControlReply,
+    Done,
+    EventsAre,
+    Evict,
+    MakeSocket,
+    NameUser,
+    QuotasAre,
+    RemoveSocket,
+    SetQuota,
+    SocketIs,
+    SocketsAre,
+    StatusIs,
+    Stopping,
+    UsageIs,
+    UsePolicy,
+)
+
+__all__ = ["QUESTIONS", "Steering", "SteeringMessage"]
+
+SteeringMessage: TypeAlias = (
+    AskStatus
+    | AskEvents
+    | AskUsage
+    | AskQuotas
+    | SetQuota
+    | Evict
+    | UsePolicy
+    | MakeSocket
+    | RemoveSocket
+    | AskSockets
+    | NameUser
+    | AskStop
+)
+#: requests that change nothing
+QUESTIONS = AskStatus | AskEvents | AskUsage | AskQuotas | AskSockets
+
+
+class Steering:
+    """The requests of one broker; they raise errors whose sentence is for the asker."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        registry: Registry,
+        identities: Identities,
+        sessions: Sessions,
+        desk: Desk,
+        servers: Servers,
+        audit: Audit,
+    ) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._identities = identities
+        self._sessions = sessions
+        self._desk = desk
+        self._servers = servers
+        self._audit = audit
+        self._quotas = QuotaRequests(desk, registry)
+        self._records = Records(desk)
+        self.reporter = Reporter(settings, registry, sessions, desk, self._quotas)
+
+    def viewer(self, visit: Visit) -> Viewer:
+        """Who asks, by the door that they came by."""
+        user = self._identities.user_of(visit.peer, visit.door)
+        return Viewer(user, visit.door.administers(visit.peer.uid))
+
+    async def answer(self, visit: Visit, message: SteeringMessage) -> ControlReply:
+        """The reply; what it says is done by then, or on its way."""
+        if isinstance(message, AskStatus):
+            report = await self.reporter.asked(self.viewer(visit))
+            return StatusIs(msgspec.json.encode(report))
+        if isinstance(message, AskEvents):
+            events = await self._records.events(message, self.viewer(visit))
+            return EventsAre(msgspec.json.encode(events))
+        if isinstance(message, AskUsage):
+            await self._desk.count_all(self._sessions.latest_report)
+            usage = await self._records.usage(message, self.viewer(visit))
+            return UsageIs(msgspec.json.encode(usage))
+        if isinstance(message, AskQuotas | SetQuota):
+            return await self._quota(visit, message)
+        if isinstance(message, Evict):
+            return self._evict(visit, message)
+        if isinstance(message, UsePolicy):
+            return self._use_policy(visit, message)
+        if isinstance(message, AskStop):
+            self._check_administrator(visit, "stop the broker")
+            self._audit.said(visit, "stop", "Had the broker stop.")
+            return Stopping()
+        self._check_administrator(visit, "say who a hub's users are")
+        return await self._hub(visit, message)
+
+    @property
+    def _way_in(self) -> str:
+        """Where administrators are heard."""
+        path, group = self._settings.admin_socket, self._settings.admin_group
+        if path is None:
+            return "It is its owner's."
+        who = f"root and members of the group {group}" if group else "root"
+        return f"They speak to {path}, which is open to {who}."
+
+    def _check_administrator(self, visit: Visit, what: str) -> None:
+        if not visit.door.administers(visit.peer.uid):
+            raise BrokerRefused(f"Only an administrator may {what}. {self._way_in}")
+
+    def _evict(self, visit: Visit, message: Evict) -> Done:
+        viewer = self.viewer(visit)
+        session = self._registry.sessions.get(message.session)
+        if session is None or not (viewer.administrator or session.user == viewer.user):
+            raise BrokerRefused(
+                f"There is no session {message.session} of yours; `jgpu status` lists them."
+            )
+        self._sessions.evict(message)
+        what = "Its memory, the model included," if message.resident else "What is not its model"
+        said = f"Asked for session {message.session} to give up "
+        said += "its memory." if message.resident else "what is not its model."
+        self._audit.said(visit, "evict", said, about=session.user)
+        return Done(
+            f"{what} goes to the host at the session's next boundary, and comes back with its "
+            "next work."
+        )
+
+    def _use_policy(self, visit: Visit, message: UsePolicy) -> Done:
+        self._check_administrator(visit, "change the policy")
+        load_policy(message.policy)
+        self._sessions.use_policy(message.policy)
+        said = f"The policy is {message.policy} from now on, until the broker ends."
+        self._audit.said(visit, "policy", said)
+        return Done(said)
+
+    async def _quota(self, visit: Visit, message: AskQuotas | SetQuota) -> QuotasAre:
+        await self._desk.count_all(self._sessions.latest_report)
+        if isinstance(message, AskQuotas):
+            report = await self._quotas.list(message, self.viewer(visit))
+        else:
+            report = await self._quotas.change(message, self.viewer(visit))
+            said = ", ".join(f"{n}={v}" if v else f"no {n}" for n, v in message.settings)
+            about = message.scope.strip().removeprefix("user:")
+            self._audit.said(visit, "quota", f"Set: {said or 'nothing any more'}.", about=about)
+        return QuotasAre(msgspec.json.encode(report))
+
+    async def _hub(
+        self, visit: Visit, message: MakeSocket | RemoveSocket | AskSockets | NameUser
+    ) -> SocketIs | SocketsAre | Done:
+        """What a hub says of its users and their servers."""
+        if isinstance(message, AskSockets):
+            return SocketsAre(self._servers.names)
+        if isinstance(message, MakeSocket):
+            path = await self._servers.make(message.server, message.user, message.groups)
+            said = f"The server {message.server} has the socket {path}."
+            self._audit.said(visit, "socket", said, about=message.user)
+            return SocketIs(str(path))
+        if isinstance(message, RemoveSocket):
+            user = await self._servers.remove(message.server)
+            if user:
+                said = f"The socket of the server {message.server} is gone."
+                self._audit.said(visit, "socket", said, about=user)
+            return Done("The socket is gone." if user else "There was none.")
+        self._servers.name(message.uid, message.user, message.groups)
+        said = f"uid {message.uid} is {self._identities.name(message.uid)}."
+        self._audit.said(visit, "name", said, about=message.user)
+        return Done(said)
