@@ -361,14 +361,19 @@ FIXED = {
         broker.control.quotas.ledger.Ledger._settings
         broker.control.quotas.scopes.QuotaSettings.members
         broker.control.quotas.scopes.QuotaSettings.specs
+        broker.control.quotas.scopes.Scopes.hub
         broker.control.quotas.scopes.Scopes.live
+        broker.control.quotas.scopes.Scopes.timed
         broker.control.quotas.groups.Groups._registered
         broker.control.doorkeeper.Doorkeeper._told
         broker.control.doorkeeper.Doorkeeper._waiting
         broker.control.identity.Identities._registered
         broker.control.servers.Servers._people
+        broker.control.servers.Servers._quotas
         broker.control.servers.Servers._servers
+        broker.control.servers._Quota.settings
         broker.control.servers._Record.people
+        broker.control.servers._Record.quotas
         broker.control.servers._Record.servers
         wire.report.ScopeReport.settings
         broker.control.settings.BrokerSettings.executor_environment

@@ -5,6 +5,8 @@
     jgpu quota unset SCOPE [FIELD ...]    take them out again; all of the scope without fields
     jgpu quota usage [USER]               device time used of each budget
 
+    --until "2026-11-23 18:00", --until 18:00, --until +2h   with set: ends by itself then
+
 Fields: weight, memory, resident, device_seconds, period, sessions, priority, over_budget; `none` is
 no limit. Only an administrator sets anything, and sees others.
 """
@@ -12,6 +14,8 @@ no limit. Only an administrator sets anything, and sees others.
 import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -64,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         if name in ("set", "unset"):
             command.add_argument("scope", metavar="SCOPE", help="default, group:NAME or user:NAME")
     made["set"].add_argument("settings", nargs="+", metavar="FIELD=VALUE")
+    made["set"].add_argument("--until", default="", metavar="WHEN", help="it ends by itself then")
     made["set"].add_argument("--new", action="store_true", help="the name needs not be known yet")
     made["unset"].add_argument("fields", nargs="*", metavar="FIELD")
     made["usage"].add_argument("user", nargs="?", default="", metavar="USER")
@@ -80,10 +85,27 @@ def _request(
         return AskQuotas(options.user), lambda report: [_usage(report), *_notes(report)]
     if options.command == "set":
         settings = tuple(_setting(text) for text in options.settings)
-        request = SetQuota(options.scope, settings, options.new)
+        until = read_moment(options.until, time.time()) if options.until else 0.0
+        request = SetQuota(options.scope, settings, options.new, until)
     else:
         request = SetQuota(options.scope, tuple((name, "") for name in options.fields))
     return request, lambda report: [_scopes(report), *_notes(report)]
+
+
+def read_moment(text: str, now: float) -> float:
+    """A moment, in seconds since the epoch: a date and time here, a time of today, or `+2h`."""
+    from jgpu.broker.control.units import parse_seconds
+
+    words = text.strip()
+    if words.startswith("+"):
+        with suppress(ValueError):
+            return now + parse_seconds(words[1:])
+    else:
+        today = datetime.fromtimestamp(now).date()
+        for written in (words, f"{today} {words}"):
+            with suppress(ValueError, OverflowError):
+                return datetime.fromisoformat(written).timestamp()
+    raise ConfigError(f"{text!r} is no moment; write it like 2026-11-23 18:00, 18:00 or +2h.")
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -122,10 +144,12 @@ def _shown(settings: Mapping[str, Any]) -> dict[str, str]:
 def _scopes(report: QuotasReport) -> "RenderableType":
     if not report.scopes:
         return "Nothing is set."
-    table = _table("SCOPE", "FROM", "SETTINGS")
+    timed = any(row.until for row in report.scopes)
+    table = _table("SCOPE", "FROM", "SETTINGS", *(["UNTIL"] if timed else []))
     for row in report.scopes:
         said = "  ".join(f"{name}={value}" for name, value in _shown(row.settings).items())
-        table.add_row(*_cells(row.scope, row.source, said))
+        until = [_moment(row.until) if row.until else ""] if timed else []
+        table.add_row(*_cells(row.scope, row.source, said, *until))
     return table  # type: ignore[no-any-return]
 
 
@@ -156,7 +180,7 @@ def _usage(report: QuotasReport) -> "RenderableType":
     table = _table("USER", "USED", "OF", "PERIOD", "STATE", "FREE AT")
     for row in report.users:
         quota = _shown(msgspec.structs.asdict(row.quota))
-        free = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.free_at)) if row.free_at else ""
+        free = _moment(row.free_at) if row.free_at else ""
         table.add_row(
             *_cells(
                 row.name, f"{row.used_in_period:.3f} s", quota["device_seconds"],
@@ -164,6 +188,10 @@ def _usage(report: QuotasReport) -> "RenderableType":
             )
         )  # fmt: skip
     return table  # type: ignore[no-any-return]
+
+
+def _moment(when: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
 
 
 def _notes(report: QuotasReport) -> "list[RenderableType]":

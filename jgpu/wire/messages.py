@@ -59,6 +59,7 @@ __all__ = [
     "Free",
     "GetRng",
     "Hello",
+    "HubQuota",
     "IterationEnded",
     "LayOutWeights",
     "Learnt",
@@ -229,13 +230,26 @@ class SetQuota(_Message, frozen=True):
     """Changes what a scope ("default", "group:NAME", "user:NAME") says; administrators only.
 
     `settings`: fields and values as people write them, "" to take out what was set live; without
-    any, everything of the scope is taken out. `new`: the name needs not be known. Reply: QuotasAre
-    or Refused, and then nothing has changed.
+    any, everything of the scope is taken out. `new`: the name needs not be known. `until`: the
+    moment, in seconds since the epoch, at which it ends by itself; 0 for good. Reply: QuotasAre or
+    Refused, and then nothing has changed.
     """
 
     scope: Name
     settings: Annotated[tuple[tuple[Name, Name], ...], msgspec.Meta(max_length=16)]
     new: bool = False
+    until: float = 0.0
+
+
+class HubQuota(_Message, frozen=True):
+    """What a hub says of one of its groups, in place of what it said before; administrators only.
+
+    Below what is set live, above the configuration; without settings it says nothing any more.
+    Reply: Done, or Refused, and then nothing has changed.
+    """
+
+    group: Name
+    settings: Annotated[tuple[tuple[Name, Name], ...], msgspec.Meta(max_length=16)] = ()
 
 
 class Evict(_Message, frozen=True):
@@ -942,6 +956,7 @@ ControlMessage: TypeAlias = (
     | RemoveSocket
     | AskSockets
     | NameUser
+    | HubQuota
     | AskStop
 )
 ControlReply: TypeAlias = (

@@ -237,9 +237,11 @@ class ScopeReport(_Part, frozen=True):
 
     #: default, group:NAME or user:NAME
     scope: Name
-    #: configuration or live
+    #: configuration, hub or live
     source: Name
     settings: dict[Name, int | float | Text] = {}
+    #: the moment at which it ends by itself, in seconds since the epoch; 0: it does not
+    until: float = 0.0
 
 
 class QuotasReport(_Part, frozen=True):

@@ -1,12 +1,15 @@
 """`jgpu quota` against a broker that is real; what `jgpu status` and `jgpu doctor` add to it."""
 
 import json
+import time
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
 from rich.console import Console
 
 from jgpu.cli import _tables, doctor, main, quota
+from jgpu.errors import ConfigError
 from jgpu.wire.report import LedgerReport, decode, decode_quotas
 
 USER = {
@@ -78,8 +81,43 @@ def test_what_is_set_is_listed_and_can_be_taken_out_again(run):
     assert "memory=4G  device_seconds=2h" in run("unset", "user:root", "weight")[1]
     run("unset", "user:root")
     scopes = json.loads(run("list", "--json")[1])["scopes"]
-    assert scopes == [{"scope": "default", "source": "live", "settings": {"sessions": 9}}]
+    said = {"scope": "default", "source": "live", "settings": {"sessions": 9}, "until": 0.0}
+    assert scopes == [said]
     assert run("unset", "default")[1].startswith("Nothing is set.")
+
+
+def test_what_is_set_until_a_moment_is_listed_with_it(run):
+    status, out, _ = run("set", "user:root", "memory=4G", "--until", "+2h")
+    assert status == 0
+    assert out.split()[:4] == ["SCOPE", "FROM", "SETTINGS", "UNTIL"]
+    (scope,) = json.loads(run("list", "--json")[1])["scopes"]
+    assert 7100 < scope["until"] - time.time() <= 7200
+    assert time.strftime("%Y-%m-%d %H:%M", time.localtime(scope["until"])) in run("list")[1]
+    run("unset", "user:root")
+
+
+NOON = datetime(2026, 11, 22, 12, 0).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("+2h", NOON + 7200),
+        ("+ 90", NOON + 90),
+        ("18:00", datetime(2026, 11, 22, 18, 0).timestamp()),
+        ("2026-11-23 18:00", datetime(2026, 11, 23, 18, 0).timestamp()),
+        ("2026-11-23", datetime(2026, 11, 23).timestamp()),
+        ("2026-11-23T18:00+00:00", datetime(2026, 11, 23, 18, 0, tzinfo=UTC).timestamp()),
+    ],
+)
+def test_moments_are_read_as_people_write_them(text, moment):
+    assert quota.read_moment(text, NOON) == moment
+
+
+@pytest.mark.parametrize("text", ["", "tomorrow", "+soon", "+", "25:00", "2026-13-01", "2h"])
+def test_what_is_no_moment_is_said_with_an_example(text):
+    with pytest.raises(ConfigError, match=r"is no moment; write it like 2026-11-23 18:00, 18:00"):
+        quota.read_moment(text, NOON)
 
 
 def test_usage_is_shown_for_all_and_for_one(run):
@@ -98,6 +136,11 @@ def test_usage_is_shown_for_all_and_for_one(run):
         (("set", "user:root", "weight=nan"), "weight is nan"),
         (("set", "user:root", "priority=urgent"), "it can be interactive, normal, batch."),
         (("set", "user:root", "speed=1"), "There is no 'speed' in a quota"),
+        (
+            ("set", "user:root", "weight=2", "--until", "2001-01-01"),
+            "that is past, or too far away",
+        ),
+        (("set", "user:root", "weight=2", "--until", "noon"), "'noon' is no moment"),
         (("set", "user:root", "weight"), "'weight' is no setting; write it like memory=4G."),
         (("set", "user:root", "weight="), "'weight=' is no setting"),
         (("set", "root", "weight=1"), "'root' is no scope; write default, group:NAME or user:NAME"),

@@ -103,6 +103,7 @@ class Broker:
             self._doorkeeper,
             self._identities,
             self._desk.groups,
+            self._desk.set_hub,
             self._server_gone,
         )
         self.sessions = Sessions(settings, self.registry, self._desk, self._unusable)
@@ -171,6 +172,7 @@ class Broker:
         sessions.culprits.on_fault = lambda user, text: note("fault", text, about=user)
         sessions.on_spill = lambda user, text: note("spill", text, about=user)
         self._desk.on_standing = lambda user, text: note("budget", text, about=user)
+        self._desk.live.on_end = lambda about, text: note("quota", text, about=about)
         sessions.overseer.on_limit = lambda number, text: note(
             "fault", text, about=getattr(self.registry.sessions.get(number), "user", "")
         )

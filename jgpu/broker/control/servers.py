@@ -1,4 +1,4 @@
-"""What a hub says of its users: names of uids, and a socket for each server that shares its uid.
+"""What a hub says: names of uids, what groups may have, a socket for each server that shares a uid.
 
 Where a hub's users have uids of their own, it tells the broker which name and groups belong to
 which. Where they share one (containers), each server gets a socket in a directory of its own, and
@@ -13,7 +13,7 @@ Invariant: a socket that was made for one server never counts as another's.
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -48,11 +48,17 @@ class _Person(msgspec.Struct, frozen=True):
     groups: tuple[str, ...]
 
 
+class _Quota(msgspec.Struct, frozen=True):
+    group: str
+    settings: dict[str, str]
+
+
 class _Record(msgspec.Struct):
     """The file's content."""
 
     servers: list[_Server] = []
     people: list[_Person] = []
+    quotas: list[_Quota] = []
 
 
 class Servers:
@@ -65,18 +71,24 @@ class Servers:
         keeper: Doorkeeper,
         identities: Identities,
         groups: Groups,
+        set_quota: Callable[[str, Mapping[str, str]], None],
         gone: Callable[[str], None],
     ) -> None:
-        """`gone` is told each server whose socket goes, so that nothing of it stays."""
+        """`set_quota` is told what groups may have, and raises `ConfigError`; `gone` each server
+        whose socket goes, so that nothing of it stays.
+        """
         self._directory = directory
         self._file = record
         self._keeper = keeper
         self._identities = identities
         self._groups = groups
+        self._set_quota = set_quota
         self._gone = gone
         #: server -> its user and groups, and its door
         self._servers: dict[str, tuple[_Server, Door]] = {}
         self._people: dict[int, _Person] = {}
+        #: group -> what its users may have
+        self._quotas: dict[str, _Quota] = {}
 
     def reopen(self) -> None:
         """Go on where the broker before this one ended."""
@@ -85,6 +97,13 @@ class Servers:
             self._people[person.uid] = person
             self._identities.register(person.uid, person.user)
             self._groups.register(person.user, person.groups)
+        for quota in record.quotas[:_MOST]:
+            try:
+                self._set_quota(quota.group, quota.settings)
+            except ConfigError as error:
+                _LOG.error("What a hub said of group:%s is left out: %s", quota.group, error)
+            else:
+                self._quotas[quota.group] = quota
         for server in record.servers[:_MOST]:
             if not self._place(server.name).parent.is_dir():
                 continue
@@ -153,6 +172,23 @@ class Servers:
         self._identities.register(uid, user)
         self._write()
 
+    def quota(self, group: str, settings: Mapping[str, str]) -> bool:
+        """What users of a group may have, in place of what was said before; whether it is new.
+
+        Raises `ConfigError`, or `BrokerRefused` where it is of too many groups.
+        """
+        said = _Quota(group, dict(settings))
+        if self._quotas.get(group, _Quota(group, {})) == said:
+            return False
+        if settings and group not in self._quotas and len(self._quotas) >= _MOST:
+            raise BrokerRefused(f"A hub has said of {len(self._quotas)} groups what they may have.")
+        self._set_quota(group, settings)
+        self._quotas.pop(group, None)
+        if settings:
+            self._quotas[group] = said
+        self._write()
+        return True
+
     # -- sockets -----------------------------------------------------------------------------
 
     def _open(self, server: _Server) -> Door:
@@ -186,7 +222,11 @@ class Servers:
             return _Record()
 
     def _write(self) -> None:
-        record = _Record([server for server, _ in self._servers.values()], [*self._people.values()])
+        record = _Record(
+            [server for server, _ in self._servers.values()],
+            [*self._people.values()],
+            [*self._quotas.values()],
+        )
         try:
             write_whole(self._file, msgspec.json.encode(record))
         except OSError as error:

@@ -12,7 +12,7 @@ from jgpu.broker.control.audit import Audit
 from jgpu.broker.control.handshake import Visit
 from jgpu.broker.control.identity import Identities
 from jgpu.broker.control.quotas.desk import Desk
-from jgpu.broker.control.quotas.requests import QuotaRequests
+from jgpu.broker.control.quotas.requests import QuotaRequests, moment
 from jgpu.broker.control.records import Records
 from jgpu.broker.control.registry import Registry
 from jgpu.broker.control.report import Viewer
@@ -33,6 +33,7 @@ from jgpu.wire.messages import (
     Done,
     EventsAre,
     Evict,
+    HubQuota,
     MakeSocket,
     NameUser,
     QuotasAre,
@@ -60,6 +61,7 @@ SteeringMessage: TypeAlias = (
     | RemoveSocket
     | AskSockets
     | NameUser
+    | HubQuota
     | AskStop
 )
 #: requests that change nothing
@@ -166,11 +168,15 @@ class Steering:
             report = await self._quotas.change(message, self.viewer(visit))
             said = ", ".join(f"{n}={v}" if v else f"no {n}" for n, v in message.settings)
             about = message.scope.strip().removeprefix("user:")
-            self._audit.said(visit, "quota", f"Set: {said or 'nothing any more'}.", about=about)
+            end = f", until {moment(message.until)}" if message.until else ""
+            said = f"Set: {said or 'nothing any more'}{end}."
+            self._audit.said(visit, "quota", said, about=about)
         return QuotasAre(msgspec.json.encode(report))
 
     async def _hub(
-        self, visit: Visit, message: MakeSocket | RemoveSocket | AskSockets | NameUser
+        self,
+        visit: Visit,
+        message: MakeSocket | RemoveSocket | AskSockets | NameUser | HubQuota,
     ) -> SocketIs | SocketsAre | Done:
         """What a hub says of its users and their servers."""
         if isinstance(message, AskSockets):
@@ -186,6 +192,13 @@ class Steering:
                 said = f"The socket of the server {message.server} is gone."
                 self._audit.said(visit, "socket", said, about=user)
             return Done("The socket is gone." if user else "There was none.")
+        if isinstance(message, HubQuota):
+            what = ", ".join(f"{name}={value}" for name, value in message.settings)
+            said = f"Of group:{message.group} the hub says: {what or 'nothing'}."
+            if self._servers.quota(message.group, dict(message.settings)):
+                await self._desk.changed()
+                self._audit.said(visit, "quota", said, about=f"group:{message.group}")
+            return Done(said)
         self._servers.name(message.uid, message.user, message.groups)
         said = f"uid {message.uid} is {self._identities.name(message.uid)}."
         self._audit.said(visit, "name", said, about=message.user)

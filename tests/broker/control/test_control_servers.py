@@ -7,7 +7,7 @@ import pytest
 from control_client import until
 
 from jgpu.broker.control.identity import login_name
-from jgpu.errors import BrokerRefused
+from jgpu.errors import BrokerRefused, ConfigError
 from jgpu.wire.address import Address
 from jgpu.wire.limits import PROTOCOL
 from jgpu.wire.messages import (
@@ -16,6 +16,7 @@ from jgpu.wire.messages import (
     AskStatus,
     AskStop,
     Evict,
+    HubQuota,
     LeaveSeat,
     MakeSocket,
     NameUser,
@@ -69,6 +70,54 @@ def test_a_hubs_groups_select_quotas(broker):
     assert decode_quotas(broker.ask(AskQuotas("user1")).json).users[0].weight == 1.0
 
 
+def quota_of(broker, user="user1"):
+    return decode_quotas(broker.ask(AskQuotas(user)).json).users[0].quota
+
+
+def test_a_hubs_quota_stands_below_what_is_set_and_outlives_the_broker(start_broker):
+    broker = start_broker()
+    make(broker)
+    broker.ask(HubQuota("class", (("weight", "3"), ("sessions", "4"))))
+    broker.ask(SetQuota("group:class", (("sessions", "2"),)))  # the group is known by now
+    assert (quota_of(broker).weight, quota_of(broker).sessions) == (3.0, 2)
+    broker.stop()
+    broker = start_broker()
+    assert (quota_of(broker).weight, quota_of(broker).sessions) == (3.0, 2)
+    scopes = decode_quotas(broker.ask(AskQuotas()).json).scopes
+    assert {(s.source, *s.settings.items()) for s in scopes} == {
+        ("hub", ("weight", 3.0), ("sessions", 4)),
+        ("live", ("sessions", 2)),
+    }
+    broker.ask(HubQuota("class", (("memory", "1G"),)))
+    assert (quota_of(broker).weight, quota_of(broker).memory) == (1.0, 1 << 30)
+    broker.ask(HubQuota("class"))
+    assert quota_of(broker).memory == 0
+    broker.stop()
+    broker = start_broker()
+    assert [s.source for s in decode_quotas(broker.ask(AskQuotas()).json).scopes] == ["live"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ((("weight", "3"), ("speed", "9")), "There is no 'speed' in a quota"),
+        ((("weight", "3"), ("memory", "much")), "memory: 'much' is no size"),
+        ((("memory", "1G"), ("resident", "2G")), "resident is 2G, above memory"),
+        ((("weight", ""),), "weight: '' is no number"),
+    ],
+)
+def test_a_hubs_quota_that_is_none_is_refused_by_its_field_and_changes_nothing(
+    broker, settings, said
+):
+    make(broker)
+    broker.ask(HubQuota("class", (("weight", "2"),)))
+    with pytest.raises(ConfigError, match=said):
+        broker.ask(HubQuota("class", settings))
+    with pytest.raises(ConfigError, match="is no scope"):
+        broker.ask(HubQuota("", (("weight", "3"),)))
+    assert quota_of(broker).weight == 2.0
+
+
 def test_a_servers_socket_lies_where_nobody_else_gets(broker):
     path = make(broker).path
     assert path.stat().st_mode & 0o777 == 0o666
@@ -84,6 +133,7 @@ def test_a_servers_socket_lies_where_nobody_else_gets(broker):
         RemoveSocket("user1/lab"),
         AskSockets(),
         NameUser(1, "user2"),
+        HubQuota("class", (("weight", "2"),)),
         UsePolicy("fifo"),
         SetQuota("user:user1", (("weight", "2"),)),
         AskQuotas("user2"),

@@ -270,6 +270,105 @@ def test_the_nearer_a_budgets_end_the_sooner_the_next_look(office):
 # -- over restarts ---------------------------------------------------------------------------
 
 
+def test_what_is_set_until_a_moment_is_told_to_the_executor_when_it_ends(office):
+    made = office()
+    made.open()
+    made.taken()
+    scope = Scope("user", "user1")
+    asyncio.run(made.desk.set_live(scope, {"weight": "2"}))
+    asyncio.run(made.desk.set_live(scope, {"weight": "5", "memory": "1G"}, NOW + 60))
+    assert made.taken() == [
+        SetUser("user1", weight=2.0),
+        SetUser("user1", weight=5.0, limit=1 << 30),
+    ]
+    made.now = NOW + 59
+    assert made.use(s1=1.0) == []
+    assert made.desk._delay_s() == pytest.approx(1.0)
+    made.now = NOW + 60
+    assert made.use(s1=1.0) == [SetUser("user1", weight=2.0)]
+    assert made.desk.scopes.timed == {}
+
+
+def test_whoever_comes_after_a_moment_has_what_counts_then_though_nobody_looked(office):
+    made = office()
+    asyncio.run(made.desk.set_live(DEFAULT, {"weight": "5"}, NOW + 60))
+    made.now = NOW + 61
+    made.open()
+    assert made.taken() == [SetUser("user1"), Adopt]
+
+
+def test_what_is_set_for_good_ends_what_was_set_until_a_moment(office):
+    made = office()
+    asyncio.run(made.desk.set_live(DEFAULT, {"weight": "5", "sessions": "3"}, NOW + 60))
+    asyncio.run(made.desk.set_live(DEFAULT, {"weight": "2"}))
+    assert (made.desk.quota("user1").weight, made.desk.quota("user1").sessions) == (2.0, 3)
+    asyncio.run(made.desk.set_live(DEFAULT, {"sessions": ""}))
+    assert made.desk.quota("user1").sessions == 0
+    assert made.desk.scopes.timed == {}
+
+
+def test_what_was_set_until_a_moment_is_there_after_a_restart_unless_it_is_over(office):
+    async def scenario():
+        made = office()
+        await made.desk.ledger.attempt()
+        await made.desk.set_live(DEFAULT, {"weight": "2"})
+        await made.desk.set_live(DEFAULT, {"weight": "5"}, NOW + 60)
+        await made.desk.set_live(DEFAULT, {"sessions": "3"}, NOW + 30)
+        await made.desk.ledger.close()
+        again = office()
+        again.now = NOW + 40
+        await again.desk.ledger.attempt()
+        assert (again.desk.quota("user1").weight, again.desk.quota("user1").sessions) == (5.0, 0)
+        again.now = NOW + 60
+        again.desk.look()
+        assert again.desk.quota("user1").weight == 2.0
+        await again.desk.ledger.close()
+        last = office()
+        await last.desk.ledger.attempt()
+        assert last.desk.scopes.timed == {}
+        assert last.desk.quota("user1").weight == 2.0
+        await last.desk.ledger.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_was_set_meanwhile_stands_above_what_the_ledger_says(office):
+    async def scenario():
+        before = office()
+        await before.desk.ledger.attempt()
+        await before.desk.set_live(DEFAULT, {"weight": "5", "memory": "1G"}, NOW + 60)
+        await before.desk.set_live(DEFAULT, {"sessions": "3"})
+        await before.desk.ledger.close()
+        made = office()
+        await made.desk.set_live(DEFAULT, {"weight": "3"})
+        await made.desk.set_live(DEFAULT, {"sessions": "9"}, NOW + 60)
+        await made.desk.ledger.attempt()
+        quota = made.desk.quota("user1")
+        assert (quota.weight, quota.memory, quota.sessions) == (3.0, 1 << 30, 9)
+        made.now = NOW + 60
+        quota = made.desk.quota("user1")
+        assert (quota.weight, quota.memory, quota.sessions) == (3.0, 0, 3)
+        await made.desk.ledger.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("until", [NOW, NOW - 1, -1.0, math.inf, math.nan, NOW + 1e10])
+def test_a_moment_that_is_past_or_none_is_refused_in_words(office, until):
+    made = office()
+    request = SetQuota("default", (("weight", "2"),), until=until)
+    with pytest.raises(ConfigError, match=r"A setting cannot end at .*; that is past, or too far"):
+        asyncio.run(made.requests.change(request, ROOT))
+    assert made.desk.scopes.listed() == []
+
+
+@pytest.mark.parametrize("settings", [(), (("weight", ""),), (("weight", "2"), ("memory", ""))])
+def test_what_is_taken_out_has_no_moment(office, settings):
+    made = office()
+    with pytest.raises(ConfigError, match="taken out for good"):
+        asyncio.run(made.requests.change(SetQuota("default", settings, until=NOW + 9), ROOT))
+
+
 def test_usage_and_live_settings_are_there_after_a_restart(office):
     async def first(made):
         await made.desk.ledger.attempt()

@@ -17,7 +17,7 @@ from jgpu.broker.control.quotas import store as store_module
 from jgpu.broker.control.quotas.ledger import Ledger, LedgerState
 from jgpu.broker.control.quotas.leftovers import Leftovers, find_leftovers, leave, read_leftovers
 from jgpu.broker.control.quotas.meter import SLICE_S, Charge, Meter
-from jgpu.broker.control.quotas.problems import LedgerBroken, LedgerProblem
+from jgpu.broker.control.quotas.problems import LedgerBroken, LedgerProblem, Setting, SettingKey
 from jgpu.broker.control.quotas.store import Store, check_url
 from jgpu.broker.control.quotas.usage import Usage
 from jgpu.errors import ConfigError
@@ -151,19 +151,57 @@ def test_what_is_older_than_any_period_is_forgotten():
 def test_rows_and_settings_are_there_for_the_next_run(path):
     store = Store(url(path))
     assert store.open(0.0).usage == []
-    store.write([charge(), charge(2.0, session=2)], {("user", "user1", "weight"): "2"})
+    store.write(
+        [charge(), charge(2.0, session=2)], {SettingKey("user", "user1", "weight"): Setting("2")}
+    )
     loaded = Store(url(path)).open(NOW - 10)
     assert loaded.usage == [("user1", NOW, 1.5), ("user1", NOW, 2.0)]
-    assert loaded.settings == {("user", "user1", "weight"): "2"}
+    assert loaded.settings == {SettingKey("user", "user1", "weight"): Setting("2")}
     assert Store(url(path)).open(NOW + SLICE_S).usage == []
+
+
+def test_what_is_set_for_good_and_until_a_moment_are_two_rows(path):
+    lasting, timed = SettingKey("default", "", "memory"), SettingKey("default", "", "memory", True)
+    store = Store(url(path))
+    store.open(0.0)
+    store.write([], {lasting: Setting("4G"), timed: Setting("8G", NOW)})
+    assert Store(url(path)).open(0.0).settings == {
+        lasting: Setting("4G"),
+        timed: Setting("8G", NOW),
+    }
+    store.write([], {timed: None})
+    assert Store(url(path)).open(0.0).settings == {lasting: Setting("4G")}
+
+
+def test_a_ledger_of_the_version_before_is_gone_on_with_in_place(path):
+    """The tables as they were made before anything could be set until a moment."""
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.executescript(
+            "CREATE TABLE jgpu_charges (run VARCHAR(32) NOT NULL, session INTEGER NOT NULL, "
+            "slice BIGINT NOT NULL, user VARCHAR(64) NOT NULL, device VARCHAR(256) NOT NULL, "
+            "kernel_id VARCHAR(256) NOT NULL, start FLOAT NOT NULL, end FLOAT NOT NULL, "
+            "device_seconds FLOAT NOT NULL, PRIMARY KEY (run, session, slice, user));"
+            "CREATE TABLE jgpu_quotas (kind VARCHAR(8) NOT NULL, name VARCHAR(64) NOT NULL, "
+            "field VARCHAR(16) NOT NULL, value VARCHAR(64) NOT NULL, "
+            "PRIMARY KEY (kind, name, field));"
+            "INSERT INTO jgpu_quotas VALUES ('user', 'user1', 'weight', '2');"
+            f"INSERT INTO jgpu_charges VALUES ('r', 1, 7, 'user1', 'c', 'k', {NOW - 5}, {NOW}, 3);"
+        )
+    store = Store(url(path))
+    loaded = store.open(0.0)
+    assert loaded.usage == [("user1", NOW, 3.0)]
+    assert loaded.settings == {SettingKey("user", "user1", "weight"): Setting("2")}
+    timed = SettingKey("user", "user1", "memory", timed=True)
+    store.write([charge()], {timed: Setting("1G", NOW)})
+    assert store.open(0.0).settings[timed] == Setting("1G", NOW)
 
 
 def test_writing_a_row_twice_changes_nothing_and_a_newer_one_takes_its_place(path):
     store = Store(url(path))
     store.open(0.0)
     for seconds in (1.0, 1.0, 4.0):
-        store.write([charge(seconds)], {("default", "", "memory"): "4G"})
-    store.write([], {("default", "", "memory"): None})
+        store.write([charge(seconds)], {SettingKey("default", "", "memory"): Setting("4G")})
+    store.write([], {SettingKey("default", "", "memory"): None})
     assert rows(path) == [("user1", 1, 4.0)]
     assert store.open(0.0).settings == {}
 
@@ -263,7 +301,7 @@ def test_what_is_kept_is_written_and_read_by_the_next_run(path):
         ledger = make(path)
         ledger.keep([charge(1.0)])
         ledger.keep([charge(2.0)])
-        ledger.keep_setting(("default", "", "weight"), "2")
+        ledger.keep_setting(SettingKey("default", "", "weight"), Setting("2"))
         assert ledger.report().unwritten_rows == 2
         assert await ledger.attempt()
         assert ledger.report() == LedgerReport(state="working", url=url(path))
@@ -272,7 +310,7 @@ def test_what_is_kept_is_written_and_read_by_the_next_run(path):
         following = make(path, owner)
         assert await following.attempt()
         assert owner.usage == [("user1", NOW, 2.0)]
-        assert owner.settings == {("default", "", "weight"): "2"}
+        assert owner.settings == {SettingKey("default", "", "weight"): Setting("2")}
         assert await following.usage_since(0.0) == [("user1", NOW, 2.0)]
         await following.close()
 
@@ -373,7 +411,7 @@ def test_the_task_writes_at_once_where_a_setting_changed(path):
         written = asyncio.Event()
         task = asyncio.create_task(ledger.run())
         ledger.keep([charge()])
-        ledger.keep_setting(("default", "", "weight"), "2")
+        ledger.keep_setting(SettingKey("default", "", "weight"), Setting("2"))
         works = ledger._works
         ledger._works = lambda: (works(), written.set())
         async with asyncio.timeout(10):
@@ -391,7 +429,7 @@ def test_what_cannot_be_written_at_the_end_is_written_by_the_next_run(path):
         ledger = make(path)
         assert await ledger.attempt()
         ledger.keep([charge(2.0)])
-        ledger.keep_setting(("default", "", "weight"), "2")
+        ledger.keep_setting(SettingKey("default", "", "weight"), Setting("2"))
         with locked(path):
             await ledger.close()
         assert rows(path) == []
@@ -402,7 +440,7 @@ def test_what_cannot_be_written_at_the_end_is_written_by_the_next_run(path):
         following = make(path, owner)
         assert await following.attempt()
         assert owner.usage == [("user1", NOW, 2.0)]
-        assert owner.settings == {("default", "", "weight"): "2"}
+        assert owner.settings == {SettingKey("default", "", "weight"): Setting("2")}
         assert [f.name for f in find_leftovers(path.parent)] == ["usage-unwritten-x.json"]
         await following.close()
 
@@ -420,9 +458,20 @@ def test_what_can_be_written_nowhere_is_said(path, caplog):
 
 
 def test_leftovers_are_what_they_were(tmp_path):
-    left = Leftovers([charge()], [(("user", "user1", "weight"), None)])
+    left = Leftovers([charge()], [(SettingKey("user", "user1", "weight"), None)])
     assert read_leftovers(leave(tmp_path, RUN, left)) == left
     assert find_leftovers(tmp_path / "no") == []
+
+
+def test_leftovers_of_the_version_before_are_read(tmp_path):
+    file = tmp_path / "usage-unwritten-a.json"
+    file.write_text(
+        '{"charges":[],"settings":[[["user","user1","weight"],"2"],[["default","","memory"],null]]}'
+    )
+    assert read_leftovers(file).kept == {
+        SettingKey("user", "user1", "weight"): Setting("2"),
+        SettingKey("default", "", "memory"): None,
+    }
 
 
 def test_a_database_that_hangs_holds_nobody_up_who_stops(path, monkeypatch):

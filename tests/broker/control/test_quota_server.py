@@ -3,12 +3,15 @@
 import contextlib
 import json
 import sqlite3
+import time
 
+import msgspec
 import pytest
 from control_client import until
 
 from jgpu.errors import BrokerRefused, ConfigError, QuotaExceeded
 from jgpu.wire.messages import (
+    AskEvents,
     AskQuotas,
     CellStarted,
     Notice,
@@ -119,6 +122,39 @@ def test_what_is_set_live_reaches_the_executor_and_survives_a_restart(start, ord
     assert row(again)["quota"]["memory"] == 0
     again.stop()
     assert [r["settings"] for r in quotas(start())["scopes"]] == [{"device_seconds": 3600.0}]
+
+
+def test_what_is_set_for_a_while_is_felt_by_a_running_session_and_ends_by_itself(start, orders):
+    broker = start()
+    open_session(broker, user="user1")
+    request = SetQuota("user:user1", (("weight", "7"),), new=True, until=time.time() + 1.0)
+    broker.ask(request)
+
+    def weights():
+        return [line.split("weight=")[1][:3] for line in orders() if line.startswith("SetUser")]
+
+    assert [r["until"] for r in quotas(broker)["scopes"]] == [request.until]
+    until(lambda: weights()[-1] == "1.0")
+    assert time.time() >= request.until
+    assert weights() == ["1.0", "7.0", "1.0"]
+    assert quotas(broker)["scopes"] == []
+    events = json.loads(broker.ask(AskEvents()).json)["events"]
+    told = [event["text"] for event in events if event["kind"] == "quota"]
+    assert told[0] == "What was set for a time has ended: weight=7."
+    assert told[1].startswith("Set: weight=7, until 2")
+    with pytest.raises(ConfigError, match="that is past"):
+        broker.ask(msgspec.structs.replace(request, until=time.time() - 1))
+
+
+def test_what_is_set_until_tomorrow_survives_a_restart(start):
+    broker = start()
+    tomorrow = time.time() + 86400.0
+    broker.ask(SetQuota("user:user1", (("memory", "1G"),), new=True, until=tomorrow))
+    broker.stop()
+    again = start()
+    (scope,) = quotas(again)["scopes"]
+    assert (scope["source"], scope["until"]) == ("live", tomorrow)
+    assert row(again)["quota"]["memory"] == 1 << 30
 
 
 def test_what_was_used_is_counted_once_over_a_restart(start):

@@ -215,7 +215,7 @@ def test_scopes_are_listed_from_the_widest_to_the_narrowest_with_their_origin():
     )
     scopes.set_live(USER, {"sessions": 9})
     scopes.set_live(Scope("group", "b"), {"weight": 3})
-    assert [(str(scope), origin) for scope, origin, _ in scopes.listed()] == [
+    assert [(str(scope), origin) for scope, origin, _, _ in scopes.listed()] == [
         ("default", "configuration"),
         ("group:b", "live"),
         ("user:user1", "configuration"),
@@ -224,6 +224,51 @@ def test_scopes_are_listed_from_the_widest_to_the_narrowest_with_their_origin():
     assert scopes.groups == {"b"}
     assert scopes.users == {"user1"}
     assert scopes.longest_period == 86400.0
+
+
+def test_a_hub_stands_between_the_configuration_and_what_was_set_live():
+    group = Scope("group", "a")
+    scopes = Scopes(QuotaSettings(specs={group: QuotaSpec(weight=2, sessions=2, priority="batch")}))
+    scopes.set_hub(group, QuotaSpec(weight=3, sessions=3))
+    scopes.set_live(group, {"weight": 4})
+    assert scopes.spec(group) == QuotaSpec(weight=4, sessions=3, priority="batch")
+    assert [said.source for said in scopes.listed()] == ["configuration", "hub", "live"]
+    scopes.set_hub(group, QuotaSpec(memory=1))
+    assert scopes.spec(group) == QuotaSpec(weight=4, memory=1, sessions=2, priority="batch")
+    scopes.set_hub(group, QuotaSpec())
+    assert scopes.hub == {}
+    assert scopes.spec(group) == QuotaSpec(weight=4, sessions=2, priority="batch")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["weight", "sessions", "period"]),
+            st.integers(1, 9) | st.none(),
+            st.sampled_from([0.0, 10.0, 20.0, 30.0]),
+        ),
+        max_size=8,
+    ),
+    st.sampled_from([5.0, 10.0, 15.0, 25.0, 35.0]),
+)
+def test_what_counts_is_what_was_set_last_until_it_ends_and_then_what_was_set_for_good(steps, now):
+    scopes, lasting, timed = Scopes(QuotaSettings()), {}, {}
+    for name, value, until in steps:
+        scopes.set_live(USER, {name: value}, until)
+        timed.pop(name, None)
+        if until and value is not None:
+            timed[name] = value, until
+        else:
+            lasting[name] = value
+    ended = scopes.end_timed(now)
+    assert sorted((said.until, *row) for said in ended for row in said.spec.items()) == sorted(
+        (until, name, value) for name, (value, until) in timed.items() if until <= now
+    )
+    alive = {name: value for name, (value, until) in timed.items() if until > now}
+    found = {name: value for name, value in (lasting | alive).items() if value is not None}
+    assert dict(scopes.spec(USER).items()) == found
+    assert scopes.next_end == min((u for _, u in timed.values() if u > now), default=math.inf)
+    assert scopes.end_timed(now) == []
 
 
 # -- groups ----------------------------------------------------------------------------------

@@ -14,25 +14,23 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from jgpu.broker.control.quotas.budgets import Standing, Verdict, judge, sentence
 from jgpu.broker.control.quotas.groups import Groups
 from jgpu.broker.control.quotas.ledger import Ledger
+from jgpu.broker.control.quotas.live import LiveSettings
 from jgpu.broker.control.quotas.meter import Charge, Meter
-from jgpu.broker.control.quotas.problems import SettingKey
+from jgpu.broker.control.quotas.problems import Setting, SettingKey
 from jgpu.broker.control.quotas.scopes import QuotaSettings, Scope, Scopes
 from jgpu.broker.control.quotas.spec import (
-    FIELDS,
     PRIORITIES,
     Quota,
-    QuotaSpec,
-    read_setting,
-    show,
+    make_spec,
 )
 from jgpu.broker.control.quotas.usage import Usage
 from jgpu.broker.control.registry import Registry, Session, SessionState
-from jgpu.errors import ConfigError, QuotaExceeded
+from jgpu.errors import QuotaExceeded
 from jgpu.wire.messages import ReportIs, SetUser, Tell
 
 if TYPE_CHECKING:
@@ -74,6 +72,7 @@ class Desk:
         self.ledger = Ledger(
             ledger, directory, run, self, interval_s=interval_s, keep_events_s=keep_events_s
         )
+        self.live = LiveSettings(self.scopes, self.ledger)
         self._registry = registry
         self._meter = Meter(run)
         self._interval_s = interval_s
@@ -104,6 +103,7 @@ class Desk:
 
     def quota(self, user: str) -> Quota:
         """What counts for a user."""
+        self.live.end(self.now)
         return self.scopes.quota(user, self.groups.of(user))
 
     def verdict(self, user: str) -> Verdict:
@@ -214,6 +214,7 @@ class Desk:
 
     def look(self) -> None:
         """Judge everybody who has a session, and hand what was used to the ledger."""
+        self.live.end(self.now)
         self.ledger.keep(self._meter.take())
         old = self.now - 2 * max(self.scopes.longest_period, _LEAST_HORIZON_S)
         self._horizon = max(self._horizon, old)
@@ -259,7 +260,8 @@ class Desk:
             verdict = self.verdict(user)
             if verdict.budget_s and verdict.standing is Standing.WITHIN:
                 delay_s = min(delay_s, verdict.budget_s - verdict.used_s)
-        return max(delay_s, min(_SOONEST_S, self._interval_s))
+        delay_s = max(delay_s, min(_SOONEST_S, self._interval_s))
+        return max(0.0, min(delay_s, self.scopes.next_end - self.now))
 
     async def count_all(self, ask: Callable[[], Awaitable[object]]) -> None:
         """Count what was used up to now, and hand it to the ledger."""
@@ -269,18 +271,17 @@ class Desk:
 
     # -- settings ----------------------------------------------------------------------------
 
-    async def set_live(self, scope: Scope, settings: Mapping[str, str]) -> None:
-        """Change what a scope says, "" to take a field out, all of them without any.
+    async def set_live(self, scope: Scope, settings: Mapping[str, str], until: float = 0.0) -> None:
+        """Change what a scope says, as `LiveSettings.change` does, and have it felt at once."""
+        self.live.change(scope, settings, until)
+        await self.changed()
 
-        Raises `ConfigError`, and then nothing has changed.
-        """
-        values = {name: _read(name, text) for name, text in settings.items()}
-        if not settings:
-            values = {name: None for name, _ in self.scopes.live.get(scope, QuotaSpec()).items()}
-        self.scopes.set_live(scope, values)
-        for name, value in values.items():
-            key = (scope.kind, scope.name, name)
-            self.ledger.keep_setting(key, None if value is None else show(name, value))
+    def set_hub(self, group: str, settings: Mapping[str, str]) -> None:
+        """Replace what a hub says of a group; raises `ConfigError`, and then nothing has."""
+        self.scopes.set_hub(Scope.parse(f"group:{group}"), make_spec(settings))
+
+    async def changed(self) -> None:
+        """Have what was just set felt at once."""
         await self._reach_back()
         self.look()
         self._wake.set()
@@ -300,17 +301,10 @@ class Desk:
         return self._horizon
 
     def ledger_opened(
-        self, usage: list[tuple[str, float, float]], settings: Mapping[SettingKey, str]
+        self, usage: list[tuple[str, float, float]], settings: Mapping[SettingKey, Setting]
     ) -> None:
         """Take in what earlier runs wrote; what was set meanwhile stands."""
-        for (kind, name, field), text in settings.items():
-            if self.ledger.is_unwritten((kind, name, field)):
-                continue
-            try:
-                scope = Scope(kind, name)
-                self.scopes.set_live(scope, {field: read_setting(field, text)})
-            except ConfigError as error:
-                _LOG.error("A quota of %s:%s in the ledger is left out: %s", kind, name, error)
+        self.live.load(settings, self.now)
         self.usage.load(usage)
         self.look()
 
@@ -318,16 +312,8 @@ class Desk:
         """All that is known, for a ledger that has lost it."""
         run = secrets.token_hex(16)
         self._meter.begin_anew(run)
-        for scope, spec in self.scopes.live.items():
-            for name, value in spec.items():
-                self.ledger.keep_setting((scope.kind, scope.name, name), show(name, value))
+        self.live.keep_all()
         return run, self.usage.carried(run)
-
-
-def _read(name: str, text: str) -> Any:
-    if name not in FIELDS:
-        raise ConfigError(f"There is no {name!r} in a quota; there is {_or(FIELDS)}.")
-    return read_setting(name, text) if text else None
 
 
 def _or(words: tuple[str, ...]) -> str:

@@ -25,7 +25,12 @@ from jgpu.broker.control.quotas.leftovers import (
     read_leftovers,
 )
 from jgpu.broker.control.quotas.meter import Charge, ChargeKey
-from jgpu.broker.control.quotas.problems import LedgerBroken, LedgerProblem, SettingKey
+from jgpu.broker.control.quotas.problems import (
+    LedgerBroken,
+    LedgerProblem,
+    Setting,
+    SettingKey,
+)
 from jgpu.broker.control.quotas.thread import BlockingThread
 from jgpu.wire.records import EventReport
 from jgpu.wire.report import LedgerReport
@@ -61,7 +66,7 @@ class LedgerOwner(Protocol):
         """Since when usage is to be read, in seconds since the epoch."""
 
     def ledger_opened(
-        self, usage: list[tuple[str, float, float]], settings: Mapping[SettingKey, str]
+        self, usage: list[tuple[str, float, float]], settings: Mapping[SettingKey, Setting]
     ) -> None:
         """What earlier runs wrote."""
 
@@ -98,7 +103,7 @@ class Ledger:
         self._was_open = False
         #: rows to be written, the newest of each key
         self._charges: dict[ChargeKey, Charge] = {}
-        self._settings: dict[SettingKey, str | None] = {}
+        self._settings: dict[SettingKey, Setting | None] = {}
         self._events: dict[int, EventReport] = {}
         #: events that were written since it was looked for those that are too old
         self._unswept = _EVENTS_BETWEEN
@@ -123,9 +128,9 @@ class Ledger:
             del self._charges[key]
             self.note = "It could not be written for so long that the oldest usage is lost."
 
-    def keep_setting(self, key: SettingKey, value: str | None) -> None:
+    def keep_setting(self, key: SettingKey, setting: Setting | None) -> None:
         """This is to be written soon; None takes it out."""
-        self._settings[key] = value
+        self._settings[key] = setting
         self._wake.set()
 
     def keep_event(self, event: EventReport) -> None:
@@ -325,7 +330,7 @@ def _take_leftovers(store: Any, directory: Path) -> list[Path]:
         if left is None:
             _LOG.error("%s cannot be read and is left as it is.", file)
             continue
-        store.write(left.charges, dict(left.settings), left.events)
+        store.write(left.charges, left.kept, left.events)
         file.unlink()
         taken.append(file)
     return taken

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from jgpu.broker.control.quotas.meter import Charge
-from jgpu.broker.control.quotas.problems import SettingKey
+from jgpu.broker.control.quotas.problems import Setting, SettingKey
 from jgpu.broker.control.wholefiles import write_whole
 from jgpu.wire.records import EventReport
 
@@ -22,8 +22,17 @@ class Leftovers(msgspec.Struct, frozen=True):
     """Rows for a ledger; a setting of None is to be taken out."""
 
     charges: list[Charge]
-    settings: list[tuple[SettingKey, str | None]]
+    #: earlier versions wrote a text where it was set for good
+    settings: list[tuple[SettingKey, Setting | str | None]]
     events: list[EventReport] = []
+
+    @property
+    def kept(self) -> dict[SettingKey, Setting | None]:
+        """The settings by their rows."""
+        return {
+            key: Setting(setting) if isinstance(setting, str) else setting
+            for key, setting in self.settings
+        }
 
 
 def find_leftovers(directory: Path) -> list[Path]:

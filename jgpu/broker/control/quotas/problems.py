@@ -1,9 +1,25 @@
-"""What can be wrong with a ledger, and the name of a setting's row; known without SQLAlchemy."""
+"""What can be wrong with a ledger, and what a setting's row is; known without SQLAlchemy."""
 
-__all__ = ["LedgerBroken", "LedgerProblem", "SettingKey"]
+from typing import NamedTuple
 
-#: scope's kind, scope's name, field
-SettingKey = tuple[str, str, str]
+__all__ = ["LedgerBroken", "LedgerProblem", "Setting", "SettingKey"]
+
+
+class SettingKey(NamedTuple):
+    """Which row of the ledger: a field may be set for good, and until a moment above that."""
+
+    #: the scope's
+    kind: str
+    name: str
+    field: str
+    timed: bool = False
+
+
+class Setting(NamedTuple):
+    """What was set live, as people write it, and the moment until which it counts, 0 for good."""
+
+    text: str
+    until: float = 0.0
 
 
 class LedgerProblem(Exception):

@@ -6,9 +6,11 @@ nothing.
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from msgspec import UNSET
 
@@ -22,9 +24,11 @@ from jgpu.errors import BrokerRefused, ConfigError
 from jgpu.wire.messages import AskQuotas, SetQuota
 from jgpu.wire.report import QuotaReport, QuotasReport, ScopeReport, StandingReport
 
-__all__ = ["QuotaRequests"]
+__all__ = ["QuotaRequests", "moment"]
 
 _LOG = logging.getLogger("jgpu.broker")
+#: A setting ends within ten years, or it is meant for good.
+_LONGEST_S: Final = 10 * 366 * 86400.0
 
 
 class QuotaRequests:
@@ -59,11 +63,27 @@ class QuotaRequests:
         if not request.new and any(value for _, value in request.settings):
             await self._check_known(scope)
         await self._desk.look_up(viewer.user)
-        await self._desk.set_live(scope, dict(request.settings))
+        self._check_moment(request)
+        await self._desk.set_live(scope, dict(request.settings), request.until)
         said = [f"{name}={value}" if value else f"no {name}" for name, value in request.settings]
-        _LOG.info("%s set of %s: %s.", viewer.user, scope, ", ".join(said) or "nothing")
+        until = f" until {moment(request.until)}" if request.until else ""
+        what = ", ".join(said) or "nothing"
+        _LOG.info("%s set of %s%s: %s.", viewer.user, scope, until, what)
         names = {scope.name} if scope.kind == "user" else self._known()
         return self._report(sorted(names), viewer)
+
+    def _check_moment(self, request: SetQuota) -> None:
+        """A setting that ends has to begin."""
+        until, now = request.until, self._desk.now
+        if not until:
+            return
+        if not now < until <= now + _LONGEST_S:
+            raise ConfigError(
+                f"A setting cannot end at {moment(until)}; that is past, or too far away: it is "
+                f"{moment(now)}."
+            )
+        if not request.settings or not all(value for _, value in request.settings):
+            raise ConfigError("What is taken out is taken out for good, until no moment.")
 
     async def _check_known(self, scope: Scope) -> None:
         """A name that was mistyped should not look like a success."""
@@ -90,9 +110,14 @@ class QuotaRequests:
     def _report(self, names: Iterable[str], viewer: Viewer) -> QuotasReport:
         return QuotasReport(
             scopes=tuple(
-                ScopeReport(scope=str(scope), source=source, settings=dict(spec.items()))
-                for scope, source, spec in self._desk.scopes.listed()
-                if viewer.administrator or scope == ("user", viewer.user)
+                ScopeReport(
+                    scope=str(said.scope),
+                    source=said.source,
+                    settings=dict(said.spec.items()),
+                    until=said.until,
+                )
+                for said in self._desk.scopes.listed()
+                if viewer.administrator or said.scope == ("user", viewer.user)
             ),
             users=tuple(self.standing(name) for name in names),
             ledger=self._desk.ledger.report() if viewer.administrator else UNSET,
@@ -114,6 +139,13 @@ class QuotaRequests:
             free_at=verdict.free_at if beyond else None,
             text=sentence(name, verdict, now) if beyond else "",
         )
+
+
+def moment(when: float) -> str:
+    """A moment as the host's clock shows it."""
+    if not math.isfinite(when) or abs(when) > 1e11:
+        return f"{when:g} s after 1970"
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
 
 
 async def _exists(look_up: Any, name: str) -> bool:

@@ -27,7 +27,7 @@ from jgpu.broker.control.quotas.entries import (
     write_events,
 )
 from jgpu.broker.control.quotas.meter import SLICE_S, Charge
-from jgpu.broker.control.quotas.problems import LedgerBroken, LedgerProblem, SettingKey
+from jgpu.broker.control.quotas.problems import LedgerBroken, LedgerProblem, Setting, SettingKey
 from jgpu.errors import ConfigError
 from jgpu.wire.records import EventReport
 
@@ -61,6 +61,16 @@ SETTINGS = sa.Table(
     sa.Column("field", sa.String(16), primary_key=True),
     sa.Column("value", sa.String(64), nullable=False),
 )
+#: what was set until a moment, besides; a table of its own, which older ledgers get when opened
+TIMED_SETTINGS = sa.Table(
+    "jgpu_timed_quotas",
+    _METADATA,
+    sa.Column("kind", sa.String(8), primary_key=True),
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("field", sa.String(16), primary_key=True),
+    sa.Column("value", sa.String(64), nullable=False),
+    sa.Column("until", sa.Float(53), nullable=False),
+)
 EVENTS = event_table(_METADATA)
 
 
@@ -70,8 +80,8 @@ class Loaded:
 
     #: (user, end, device-seconds) since the time that was asked for
     usage: list[tuple[str, float, float]] = field(default_factory=list)
-    #: what was set live, as text
-    settings: dict[SettingKey, str] = field(default_factory=dict)
+    #: what was set live
+    settings: dict[SettingKey, Setting] = field(default_factory=dict)
 
 
 def check_url(url: str) -> None:
@@ -118,11 +128,16 @@ class Store:
                         CHARGES.c.end >= since
                     )
                 ).all()
-                settings = connection.execute(sa.select(SETTINGS)).all()
-        return Loaded(
-            [(row.user, row.end, row.device_seconds) for row in usage],
-            {(row.kind, row.name, row.field): row.value for row in settings},
-        )
+                lasting = connection.execute(sa.select(SETTINGS)).all()
+                timed = connection.execute(sa.select(TIMED_SETTINGS)).all()
+        settings = {
+            SettingKey(row.kind, row.name, row.field): Setting(row.value) for row in lasting
+        }
+        settings |= {
+            SettingKey(row.kind, row.name, row.field, timed=True): Setting(row.value, row.until)
+            for row in timed
+        }
+        return Loaded([(row.user, row.end, row.device_seconds) for row in usage], settings)
 
     def usage_since(self, since: float) -> list[tuple[str, float, float]]:
         """(user, end, device-seconds) of all charges since a time."""
@@ -148,24 +163,16 @@ class Store:
     def write(
         self,
         charges: Iterable[Charge],
-        settings: Mapping[SettingKey, str | None],
+        settings: Mapping[SettingKey, Setting | None],
         events: Iterable[EventReport] = (),
     ) -> None:
         """Write rows, all or none; a setting of None is taken out."""
         rows = [asdict(charge) for charge in charges]
-        keys = [dict(zip(("kind", "name", "field"), key, strict=True)) for key in settings]
-        kept = [
-            found | {"value": value}
-            for found, value in zip(keys, settings.values(), strict=True)
-            if value is not None
-        ]
         with _Trouble(self), self._connected().begin() as connection:
             for start in range(0, len(rows), _BATCH):
                 _replace(connection, CHARGES, rows[start : start + _BATCH])
-            for found in keys:
-                connection.execute(sa.delete(SETTINGS).where(_same_row(SETTINGS, found)))
-            if kept:
-                connection.execute(sa.insert(SETTINGS), kept)
+            for key, setting in settings.items():
+                _set(connection, key, setting)
             write_events(connection, EVENTS, events)
 
     def close(self) -> None:
@@ -252,6 +259,15 @@ def _said(error: BaseException) -> str:
 
 def _same_row(table: sa.Table, row: Mapping[str, Any]) -> sa.ColumnElement[bool]:
     return sa.and_(*(column == row[column.name] for column in table.primary_key.columns))
+
+
+def _set(connection: sa.Connection, key: SettingKey, setting: Setting | None) -> None:
+    table = TIMED_SETTINGS if key.timed else SETTINGS
+    row: dict[str, Any] = {"kind": key.kind, "name": key.name, "field": key.field}
+    connection.execute(sa.delete(table).where(_same_row(table, row)))
+    if setting is not None:
+        row |= {"value": setting.text} | ({"until": setting.until} if key.timed else {})
+        connection.execute(sa.insert(table), [row])
 
 
 def _replace(connection: sa.Connection, table: sa.Table, rows: list[dict[str, Any]]) -> None:
