@@ -231,14 +231,17 @@ class SetQuota(_Message, frozen=True):
 
     `settings`: fields and values as people write them, "" to take out what was set live; without
     any, everything of the scope is taken out. `new`: the name needs not be known. `until`: the
-    moment, in seconds since the epoch, at which it ends by itself; 0 for good. Reply: QuotasAre or
-    Refused, and then nothing has changed.
+    moment, in seconds since the epoch, at which it ends by itself; 0 for good. `trial`: nothing
+    changes, whatever the reply. `by`: the user on whose behalf it is asked, for the record, if
+    this one may speak for others. Reply: QuotasAre or Refused, and then nothing has changed.
     """
 
     scope: Name
     settings: Annotated[tuple[tuple[Name, Name], ...], msgspec.Meta(max_length=16)]
     new: bool = False
     until: float = 0.0
+    trial: bool = False
+    by: Name = ""
 
 
 class HubQuota(_Message, frozen=True):
@@ -256,29 +259,32 @@ class Evict(_Message, frozen=True):
     """Have a session's memory go to the host at its next boundary, its model among it or not.
 
     From its own user or an administrator; comes back by itself with the session's next work.
-    Reply: Done or Refused. Also an order to the executor, without a reply.
+    `by`: as in SetQuota. Reply: Done or Refused. Also an order to the executor, without a reply.
     """
 
     session: Natural
     resident: bool = True
+    by: Name = ""
 
 
 class UsePolicy(_Message, frozen=True):
     """Another scheduling policy decides from now on; administrators only. Reply: Done or Refused.
 
-    Also an order to the executor, without a reply.
+    `by`: as in SetQuota. Also an order to the executor, without a reply.
     """
 
     policy: Name
+    by: Name = ""
 
 
 class Drain(_Message, frozen=True):
     """No iteration begins from now on, or does again; administrators only. Reply: Done or Refused.
 
-    Also an order to the executor, without a reply.
+    `by`: as in SetQuota. Also an order to the executor, without a reply.
     """
 
     on: bool = True
+    by: Name = ""
 
 
 class AskEvents(_Message, frozen=True):

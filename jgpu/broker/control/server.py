@@ -243,10 +243,11 @@ class Broker:
         visit.close()
 
     async def _converse(self, visit: Visit) -> None:
-        peer = visit.peer
+        peer, by = visit.peer, ""
         try:
             async with asyncio.timeout(self._settings.handshake_timeout_s):
                 request = await read_request(visit.connection)
+                by = getattr(request.message, "by", "")
                 visit.descriptors = request.descriptors
                 if not self._identities.known(peer.uid):
                     await asyncio.to_thread(self._identities.name, peer.uid)
@@ -261,7 +262,7 @@ class Broker:
             _LOG.log(level, "pid %d (uid %d) refused: %s", peer.pid, peer.uid, error)
             text = clean_text(str(error), limits.MAX_TEXT)
             if not said_nothing:
-                self._audit.said(visit, "refusal", text)
+                self._audit.said(visit, "refusal", text, by=by)
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_REFUSAL_TIMEOUT_S):
                     await reply(visit.connection, Refused(error.reason, text))

@@ -92,9 +92,9 @@ class Steering:
         self._records = Records(desk)
         self.reporter = Reporter(settings, registry, sessions, desk, self._quotas)
 
-    def viewer(self, visit: Visit) -> Viewer:
-        """Who asks, by the door that they came by."""
-        user = self._identities.user_of(visit.peer, visit.door)
+    def viewer(self, visit: Visit, by: str = "") -> Viewer:
+        """Who asks, by the door that they came by; `by`: on whose behalf, if they may say so."""
+        user = self._identities.user_of(visit.peer, visit.door, by)
         return Viewer(user, visit.door.administers(visit.peer.uid))
 
     async def answer(self, visit: Visit, message: SteeringMessage) -> ControlReply:
@@ -146,7 +146,7 @@ class Steering:
         what = "Its memory, the model included," if message.resident else "What is not its model"
         said = f"Asked for session {message.session} to give up "
         said += "its memory." if message.resident else "what is not its model."
-        self._audit.said(visit, "evict", said, about=session.user)
+        self._audit.said(visit, "evict", said, about=session.user, by=message.by)
         return Done(
             f"{what} goes to the host at the session's next boundary, and comes back with its "
             "next work."
@@ -157,7 +157,7 @@ class Steering:
         load_policy(message.policy)
         self._sessions.use_policy(message.policy)
         said = f"The policy is {message.policy} from now on, until the broker ends."
-        self._audit.said(visit, "policy", said)
+        self._audit.said(visit, "policy", said, by=message.by)
         return Done(said)
 
     async def _quota(self, visit: Visit, message: AskQuotas | SetQuota) -> QuotasAre:
@@ -165,12 +165,14 @@ class Steering:
         if isinstance(message, AskQuotas):
             report = await self._quotas.list(message, self.viewer(visit))
         else:
-            report = await self._quotas.change(message, self.viewer(visit))
+            report = await self._quotas.change(message, self.viewer(visit, message.by))
+            if message.trial:
+                return QuotasAre(msgspec.json.encode(report))
             said = ", ".join(f"{n}={v}" if v else f"no {n}" for n, v in message.settings)
             about = message.scope.strip().removeprefix("user:")
             end = f", until {moment(message.until)}" if message.until else ""
             said = f"Set: {said or 'nothing any more'}{end}."
-            self._audit.said(visit, "quota", said, about=about)
+            self._audit.said(visit, "quota", said, about=about, by=message.by)
         return QuotasAre(msgspec.json.encode(report))
 
     async def _hub(

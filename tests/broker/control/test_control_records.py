@@ -10,10 +10,11 @@ import time
 import pytest
 from control_client import until
 
-from jgpu.errors import BrokerRefused, QuotaExceeded
+from jgpu.errors import BrokerRefused, ConfigError, QuotaExceeded
 from jgpu.wire.address import Address
 from jgpu.wire.messages import (
     AskEvents,
+    AskQuotas,
     AskStatus,
     AskUsage,
     CellStarted,
@@ -25,6 +26,7 @@ from jgpu.wire.messages import (
     UsePolicy,
 )
 from jgpu.wire.records import decode_events, decode_usage
+from jgpu.wire.report import decode_quotas
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 DAY_S = 86400.0
@@ -73,6 +75,45 @@ def test_what_administrators_do_is_on_record_with_who_and_by_which_door(broker):
     whose = {(event.who, event.identity, event.door) for event in found[1:]}
     assert whose == {(ME, f"uid {os.getuid()}", "administrators")}
     assert all(a.id < b.id and a.when <= b.when for a, b in itertools.pairwise(found))
+
+
+def test_what_a_program_asks_for_somebody_is_on_record_under_their_name(broker):
+    broker.ask(SetQuota("user:user1", (("weight", "3"),), new=True, by="tutor1"))
+    broker.ask(UsePolicy("las", by="tutor1"))
+    with pytest.raises(ConfigError):
+        broker.ask(SetQuota("user:user1", (("weight", "much"),), by="tutor1"))
+    with pytest.raises(BrokerRefused):  # at the users' door nobody speaks for others
+        broker.ask(UsePolicy("las", by="tutor1"), broker.users)
+    assert [(event.kind, event.who) for event in events(broker)[1:]] == [
+        ("quota", "tutor1"),
+        ("policy", "tutor1"),
+        ("refusal", "tutor1"),
+        ("refusal", ME),
+    ]
+
+
+def test_what_is_only_tried_changes_nothing_and_is_not_on_record(broker):
+    known = SetQuota("user:user1", (("weight", "3"),), new=True)
+    broker.ask(known)
+    before = decode_quotas(broker.ask(AskQuotas()).json)
+    for settings in ((("weight", "4"), ("memory", "4G")), (("weight", ""),), ()):
+        broker.ask(SetQuota("user:user1", settings, trial=True))
+    assert decode_quotas(broker.ask(AskQuotas()).json) == before
+    assert kinds(broker) == ["start", "quota"]
+    for scope, settings in (
+        ("user:user1", (("memory", "1G"), ("resident", "2G"))),
+        ("user:user1", (("nothing", "1"),)),
+        ("user:nobody9", (("weight", "2"),)),
+    ):
+        for trial in (True, False):
+            with pytest.raises(ConfigError):
+                broker.ask(SetQuota(scope, settings, trial=trial))
+
+
+def test_a_list_of_a_whole_class_is_on_record_whole(broker):
+    for number in range(60):
+        broker.ask(SetQuota(f"user:user{number}", (("weight", "2"),), new=True))
+    assert kinds(broker).count("quota") == 60
 
 
 def test_what_is_refused_is_on_record(broker):

@@ -3,6 +3,7 @@
 Invariant: what is on record is what counts, but for what waits to be written.
 """
 
+import copy
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -44,6 +45,11 @@ class LiveSettings:
                 self._ledger.keep_setting(key, after.get(key))
         for name in values.keys() - {key.field for key in (*before, *after)}:
             self._ledger.keep_setting(SettingKey(*scope, name), None)
+
+    def try_change(self, scope: Scope, settings: Mapping[str, str], until: float = 0.0) -> None:
+        """Raise `ConfigError` where `change` would, and change nothing."""
+        values = {name: _read(name, text) for name, text in settings.items()}
+        copy.copy(self._scopes).set_live(scope, values, until)  # which replaces and never alters
 
     def end(self, now: float) -> None:
         """Take out what was set until a moment that is over."""

@@ -56,7 +56,7 @@ class QuotaRequests:
         return self._report(sorted(names), viewer)
 
     async def change(self, request: SetQuota, viewer: Viewer) -> QuotasReport:
-        """Set, or take out, what a scope says; the answer is what counts then."""
+        """Set, or take out, what a scope says, or only try; the answer is what counts then."""
         if not viewer.administrator:
             raise BrokerRefused(f"You are {viewer.user}; only an administrator may set quotas.")
         scope = Scope.parse(request.scope)
@@ -64,6 +64,9 @@ class QuotaRequests:
             await self._check_known(scope)
         await self._desk.look_up(viewer.user)
         self._check_moment(request)
+        if request.trial:
+            self._desk.live.try_change(scope, dict(request.settings), request.until)
+            return self._report([], viewer)
         await self._desk.set_live(scope, dict(request.settings), request.until)
         said = [f"{name}={value}" if value else f"no {name}" for name, value in request.settings]
         until = f" until {moment(request.until)}" if request.until else ""
