@@ -174,6 +174,7 @@ OWNED = {
         broker.control.sessions.Sessions._lines
         broker.control.quotas.meter.Meter._accounts
         broker.control.quotas.meter.Meter._current
+        broker.control.quotas.desk.Desk._bytes
         broker.control.quotas.desk.Desk._orders
         broker.control.quotas.desk.Desk._standings
         broker.executor.accounts.Account.sessions

@@ -198,7 +198,7 @@ def _notes(report: QuotasReport) -> "list[RenderableType]":
     """What somebody should know besides."""
     from rich.text import Text
 
-    texts = [row.text for row in report.users if row.text]
+    texts = [*report.notes, *(row.text for row in report.users if row.text)]
     if report.ledger and report.ledger.text:
         texts.append(report.ledger.text)
     return [Text(text, style="yellow") for text in texts]

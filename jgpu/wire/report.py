@@ -250,6 +250,8 @@ class QuotasReport(_Part, frozen=True):
     scopes: tuple[ScopeReport, ...] = ()
     users: tuple[StandingReport, ...] = ()
     ledger: LedgerReport | UnsetType = UNSET
+    #: what an administrator should know: what is there beyond a limit, groups that do not exist
+    notes: tuple[Text, ...] = ()
 
 
 def decode(data: bytes, where: object = "?") -> Report:

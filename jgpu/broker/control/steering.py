@@ -13,6 +13,8 @@ from jgpu.broker.control.handshake import Visit
 from jgpu.broker.control.identity import Identities
 from jgpu.broker.control.quotas.desk import Desk
 from jgpu.broker.control.quotas.requests import QuotaRequests, moment
+from jgpu.broker.control.quotas.scopes import Scope
+from jgpu.broker.control.quotas.spec import FIELDS
 from jgpu.broker.control.records import Records
 from jgpu.broker.control.registry import Registry
 from jgpu.broker.control.report import Viewer
@@ -22,6 +24,7 @@ from jgpu.broker.control.sessions import Sessions
 from jgpu.broker.control.settings import BrokerSettings
 from jgpu.errors import BrokerRefused
 from jgpu.sched import load_policy
+from jgpu.wire import limits
 from jgpu.wire.messages import (
     AskEvents,
     AskQuotas,
@@ -198,8 +201,11 @@ class Steering:
             what = ", ".join(f"{name}={value}" for name, value in message.settings)
             said = f"Of group:{message.group} the hub says: {what or 'nothing'}."
             if self._servers.quota(message.group, dict(message.settings)):
+                await self._desk.count_all(self._sessions.latest_report)
                 await self._desk.changed()
                 self._audit.said(visit, "quota", said, about=f"group:{message.group}")
+                over = self._quotas.excess(Scope("group", message.group), FIELDS)
+                said = " ".join([said, *over])[: limits.MAX_TEXT]
             return Done(said)
         self._servers.name(message.uid, message.user, message.groups)
         said = f"uid {message.uid} is {self._identities.name(message.uid)}."

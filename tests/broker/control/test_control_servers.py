@@ -88,7 +88,11 @@ def test_a_hubs_quota_stands_below_what_is_set_and_outlives_the_broker(start_bro
         ("hub", ("weight", 3.0), ("sessions", 4)),
         ("live", ("sessions", 2)),
     }
-    broker.ask(HubQuota("class", (("memory", "1G"),)))
+    open_session(broker, make(broker))
+    done = broker.ask(HubQuota("class", (("memory", "1G"), ("priority", "batch"))))
+    assert done.text.startswith(
+        "Of group:class the hub says: memory=1G, priority=batch. user1 has 1 of"
+    )
     assert (quota_of(broker).weight, quota_of(broker).memory) == (1.0, 1 << 30)
     broker.ask(HubQuota("class"))
     assert quota_of(broker).memory == 0

@@ -289,6 +289,77 @@ def test_what_is_set_until_a_moment_is_told_to_the_executor_when_it_ends(office)
     assert made.desk.scopes.timed == {}
 
 
+def change(made, scope, **settings):
+    request = SetQuota(scope, tuple(settings.items()), new=True)
+    return asyncio.run(made.requests.change(request, ROOT)).notes
+
+
+def holding(*rows):
+    """A report of sessions that have a model and something else."""
+    sessions = tuple(
+        SessionReport(id=number, resident_bytes=model, ephemeral_bytes=more)
+        for number, (model, more) in enumerate(rows, start=1)
+    )
+    return ReportIs(1, (), sessions, 0, "fair")
+
+
+def test_a_quota_below_what_is_in_use_says_what_is_over_and_by_how_much(office):
+    made = office(members={"class": frozenset({"user2"})})
+    for user in ("user1", "user1", "user2"):
+        made.open(user)
+    made.desk.measured(holding((1 << 30, 2 << 30), (0, 1 << 30), (1 << 20, 0)), "cpu")
+    assert change(made, "user:user1", memory="1536M") == (
+        "user1 has 4.00 GiB on the device, 2.50 GiB more than the 1.50 GiB that user1 may have "
+        "now. What is there can be read, written and saved; more is given once it is less.",
+    )
+    assert change(made, "user:user1", resident="512M", weight="2") == (
+        "The models and optimizers of user1 hold 1.00 GiB, 512.00 MiB more than the 512.00 MiB "
+        "that they may hold now. What is there can be read, written and saved; more is given once "
+        "it is less.",
+    )
+    assert change(made, "default", sessions="1") == (
+        "user1 has 2 sessions, 1 more than user1 may have now. They go on; another one begins "
+        "once there are fewer.",
+    )
+    assert change(made, "group:class", memory="1K", priority="batch") == (
+        "user2 has 1.00 MiB on the device, 1023.00 KiB more than the 1.00 KiB that user2 may have "
+        "now. What is there can be read, written and saved; more is given once it is less.",
+        "user2 has 1 of 1 sessions in a class more urgent than batch. They keep it to their end.",
+    )
+
+
+def test_a_quota_that_holds_says_nothing(office):
+    made = office()
+    made.open()
+    made.desk.measured(holding((1 << 30, 1 << 30)), "cpu")
+    settings = {"memory": "2G", "resident": "1G", "sessions": "1", "priority": "normal"}
+    assert change(made, "user:user1", **settings) == ()
+    assert change(made, "user:user2", memory="1") == ()
+    made.desk.executor_gone()
+    assert change(made, "default", memory="1") == ()
+
+
+def test_of_many_who_have_more_than_they_may_some_are_named_and_all_are_counted(office):
+    made = office()
+    for number in range(20):
+        made.open(f"user{number}")
+    made.desk.measured(holding(*[(1 << 20, 0)] * 20), "cpu")
+    notes = change(made, "default", memory="1K")
+    assert len(notes) == 17
+    assert notes[-1] == "And 4 more are like this."
+
+
+def test_a_group_that_there_is_none_of_is_said_wherever_quotas_are_listed(office):
+    made = office(members={"class": frozenset({"user1"})}, group_semnar={"weight": 2})
+    made.desk.scopes.set_live(Scope("group", "class"), {"weight": 2})
+    report = asyncio.run(made.requests.list(AskQuotas(), ROOT))
+    (note,) = report.notes
+    assert note.startswith("There is no group 'semnar' on this host, in the configuration or at a")
+    made.desk.groups.register("user9", ["semnar"])
+    assert asyncio.run(made.requests.list(AskQuotas(), ROOT)).notes == ()
+    assert asyncio.run(made.requests.list(AskQuotas(), USER)).notes == ()
+
+
 def test_whoever_comes_after_a_moment_has_what_counts_then_though_nobody_looked(office):
     made = office()
     asyncio.run(made.desk.set_live(DEFAULT, {"weight": "5"}, NOW + 60))

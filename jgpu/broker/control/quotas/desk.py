@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from jgpu.broker.control.quotas.budgets import Standing, Verdict, judge, sentence
+from jgpu.broker.control.quotas.excess import InUse
 from jgpu.broker.control.quotas.groups import Groups
 from jgpu.broker.control.quotas.ledger import Ledger
 from jgpu.broker.control.quotas.live import LiveSettings
@@ -91,6 +92,8 @@ class Desk:
         self.held: Callable[[str], str] = lambda user: ""
         #: user -> what the executor of the moment was told last
         self._orders: dict[str, SetUser] = {}
+        #: session -> bytes of its model, and of all else, as last reported
+        self._bytes: dict[int, tuple[int, int]] = {}
         #: user -> where he stood when his sessions were last looked at
         self._standings: dict[str, Standing] = {}
 
@@ -138,6 +141,16 @@ class Desk:
             )
         return PRIORITIES.index(asked)
 
+    def in_use(self, user: str) -> InUse:
+        """What a user has, as last reported."""
+        here = [s for s in self._registry.sessions.values() if s.user == user and s.live]
+        held = [self._bytes.get(session.number, (0, 0)) for session in here]
+        return InUse(
+            memory=sum(map(sum, held)),
+            resident=sum(resident for resident, _ in held),
+            priorities=tuple(session.priority for session in here),
+        )
+
     # -- sessions ----------------------------------------------------------------------------
 
     def order(self, user: str) -> SetUser:
@@ -172,6 +185,7 @@ class Desk:
         """Count what sessions have used since the last report."""
         for row in report.sessions:
             self._count(row.id, row.device_seconds, device)
+        self._bytes = {row.id: (row.resident_bytes, row.ephemeral_bytes) for row in report.sessions}
 
     def session_ended(self, session: int, total_s: float, device: str) -> None:
         """Count what a session has used to its end."""
@@ -186,6 +200,7 @@ class Desk:
         """The next executor knows nobody, and counts from 0."""
         self._meter.executor_gone()
         self._orders.clear()
+        self._bytes.clear()
 
     def _count(self, number: int, total_s: float, device: str) -> None:
         session = self._registry.sessions.get(number)

@@ -16,6 +16,7 @@ from msgspec import UNSET
 
 from jgpu.broker.control.quotas.budgets import Standing, sentence
 from jgpu.broker.control.quotas.desk import Desk
+from jgpu.broker.control.quotas.excess import excess
 from jgpu.broker.control.quotas.groups import unix_group_exists, unix_user_exists
 from jgpu.broker.control.quotas.scopes import Scope
 from jgpu.broker.control.registry import Registry
@@ -27,6 +28,7 @@ from jgpu.wire.report import QuotaReport, QuotasReport, ScopeReport, StandingRep
 __all__ = ["QuotaRequests", "moment"]
 
 _LOG = logging.getLogger("jgpu.broker")
+_MOST_NOTES: Final = 16
 #: A setting ends within ten years, or it is meant for good.
 _LONGEST_S: Final = 10 * 366 * 86400.0
 
@@ -53,7 +55,8 @@ class QuotaRequests:
         names = {name} if name else self._known()
         for each in names:
             await self._desk.look_up(each)
-        return self._report(sorted(names), viewer)
+        unknown = await self._unknown_groups() if viewer.administrator else ()
+        return self._report(sorted(names), viewer, unknown)
 
     async def change(self, request: SetQuota, viewer: Viewer) -> QuotasReport:
         """Set, or take out, what a scope says, or only try; the answer is what counts then."""
@@ -73,7 +76,35 @@ class QuotaRequests:
         what = ", ".join(said) or "nothing"
         _LOG.info("%s set of %s%s: %s.", viewer.user, scope, until, what)
         names = {scope.name} if scope.kind == "user" else self._known()
-        return self._report(sorted(names), viewer)
+        over = self.excess(scope, [name for name, _ in request.settings])
+        return self._report(sorted(names), viewer, over)
+
+    def excess(self, scope: Scope, fields: Iterable[str]) -> tuple[str, ...]:
+        """What users whom a scope concerns have beyond what they may have now, in sentences."""
+        desk, fields = self._desk, set(fields)
+        said = [
+            text
+            for user in sorted({session.user for session in self._registry.sessions.values()})
+            if self._concerns(scope, user)
+            for text in excess(user, desk.quota(user), desk.in_use(user), fields)
+        ]
+        more = len(said) - _MOST_NOTES
+        return (*said[:_MOST_NOTES], *([f"And {more} more are like this."] if more > 0 else []))
+
+    def _concerns(self, scope: Scope, user: str) -> bool:
+        if scope.kind == "group":
+            return scope.name in self._desk.groups.of(user)
+        return scope.kind == "default" or scope.name == user
+
+    async def _unknown_groups(self) -> tuple[str, ...]:
+        """What is set of groups that there are none of."""
+        groups = sorted(self._desk.scopes.groups - self._desk.groups.configured)
+        unknown = [name for name in groups if not await _exists(unix_group_exists, name)]
+        return tuple(
+            f"There is no group {name!r} on this host, in the configuration or at a hub; what is "
+            "set of it counts for nobody until there is one."
+            for name in unknown
+        )
 
     def _check_moment(self, request: SetQuota) -> None:
         """A setting that ends has to begin."""
@@ -110,7 +141,7 @@ class QuotaRequests:
         said = self._desk.scopes.users | self._desk.groups.registered
         return here | said | set(self._registry.usage) | self._desk.usage.users
 
-    def _report(self, names: Iterable[str], viewer: Viewer) -> QuotasReport:
+    def _report(self, names: Iterable[str], viewer: Viewer, notes: Iterable[str]) -> QuotasReport:
         return QuotasReport(
             scopes=tuple(
                 ScopeReport(
@@ -124,6 +155,7 @@ class QuotaRequests:
             ),
             users=tuple(self.standing(name) for name in names),
             ledger=self._desk.ledger.report() if viewer.administrator else UNSET,
+            notes=tuple(notes),
         )
 
     def standing(self, name: str) -> StandingReport:
