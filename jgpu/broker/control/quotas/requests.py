@@ -69,7 +69,7 @@ class QuotaRequests:
         self._check_moment(request)
         if request.trial:
             self._desk.live.try_change(scope, dict(request.settings), request.until)
-            return self._report([], viewer)
+            return self._report([], viewer, ())
         await self._desk.set_live(scope, dict(request.settings), request.until)
         said = [f"{name}={value}" if value else f"no {name}" for name, value in request.settings]
         until = f" until {moment(request.until)}" if request.until else ""
