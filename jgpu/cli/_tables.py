@@ -260,6 +260,9 @@ def report(status: Report) -> RenderableType:
     parts += [Text(text, style="yellow") for text in lanes if text]
     ends = [_last_end(d.last_end) for d in status.devices if d.last_end is not None]
     parts += [Text(text, style="yellow") for text in ends]
+    if status.broker.drain:
+        state = f"The device is {'being ' * (status.broker.drain == 'draining')}drained."
+        parts.append(Text(f"{state} {status.broker.drain_text}", style="yellow"))
     parts.append(session_table(status) if status.sessions else Text("No sessions."))
     # Users beyond their budget, and a ledger that cannot be written.
     said = [user.text for user in status.users]

@@ -20,6 +20,7 @@ from jgpu.sched.core import Core
 from jgpu.sched.events import (
     CellEnded,
     CellStarted,
+    DrainChanged,
     Event,
     LaneRetired,
     LanesConfigured,
@@ -56,6 +57,7 @@ __all__ = [
     "CellStarted",
     "CloseLane",
     "Core",
+    "DrainChanged",
     "Entry",
     "Event",
     "IllegalEvent",

@@ -57,6 +57,7 @@ class Core:
         self._ledger.weigh_batch(self._turns.policy.batch_part)
         self._spilling = Spilling(self._limits, self._journal, self._table)
         self._retirement = Retirement(self._journal, self._table, self._turns, self._spilling)
+        table = self._table
         #: jobs there are, and a number that grows when one comes or goes
         self._jobs = self._version = 0
         #: jobs that have arrived
@@ -85,6 +86,7 @@ class Core:
             events.TimeCharged: self._time_charged,
             events.TimePassed: lambda event: None,
             events.PolicyChanged: self._policy_changed,
+            events.DrainChanged: lambda event: table.drain(on=event.on),
         }
 
     # --- the one entrance
@@ -110,7 +112,7 @@ class Core:
             spilling.advance()
         if table.cramped:
             table.look_at_cramped()
-        if table.unplaced or table.starving is not None:
+        if (table.unplaced or table.starving is not None) and not table.draining:
             table.place_waiting()
         if table.unplaced or table.cramped or spilling.busy:
             spilling.relieve()

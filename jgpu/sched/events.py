@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 __all__ = [
     "CellEnded",
     "CellStarted",
+    "DrainChanged",
     "Event",
     "LaneRetired",
     "LanesConfigured",
@@ -240,6 +241,13 @@ class UserConfigured(Event):
 @dataclass(frozen=True, slots=True)
 class TimePassed(Event):
     """Nothing happened, and somebody waits: look whether it is for too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainChanged(Event):
+    """From now on no iteration begins, or they do again; those under way go on to their end."""
+
+    on: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,8 @@ class LaneTable:
         self.cramped: dict[int, Session] = {}
         #: the unplaced session for whom all others wait at their boundaries
         self.starving: Session | None = None
+        #: nobody begins an iteration, and nobody is given a lane; `starving` is None then
+        self.draining = False
         #: whether something that may let an unplaced session in has happened since the last try
         self.changed = False
 
@@ -72,7 +74,7 @@ class LaneTable:
     @property
     def blocked(self) -> bool:
         """Whether nobody may begin an iteration."""
-        return self.starving is not None or self.overcommitted
+        return self.draining or self.starving is not None or self.overcommitted
 
     @property
     def needs_sweep(self) -> bool:
@@ -112,6 +114,8 @@ class LaneTable:
     def waits_for(self, session: Session) -> tuple[str, ...]:
         """Return the users whom a waiting session waits for, sorted."""
         lane = session.lane
+        if self.draining and not session.pinned:
+            return ()
         if self.starving is not None and self.starving is not session:
             return (self.starving.user.name,)
         if session.residence in (Residence.SPILLING, Residence.RESTORING):
@@ -311,6 +315,10 @@ class LaneTable:
 
     # --- members
 
+    def drain(self, *, on: bool) -> None:
+        """Let nobody begin an iteration any more, or let them again."""
+        self.draining, self.changed, self.starving = on, True, None
+
     def place_waiting(self) -> None:
         """Find lanes for the sessions that have none, longest waiting first."""
         self.starving = self._find_starving()
@@ -478,6 +486,7 @@ class LaneTable:
         }
         assert not self.overcommitted or all(session.pinned for session in members)
         assert self.starving is None or self.starving.id in self.unplaced
+        assert self.starving is None or not self.draining
         for lane_id, lane in self.lanes.items():
             assert lane.id == lane_id
             lane.validate()

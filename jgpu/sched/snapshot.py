@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from jgpu.sched.priorities import name_of
 from jgpu.sched.retirement import is_cut_off
-from jgpu.sched.states import SessionState
+from jgpu.sched.states import Residence, SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -94,6 +94,10 @@ class Snapshot:
     busy_seconds: float
     #: no lane is open, and somebody waits for memory that retired lanes hold
     cut_off: bool
+    #: nobody begins an iteration
+    draining: bool
+    #: sessions with an iteration, or a copy of their memory, under way; ascending
+    under_way: tuple[int, ...]
     lanes: tuple[LaneStatus, ...]
     sessions: tuple[SessionStatus, ...]
     users: tuple[UserStatus, ...]
@@ -108,6 +112,8 @@ def take_snapshot(table: LaneTable, ledger: Ledger, policy: Policy) -> Snapshot:
         committed=table.committed,
         busy_seconds=ledger.busy_s,
         cut_off=is_cut_off(table),
+        draining=table.draining,
+        under_way=tuple(sorted(n for n, each in table.sessions.items() if _is_under_way(each))),
         lanes=tuple(_lane_status(lane) for _, lane in sorted(table.lanes.items())),
         sessions=tuple(
             _session_status(session, table, places.get(session.id, 0))
@@ -119,6 +125,10 @@ def take_snapshot(table: LaneTable, ledger: Ledger, policy: Policy) -> Snapshot:
             for name, user in sorted(ledger.users.items())
         ),
     )
+
+
+def _is_under_way(session: Session) -> bool:
+    return session.pinned or session.residence in (Residence.SPILLING, Residence.RESTORING)
 
 
 def _lane_status(lane: Lane) -> LaneStatus:

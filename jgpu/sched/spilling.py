@@ -117,7 +117,8 @@ class Spilling:
     def cell_started(self, session: Session) -> None:
         """Bring back what is AWAY of a session ahead of its work, if there is room."""
         away, table = session.residence is Residence.AWAY, self._table
-        if away and session.lane is None and not table.unplaced and table.has_room_for(session):
+        waits = session.lane is None and not table.unplaced and not table.draining
+        if away and waits and table.has_room_for(session):
             table.restore(session)
 
     def forget(self, session: Session) -> None:
@@ -174,7 +175,7 @@ class Spilling:
         for claimant in (
             *self._stranded.values(),
             *table.cramped.values(),
-            *table.unplaced.values(),
+            *(() if table.draining else table.unplaced.values()),
         ):
             lacking = table.lacking(claimant)
             if claimant.residence is Residence.SPILLING or not 0 < lacking < refused:

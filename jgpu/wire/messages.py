@@ -944,6 +944,10 @@ class ReportIs(_Message, frozen=True):
     definitions: Natural = 0
     #: no lane is open, and somebody waits for memory that retired lanes hold
     cut_off: bool = False
+    #: no iteration begins
+    draining: bool = False
+    #: sessions with an iteration, or a copy of their memory, under way
+    under_way: Ids = ()
 
 
 ControlMessage: TypeAlias = (
@@ -958,6 +962,7 @@ ControlMessage: TypeAlias = (
     | SetQuota
     | Evict
     | UsePolicy
+    | Drain
     | MakeSocket
     | RemoveSocket
     | AskSockets
@@ -1027,6 +1032,7 @@ ExecutorOrder: TypeAlias = (
     | Detach
     | Evict
     | UsePolicy
+    | Drain
     | RefusePrograms
     | RetireLane
     | AskReport

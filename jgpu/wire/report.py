@@ -61,6 +61,12 @@ class BrokerReport(_Part, frozen=True):
     #: kernels that are there or about to be, whether or not they use the device
     seats: Natural = 0
     max_sessions: Natural = 0
+    #: draining: no iteration begins; drained: nothing is under way any more; empty: neither
+    drain: Name = ""
+    #: sessions that are waited for
+    drain_waits_for: Ids = ()
+    #: what stopping the broker would interrupt, and what would be lost by it
+    drain_text: Text = ""
 
 
 class LaneReport(_Part, frozen=True):

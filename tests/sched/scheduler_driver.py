@@ -240,6 +240,10 @@ class Device:
         assert not self.memory.get(start.session, Held()).spilled
         assert work.started == start.first
         assert start.count > 0
+        if start.first == 0 and self.core.snapshot().draining:
+            session = self.core._table.sessions[start.session]
+            works = {each.id: each for each in (*session.started, *session.queue)}
+            assert works[start.work].continues, "a drained device begins no iteration"
         queue = self.queues[start.session]
         while self.works[queue[0]].cancelled:
             queue.popleft()

@@ -16,6 +16,7 @@ from jgpu.sched import (
     CellEnded,
     CellStarted,
     Core,
+    DrainChanged,
     LaneRetired,
     LanesConfigured,
     Limits,
@@ -60,6 +61,7 @@ class Machine(RuleBasedStateMachine):
             self.device.tell(CellEnded(session))
             self.device.measure(session, resident=0, kept=0, transient=0, stale=0)
         self.device.tell(LanesConfigured(2, 1000))
+        self.device.tell(DrainChanged(on=False))
         # What just failed to come back is tried again in a while, and somebody looks at that.
         self.device.pass_time(2 * Limits().retry_s)
         self.device.tell(TimePassed())
@@ -254,6 +256,30 @@ class Machine(RuleBasedStateMachine):
     @rule(policy=st.sampled_from(sorted(BUILT_IN)))
     def policy_changes(self, policy):
         self.device.tell(PolicyChanged(policy))
+
+    @rule(on=st.booleans())
+    def a_drain_begins_or_ends(self, on):
+        self.device.tell(DrainChanged(on))
+        assert self.device.core.snapshot().draining == on
+
+    @rule()
+    def a_drain_comes_to_its_end(self):
+        """Whatever is under way ends; then nothing is, and nothing begins."""
+        self.device.tell(DrainChanged(on=True))
+        for session in self.opened.keys() - self.closed:
+            self.device.tell(CellEnded(session))
+        # What cannot come back, or does not fit, in mid-iteration waits for others' boundaries.
+        self.device.tell(LanesConfigured(3, 10_000))
+        self.device.pass_time(2 * Limits().retry_s)
+        self.device.tell(TimePassed())
+        while self.device.copying or any(self.device.lanes.values()):
+            for session in list(self.device.copying):
+                self.device.copied(session)
+            for lane in [each for each, running in self.device.lanes.items() if running]:
+                self.device.finish(lane)
+        assert self.device.core.snapshot().under_way == ()
+        self.device.pass_time(10.0)
+        assert self.device.tell(TimePassed()) == []
 
     @rule(user=USERS, weight=st.sampled_from([0.5, 1.0]), throttled=st.booleans())
     def a_user_is_configured(self, user, weight, throttled):

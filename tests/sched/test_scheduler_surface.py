@@ -266,6 +266,8 @@ def test_a_snapshot_is_a_copy_of_everything_worth_showing():
         committed=60,
         busy_seconds=MS,
         cut_off=False,
+        draining=False,
+        under_way=(1,),
         lanes=(LaneStatus(0, "open", 30, 0, (1, 2), 1),),
         sessions=(
             status(1, "running", lane=0, resident=10, kept=20, transient=30, device_seconds=MS),

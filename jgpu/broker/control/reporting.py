@@ -6,12 +6,14 @@ import time
 from msgspec.structs import replace
 
 from jgpu import __version__
+from jgpu.broker.control.drains import Drain, drain_of
 from jgpu.broker.control.quotas.desk import Desk
 from jgpu.broker.control.quotas.requests import QuotaRequests
 from jgpu.broker.control.registry import Registry
 from jgpu.broker.control.report import DeviceView, Viewer, build_report
 from jgpu.broker.control.sessions import Sessions
 from jgpu.broker.control.settings import BrokerSettings
+from jgpu.broker.control.supervisor import ExecutorState
 from jgpu.wire import limits
 from jgpu.wire.messages import ReportIs
 from jgpu.wire.report import BrokerReport, Report
@@ -61,7 +63,7 @@ class Reporter:
         return made
 
     def _broker(self) -> BrokerReport:
-        settings = self._settings
+        settings, drain = self._settings, self._drain()
         return BrokerReport(
             version=__version__,
             protocol=limits.PROTOCOL,
@@ -72,7 +74,17 @@ class Reporter:
             torch=self._sessions.supervisor.runtime.torch,
             seats=len(self._registry.seats),
             max_sessions=settings.max_sessions,
+            drain=drain.state,
+            drain_waits_for=drain.waits_for,
+            drain_text=drain.text,
         )
+
+    def _drain(self) -> Drain:
+        """How far a drain is, by what the executor said since it was told."""
+        if not self._sessions.draining:
+            return Drain()
+        ready = self._sessions.supervisor.state is ExecutorState.READY
+        return drain_of(self._sessions.last_report, ready=ready)
 
     def _device(self, report: ReportIs | None) -> DeviceView:
         supervisor, settings = self._sessions.supervisor, self._settings

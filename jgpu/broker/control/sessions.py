@@ -36,6 +36,7 @@ from jgpu.wire.messages import (
     Adopt,
     AskReport,
     Detach,
+    Drain,
     Evict,
     ExecutorNotice,
     Follow,
@@ -104,6 +105,8 @@ class Sessions:
         desk.send, desk.held = self.supervisor.send, self.culprits.held
         #: the policy that was chosen live, if any
         self._policy: UsePolicy | None = None
+        #: no iteration is to begin
+        self.draining = False
         #: session number -> its descriptors; the same keys as `registry.sessions`
         self._lines: dict[int, _Line] = {}
         self._requests = itertools.count(1)
@@ -190,6 +193,11 @@ class Sessions:
         self._policy = UsePolicy(policy)
         self.supervisor.send(self._policy)
 
+    def drain(self, *, on: bool) -> None:
+        """Have no iteration begin, in this executor and those that follow, or have them again."""
+        self.draining = on
+        self.supervisor.send(Drain(on))
+
     def follow(self, on: bool) -> None:
         """Have the executor report by itself whenever something changes, or not any more."""
         self._followed = on
@@ -253,6 +261,8 @@ class Sessions:
         """Everybody who waited gets the new executor, in order of arrival."""
         if self._policy is not None:
             self.supervisor.send(self._policy)
+        if self.draining:
+            self.supervisor.send(Drain())
         if self._followed:
             self.supervisor.send(Follow())
         self.supervisor.send(self.culprits.refusals())

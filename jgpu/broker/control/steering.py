@@ -34,6 +34,7 @@ from jgpu.wire.messages import (
     AskUsage,
     ControlReply,
     Done,
+    Drain,
     EventsAre,
     Evict,
     HubQuota,
@@ -60,6 +61,7 @@ SteeringMessage: TypeAlias = (
     | SetQuota
     | Evict
     | UsePolicy
+    | Drain
     | MakeSocket
     | RemoveSocket
     | AskSockets
@@ -118,6 +120,8 @@ class Steering:
             return self._evict(visit, message)
         if isinstance(message, UsePolicy):
             return self._use_policy(visit, message)
+        if isinstance(message, Drain):
+            return self._drain(visit, message)
         if isinstance(message, AskStop):
             self._check_administrator(visit, "stop the broker")
             self._audit.said(visit, "stop", "Had the broker stop.")
@@ -161,6 +165,22 @@ class Steering:
         self._sessions.use_policy(message.policy)
         said = f"The policy is {message.policy} from now on, until the broker ends."
         self._audit.said(visit, "policy", said, by=message.by)
+        return Done(said)
+
+    def _drain(self, visit: Visit, message: Drain) -> Done:
+        self._check_administrator(visit, "drain the device")
+        if self._sessions.draining == message.on:
+            return Done(
+                "It is being drained already." if message.on else "It is not being drained."
+            )
+        self._sessions.drain(on=message.on)
+        said = (
+            "No iteration begins from now on. Those under way go on to their end; cells that wait "
+            "are told why."
+            if message.on
+            else "The device is not drained any more: whoever waits goes on."
+        )
+        self._audit.said(visit, "drain", said)
         return Done(said)
 
     async def _quota(self, visit: Visit, message: AskQuotas | SetQuota) -> QuotasAre:

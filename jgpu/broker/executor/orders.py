@@ -74,6 +74,8 @@ class Orders:
             self._retire(order)
         elif isinstance(order, messages.UsePolicy):
             self._pump.turns.use_policy(order.policy)
+        elif isinstance(order, messages.Drain):
+            self._pump.turns.drain(on=order.on)
         elif isinstance(order, messages.RefusePrograms):
             self._pump.refusals.set(order)
         elif isinstance(order, messages.AskReport):
@@ -235,6 +237,8 @@ class Orders:
             snapshot.policy,
             len(self._pump.definitions),
             snapshot.cut_off,
+            snapshot.draining,
+            snapshot.under_way,
         )
 
 

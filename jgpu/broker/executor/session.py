@@ -132,6 +132,8 @@ class Session:
     #: users for whom it waits, and whether the client was told
     waits_for: tuple[str, ...] = ()
     wait_told: bool = False
+    #: its notebook was told that it waits because the device is being drained
+    drain_told: bool = False
     #: when it was last seen to have no work
     rests_since: float = field(default_factory=monotonic)
 

@@ -26,11 +26,11 @@ from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.shortage import Shortage
 from jgpu.broker.executor.spilling import Spilling
 from jgpu.broker.executor.trace import Stamped, Trace
+from jgpu.broker.executor.waits import say_why
 from jgpu.broker.executor.works import Work, WorkState
 from jgpu.errors import ConfigError
 from jgpu.sched import Core, Part, Snapshot, actions, events
 from jgpu.sched.recording import Recorder
-from jgpu.wire import messages
 
 __all__ = ["Turns"]
 
@@ -57,8 +57,8 @@ class Turns:
         self._core = core
         self._clock = clock
         self._spilling = spilling
-        spilling.on_spilled = self._spilled
-        spilling.on_restored = self._restored
+        spilling.on_spilled = lambda session: self._copied(session, events.SessionSpilled)
+        spilling.on_restored = lambda session: self._copied(session, events.SessionRestored)
         self._rests = rests
         self._recorder = recorder
         self._trace = trace
@@ -75,6 +75,8 @@ class Turns:
         self._idle_told: set[int] = set()
         self._shortage = Shortage(self._make_room, self._is_copying, self._launch_again)
         self._port = IdlePort(device)
+        #: no iteration begins
+        self._draining = False
         #: called when a session has ended and nothing of it runs any more
         self.on_released: Callable[[Session], None] = lambda session: None
         #: called when a work showed that the client breaks the protocol
@@ -212,7 +214,8 @@ class Turns:
             elif session.outstanding:
                 again = True
                 waiting = waiting or not session.launched
-                self._look_at_waiting(session)
+                self._check_fits(session)
+                say_why(session, draining=self._draining)
             elif session.number not in self._idle_told:
                 again = True
                 if now - session.rests_since >= IDLE_S:
@@ -235,12 +238,6 @@ class Turns:
     def evict(self, session: Session, *, resident: bool) -> None:
         """Have a session give its memory up at its next boundary, its model among it or not."""
         self._tell(events.SpillAsked(session.number, resident))
-
-    def _look_at_waiting(self, session: Session) -> None:
-        self._check_fits(session)
-        if session.waits_for and session.quiet and session.offered and not session.wait_told:
-            session.wait_told = True
-            session.send(messages.Waiting(session.waits_for))
 
     def retire(self, lane: int, session: Session) -> None:
         """Give a lane up that is at a work of this session, which has ended; the work has not."""
@@ -269,6 +266,13 @@ class Turns:
             self._tell(events.PolicyChanged(name))
         except ConfigError as error:
             _log.error("The policy stays as it is: %s", error)
+
+    def drain(self, *, on: bool) -> None:
+        """Begin no iteration any more, or do again."""
+        self._draining = on
+        for session in self._sessions.values():
+            session.drain_told = session.wait_told = False
+        self._tell(events.DrainChanged(on))
 
     # -- works -------------------------------------------------------------------------------
 
@@ -380,12 +384,6 @@ class Turns:
         assert self._forecasts.keys() == self._sessions.keys()
 
     # -- memory on its way -------------------------------------------------------------------
-
-    def _spilled(self, session: Session) -> None:
-        self._copied(session, events.SessionSpilled)
-
-    def _restored(self, session: Session) -> None:
-        self._copied(session, events.SessionRestored)
 
     def _copied(
         self,

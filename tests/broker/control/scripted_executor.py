@@ -22,6 +22,7 @@ from jgpu.wire.messages import (
     ClientMessage,
     Detach,
     DeviceFacts,
+    Drain,
     ExecutorFailed,
     ExecutorOrder,
     ExecutorReady,
@@ -68,6 +69,9 @@ class Executor:
         self.sessions = {}
         self.dies_at_report = False
         self.followed = False
+        self.draining = False
+        #: sessions that say that an iteration of theirs is under way
+        self.under_way = set()
         #: device-seconds of sessions that said how many they use
         self.used = {}
         self.selector = selectors.DefaultSelector()
@@ -115,6 +119,8 @@ class Executor:
                     if self.dies_at_report:
                         sys.exit(7)
                     self.control.send(self.report(message.request))
+                case Drain():
+                    self.draining = message.on
                 case Follow():
                     self.followed = message.on
                 case AskStop():
@@ -155,6 +161,10 @@ class Executor:
                     stream.send(Synced(message.request))
                 case CellStarted(label="crash"):
                     os.kill(os.getpid(), signal.SIGKILL)
+                case CellStarted(label="is under way"):
+                    self.under_way.add(number)
+                case CellStarted(label="is over"):
+                    self.under_way.discard(number)
                 case CellStarted(label="die at the next report"):
                     self.dies_at_report = True
                 case CellStarted(label=label) if label.startswith("uses "):
@@ -195,7 +205,10 @@ class Executor:
         )
         first = min(self.sessions, default=None)
         lane = LaneReport(id=0, capacity_bytes=1000, sessions=tuple(self.sessions), running=first)
-        return ReportIs(request, (lane,), rows, 123, "fair", 2)
+        under_way = tuple(sorted(self.under_way))
+        return ReportIs(
+            request, (lane,), rows, 123, "fair", 2, draining=self.draining, under_way=under_way
+        )
 
 
 def wait_for(path):
