@@ -9,8 +9,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from jgpu.hub.isolation import class_of, isolation_of
-from jgpu.hub.spawning import Hooks
+from jgpu.hub import mounting
+from jgpu.hub.isolation import SYSTEMD, class_of, isolation_of, names_of
+from jgpu.hub.mounting import Mount
+from jgpu.hub.spawning import Hooks, login_uid
 from jgpu.wire.address import SYSTEM_SOCKET, admin_socket
 
 __all__ = ["configure"]
@@ -22,6 +24,7 @@ def configure(
     c: Any,
     *,
     uid_of: Callable[[Any], int] | None = None,
+    mount: Mount | None = None,
     socket: str | Path = SYSTEM_SOCKET,
     admin: str | Path = "",
 ) -> None:
@@ -30,27 +33,35 @@ def configure(
     `c`: the hub's configuration, with its spawner already chosen. `uid_of`: the uid on this host
     that a spawner's server runs as, where it is not the one of the user's login name. `socket`: the
     broker's, for users. `admin`: its administrators' socket, which the hub must be allowed to use;
-    normally beside the other.
+    normally beside the other. `mount`: for a spawner of containers that is not known here, a
+    function (spawner, directory of the host, place in the container) that mounts it there.
+
+    A systemd spawner's servers get no devices, unless the configuration says otherwise: a student
+    who reaches the GPU itself shares nothing.
 
     Raises `ConfigError` where the spawner does not keep users apart.
     """
     chosen = c.JupyterHub.get("spawner_class")
     spawner = class_of(chosen)
     users = Path(socket)
+    sections = [each.__name__ for each in spawner.__mro__]
+    dynamic = _said(c, sections, "dynamic_users", False)
     hooks = Hooks(
-        isolation_of(spawner, uid_of),
+        isolation_of(spawner, uid_of, mount, dynamic=bool(dynamic)),
         users,
         Path(admin) if admin else admin_socket(users),
-        uid_of,
+        uid_of or login_uid,
+        mount or mounting.mount,
     )
-    sections = [each.__name__ for each in spawner.__mro__]
+    if SYSTEMD in names_of(spawner) and _said(c, sections, "isolate_devices", None) is None:
+        c.SystemdSpawner.isolate_devices = True
     _chain(c, sections, "pre_spawn_hook", hooks.before_start)
     _chain(c, sections, "post_stop_hook", hooks.after_stop)
 
 
 def _chain(c: Any, sections: list[str], name: str, ours: _Hook) -> None:
     """Set a hook where what was configured before would have hidden it, and call that one first."""
-    section = next((each for each in sections if each in c and name in c[each]), "Spawner")
+    section = _section(c, sections, name) or "Spawner"
     before = c[section].get(name) if section in c else None
 
     async def hook(spawner: Any) -> None:
@@ -60,3 +71,14 @@ def _chain(c: Any, sections: list[str], name: str, ours: _Hook) -> None:
             await waits
 
     c[section][name] = hook
+
+
+def _section(c: Any, sections: list[str], name: str) -> str:
+    """The most specific class of a spawner of which this setting was said; empty for none."""
+    return next((each for each in sections if each in c and name in c[each]), "")
+
+
+def _said(c: Any, sections: list[str], name: str, default: Any) -> Any:
+    """What a configuration says of a spawner."""
+    section = _section(c, sections, name)
+    return c[section][name] if section else default

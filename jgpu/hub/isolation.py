@@ -16,8 +16,11 @@ from importlib import metadata
 from typing import Any, Final
 
 from jgpu.errors import ConfigError
+from jgpu.hub.mounting import Mount
 
-__all__ = ["Isolation", "class_of", "isolation_of", "names_of"]
+__all__ = ["SYSTEMD", "Isolation", "class_of", "isolation_of", "names_of"]
+
+SYSTEMD: Final = "systemdspawner.systemdspawner.SystemdSpawner"
 
 
 class Isolation(Enum):
@@ -33,7 +36,7 @@ class Isolation(Enum):
 _KNOWN: Final = {
     "dockerspawner.dockerspawner.DockerSpawner": Isolation.SOCKET,
     "sudospawner.spawner.SudoSpawner": Isolation.UID,
-    "systemdspawner.systemdspawner.SystemdSpawner": Isolation.UID,
+    SYSTEMD: Isolation.UID,
     "jupyterhub.spawner.LocalProcessSpawner": Isolation.UID,
 }
 _REFUSED: Final = {
@@ -75,16 +78,30 @@ def names_of(spawner: type) -> list[str]:
     return [f"{each.__module__}.{each.__qualname__}" for each in spawner.__mro__]
 
 
-def isolation_of(spawner: type, uid_of: Callable[[Any], int] | None) -> Isolation:
-    """What tells servers of this class apart; raises `ConfigError` where nothing does."""
+def isolation_of(
+    spawner: type,
+    uid_of: Callable[[Any], int] | None = None,
+    mount: Mount | None = None,
+    *,
+    dynamic: bool = False,
+) -> Isolation:
+    """What tells servers of this class apart; raises `ConfigError` where nothing does.
+
+    `dynamic`: systemd chooses the uid when a server starts.
+    """
     if uid_of is not None:
         return Isolation.UID
+    if mount is not None:
+        return Isolation.SOCKET
     for name in names_of(spawner):
+        if name == SYSTEMD and dynamic:
+            return Isolation.SOCKET
         if name in _REFUSED:
             raise ConfigError(_REFUSED[name])
         if name in _KNOWN:
             return _KNOWN[name]
     raise ConfigError(
         f"How {spawner.__qualname__} separates users is not known here. If each of them has a uid "
-        "on this host, give uid_of=..., a function from spawner to uid."
+        "on this host, give uid_of=..., a function from spawner to uid; if they are in containers, "
+        "mount=..., a function that mounts a directory."
     )

@@ -1,26 +1,37 @@
 """What happens around a server's start and end: the broker learns whose it is, and forgets it.
 
+Where that fails the server starts all the same, and its notebooks say why at their first use of
+`cuda`.
+
 Invariant: a server is never given another's socket, and nothing that it is given in its environment
 counts for who it is.
 """
 
 import asyncio
 import pwd
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from jgpu.errors import ConfigError, JgpuError
+from jgpu.errors import BrokerRefused, ConfigError, JgpuError
+from jgpu.hub.greeting import greeting
 from jgpu.hub.isolation import Isolation
-from jgpu.wire.address import ADDRESS, SYSTEM_SOCKET, Address, ask
-from jgpu.wire.limits import MAX_GROUPS
-from jgpu.wire.messages import MakeSocket, NameUser, RemoveSocket, SocketIs
+from jgpu.hub.mounting import Mount
+from jgpu.wire.address import ADDRESS, NO_TICKET, PROBLEM, SYSTEM_SOCKET, TICKET, Address, ask
+from jgpu.wire.limits import MAX_GROUPS, MAX_NAME
+from jgpu.wire.messages import AskQuotas, HubQuota, MakeSocket, NameUser, RemoveSocket, SocketIs
+from jgpu.wire.report import decode_quotas
 
-__all__ = ["Hooks"]
+__all__ = ["SERVER_FILES", "Hooks", "login_uid"]
 
-#: has Jupyter's servers route kernels that name no provisioner of their own
-_ROUTE: Final = "JUPYTER_DEFAULT_PROVISIONER_NAME"
-_PROVISIONER: Final = "jgpu-provisioner"
+#: leads the user's server to a file that routes its kernels, or says why it cannot
+_CONFIG_PATH: Final = "JUPYTER_CONFIG_PATH"
+#: beside a server's own socket, what that variable is to name
+_JUPYTER: Final = "jupyter"
+#: the same for servers that see this package's files
+SERVER_FILES: Final = Path(__file__).parents[1] / "kernelprovider/resources/server"
+#: of a group of the hub
+_PROPERTY: Final = "jgpu"
 _TIMEOUT_S: Final = 5.0
 
 
@@ -32,26 +43,37 @@ class Hooks:
         isolation: Isolation,
         users: Path,
         admin: Path,
-        uid_of: Callable[[Any], int] | None = None,
+        uid_of: Callable[[Any], int],
+        mount: Mount,
     ) -> None:
         self._isolation = isolation
         self._users = users
         self._admin = Address(admin, "environment")
-        self._uid_of = uid_of or _uid_of_login
+        self._uid_of = uid_of
+        self._mount = mount
 
     async def before_start(self, spawner: Any) -> None:
         """Tell the broker whose server it is, and the server where the broker is."""
         environment = dict(spawner.environment)
-        environment.setdefault(_ROUTE, _PROVISIONER)
-        where = self._users if self._isolation is Isolation.UID else SYSTEM_SOCKET
+        for name in (TICKET, PROBLEM):
+            environment.pop(name, None)
+        by_uid = self._isolation is Isolation.UID
+        where = self._users if by_uid else SYSTEM_SOCKET
         environment[ADDRESS] = f"unix:{where}"
+        files = str(SERVER_FILES if by_uid else SYSTEM_SOCKET.parent / _JUPYTER)
+        environment[_CONFIG_PATH] = _first(files, environment.get(_CONFIG_PATH, ""))
         try:
-            if self._isolation is Isolation.UID:
-                await self._name(spawner)
-            else:
-                await self._mount(spawner)
+            await (self._name(spawner) if by_uid else self._give_socket(spawner))
+            await self._tell_groups(spawner)
+            spawner.progress = _greeted(spawner.progress, await self._greeting(spawner))
         except (JgpuError, OSError) as error:
             spawner.log.warning("%s has no shared GPU for now: %s", spawner._log_name, error)
+            if not by_uid:  # its kernels have nowhere to ask
+                environment[TICKET] = NO_TICKET
+                environment[PROBLEM] = (
+                    f"When your server was started, it got no part of the GPU: {error} Have the "
+                    "administrator look at the broker, then stop and start your server."
+                )
         spawner.environment = environment
 
     async def after_stop(self, spawner: Any) -> None:
@@ -63,23 +85,46 @@ class Hooks:
         except JgpuError as error:
             spawner.log.warning("The GPU socket of %s stays: %s", spawner._log_name, error)
 
+    async def _tell_groups(self, spawner: Any) -> None:
+        """What the hub says of the user's groups, in their property `jgpu`."""
+        for group in spawner.user.groups:
+            try:
+                await self._ask(HubQuota(group.name, _settings(group)))
+            except (BrokerRefused, ConfigError) as error:
+                spawner.log.warning("The property jgpu of group %s: %s", group.name, error)
+
     async def _name(self, spawner: Any) -> None:
-        uid = self._uid_of(spawner)
+        uid = await asyncio.to_thread(self._uid_of, spawner)
         if uid == 0:
             raise ConfigError(f"{spawner.user.name} would be root, whom nobody is named after.")
         await self._ask(NameUser(uid, spawner.user.name, _groups(spawner)))
 
-    async def _mount(self, spawner: Any) -> None:
+    async def _give_socket(self, spawner: Any) -> None:
         """A socket of the server's own, in the place where a container's kernels look for one."""
         message = MakeSocket(_server(spawner), spawner.user.name, _groups(spawner))
         made = await self._ask(message)
         assert isinstance(made, SocketIs)
-        folder, place = str(Path(made.path).parent), str(SYSTEM_SOCKET.parent)
-        kept = {k: v for k, v in spawner.read_only_volumes.items() if v != place}
-        spawner.read_only_volumes = kept | {folder: place}
+        self._mount(spawner, str(Path(made.path).parent), str(SYSTEM_SOCKET.parent))
+
+    async def _greeting(self, spawner: Any) -> str:
+        """What is left of the user's part, in a sentence."""
+        reply = await self._ask(AskQuotas(spawner.user.name))
+        users = decode_quotas(reply.json).users
+        return greeting(users[0]) if users else ""
 
     async def _ask(self, message: Any) -> Any:
         return await asyncio.to_thread(ask, self._admin, message, _TIMEOUT_S)
+
+
+def login_uid(spawner: Any) -> int:
+    """The uid of the account that a server runs as."""
+    name = spawner.user.name
+    if hasattr(spawner, "username_template"):  # systemd's
+        name = spawner._expand_user_vars(spawner.username_template)
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        raise ConfigError(f"There is no user {name} on this host.") from None
 
 
 def _server(spawner: Any) -> str:
@@ -91,8 +136,27 @@ def _groups(spawner: Any) -> tuple[str, ...]:
     return tuple(sorted(group.name for group in spawner.user.groups))[:MAX_GROUPS]
 
 
-def _uid_of_login(spawner: Any) -> int:
-    try:
-        return pwd.getpwnam(spawner.user.name).pw_uid
-    except KeyError:
-        raise ConfigError(f"There is no user {spawner.user.name} on this host.") from None
+def _settings(group: Any) -> tuple[tuple[str, str], ...]:
+    """A group's quota as text; raises `ConfigError` for what is none."""
+    said = (getattr(group, "properties", None) or {}).get(_PROPERTY, {})
+    if not isinstance(said, Mapping):
+        raise ConfigError(f"{said!r} is no quota, as {{'weight': 2, 'memory': '8G'}} would be.")
+    return tuple((str(field)[:MAX_NAME], str(value)[:MAX_NAME]) for field, value in said.items())
+
+
+def _first(path: str, others: str) -> str:
+    """A list of directories, colons between them, that begins with this one."""
+    return ":".join([path, *(each for each in others.split(":") if each not in ("", path))])
+
+
+def _greeted(
+    progress: Callable[[], AsyncIterator[dict[str, Any]]], sentence: str
+) -> Callable[[], AsyncIterator[dict[str, Any]]]:
+    """A spawner's progress, with a sentence before it."""
+
+    async def greeted() -> AsyncIterator[dict[str, Any]]:
+        yield {"progress": 10, "message": sentence}
+        async for event in progress():
+            yield event
+
+    return greeted if sentence else progress

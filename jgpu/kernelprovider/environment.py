@@ -26,7 +26,7 @@ HIDDEN: Final = {
 #: Holds the PYTHONSTARTUP that ours displaced.
 STARTUP: Final = "JGPU_OUTER_PYTHONSTARTUP"
 _OUTER: Final = "JGPU_OUTER_"
-_STARTUP_FILE: Final = Path(__file__).with_name("resources") / "startup.py"
+_STARTUP_FILE: Final = Path(__file__).with_name("resources") / "server/startup.py"
 
 
 def furnish(
@@ -54,7 +54,7 @@ def furnish(
 
 
 def set_startup(environ: MutableMapping[str, str]) -> None:
-    """Let IPython run `resources/startup.py` first, whatever environment its Python is of."""
+    """Let IPython run `server/startup.py` first, whatever environment its Python is of."""
     if environ.get("PYTHONSTARTUP") != os.fspath(_STARTUP_FILE):
         _put(environ, STARTUP, environ.get("PYTHONSTARTUP", ""))
         environ["PYTHONSTARTUP"] = os.fspath(_STARTUP_FILE)

@@ -211,16 +211,23 @@ class Lab:
             answer = self.api("POST", f"/users/{user}/server")
             assert answer.status_code in (201, 202), answer.text
         for user in users:
-            until(lambda user=user: self._server(user).get("ready"), f"{user}'s server")
+            until(lambda user=user: self.server(user).get("ready"), f"{user}'s server")
 
-    def _server(self, user):
+    def server(self, user):
+        """What the hub says of a user's server; nothing while there is none."""
         model = self.api("GET", f"/users/{user}").json()
         return model["servers"].get("", {})
+
+    def progress(self, user):
+        """Start a server, and what its user is told meanwhile."""
+        answer = self.api("POST", f"/users/{user}/server")
+        assert answer.status_code in (201, 202), answer.text
+        return self.api("GET", f"/users/{user}/server/progress").text
 
     def stop_server(self, user):
         """End a user's server."""
         assert self.api("DELETE", f"/users/{user}/server").status_code in (202, 204)
-        until(lambda: not self._server(user), f"the end of {user}'s server")
+        until(lambda: not self.server(user), f"the end of {user}'s server")
 
     def token_of(self, user):
         """A token of this user's own."""
@@ -259,7 +266,7 @@ class Lab:
             for user in self.users:
                 self.api("DELETE", f"/users/{user}/server")
             for user in self.users:
-                until(lambda user=user: not self._server(user), f"the end of {user}'s server")
+                until(lambda user=user: not self.server(user), f"the end of {user}'s server")
 
 
 class Kernel:

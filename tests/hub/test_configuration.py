@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import os
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner
@@ -13,11 +14,13 @@ from traitlets.config import Config
 
 import jgpu.hub
 from jgpu.errors import ConfigError
+from jgpu.hub.greeting import greeting
 from jgpu.hub.isolation import Isolation, class_of, isolation_of
-from jgpu.hub.spawning import Hooks
+from jgpu.hub.mounting import mount
+from jgpu.hub.spawning import SERVER_FILES, Hooks
 from jgpu.wire.address import Address, ask
 from jgpu.wire.messages import AskQuotas
-from jgpu.wire.report import decode_quotas
+from jgpu.wire.report import QuotaReport, StandingReport, decode_quotas
 
 
 def named(path):
@@ -43,7 +46,7 @@ class Labelled(LocalProcessSpawner):
     ],
 )
 def test_spawners_that_keep_users_apart(spawner, isolation):
-    assert isolation_of(spawner, None) is isolation
+    assert isolation_of(spawner) is isolation
 
 
 @pytest.mark.parametrize(
@@ -92,13 +95,16 @@ class FakeSpawner:
     user: object
     name: str = ""
     environment: dict = field(default_factory=lambda: {"OWN": "1"})
+    progress: object = None
     read_only_volumes: dict = field(default_factory=lambda: {"/data": "/data"})
     _log_name: str = "user1"
     log: object = field(default_factory=lambda: logging.getLogger("hub"))
 
 
 def spawner(name="user1", *groups):
-    return FakeSpawner(SimpleNamespace(name=name, groups=[SimpleNamespace(name=g) for g in groups]))
+    return FakeSpawner(
+        SimpleNamespace(name=name, groups=[SimpleNamespace(name=g, properties={}) for g in groups])
+    )
 
 
 def run(hook, spawner):
@@ -117,23 +123,34 @@ def test_hooks_that_were_there_before_are_called_first():
     assert "post_stop_hook" in config.Spawner
 
 
+def hooks(isolation, users, admin, uid_of=None):
+    return Hooks(isolation, Path(users), Path(admin), uid_of, mount)
+
+
 def test_without_a_broker_the_server_starts_and_its_kernels_are_told_where_it_should_be(
     tmp_path, caplog
 ):
-    hooks = Hooks(Isolation.UID, tmp_path / "broker.sock", tmp_path / "admin.sock", lambda s: 7)
-    made = run(hooks.before_start, spawner())
-    assert made.environment == {
+    made = hooks(Isolation.UID, tmp_path / "broker.sock", tmp_path / "admin.sock", lambda s: 7)
+    server = run(made.before_start, spawner())
+    assert server.environment == {
         "OWN": "1",
-        "JUPYTER_DEFAULT_PROVISIONER_NAME": "jgpu-provisioner",
+        "JUPYTER_CONFIG_PATH": str(SERVER_FILES),
         "JGPU_ADDRESS": f"unix:{tmp_path}/broker.sock",
     }
     assert "user1 has no shared GPU for now: There is no broker at" in caplog.text
-    run(hooks.after_stop, made)
+    run(made.after_stop, server)
+
+
+def test_without_a_broker_a_container_has_the_sentence_with_it(tmp_path):
+    made = hooks(Isolation.SOCKET, tmp_path / "broker.sock", tmp_path / "admin.sock")
+    server = run(made.before_start, spawner())
+    assert server.environment["JGPU_TICKET"] == "none"
+    assert "got no part of the GPU: There is no broker at" in server.environment["JGPU_PROBLEM"]
 
 
 def test_nobody_is_named_after_root(tmp_path, caplog):
-    hooks = Hooks(Isolation.UID, tmp_path / "b.sock", tmp_path / "a.sock", lambda s: 0)
-    run(hooks.before_start, spawner())
+    made = hooks(Isolation.UID, tmp_path / "b.sock", tmp_path / "a.sock", lambda s: 0)
+    run(made.before_start, spawner())
     assert "would be root" in caplog.text
 
 
@@ -143,18 +160,133 @@ def standing(path, user):
 
 
 def test_the_broker_knows_a_uid_by_its_hubs_name_and_groups(broker):
-    hooks = Hooks(Isolation.UID, broker, broker, lambda spawner: 20001)
-    run(hooks.before_start, spawner("user1", "class", "tutors"))
+    made = hooks(Isolation.UID, broker, broker, lambda spawner: 20001)
+    run(made.before_start, spawner("user1", "class", "tutors"))
     assert standing(broker, "user1").groups == ("class", "tutors")
 
 
+def test_a_groups_property_is_its_quota_until_it_is_taken_away(broker, caplog):
+    made = hooks(Isolation.UID, broker, broker, lambda spawner: 20001)
+    server = spawner("user1", "class", "tutors")
+    server.user.groups[1].properties = {"jgpu": {"weight": 2, "memory": "8G"}}
+    run(made.before_start, server)
+    quota = standing(broker, "user1").quota
+    assert (quota.weight, quota.memory) == (2.0, 8 << 30)
+    server.user.groups[1].properties = {"jgpu": {"colour": "red"}}
+    run(made.before_start, server)
+    assert "The property jgpu of group tutors" in caplog.text
+    assert "colour" in caplog.text
+    assert standing(broker, "user1").quota.weight == 2.0
+    server.user.groups[1].properties = {}
+    run(made.before_start, server)
+    assert standing(broker, "user1").quota.weight == 1.0
+
+
 def test_a_container_gets_its_servers_socket_where_its_kernels_look_and_loses_it(broker):
-    hooks = Hooks(Isolation.SOCKET, Path("/run/jgpu/broker.sock"), broker)
-    made = run(hooks.before_start, spawner("user1", "class"))
-    (folder,) = (k for k, v in made.read_only_volumes.items() if v == "/run/jgpu")
+    made = hooks(Isolation.SOCKET, "/run/jgpu/broker.sock", broker)
+    server = run(made.before_start, spawner("user1", "class"))
+    (folder,) = (k for k, v in server.read_only_volumes.items() if v == "/run/jgpu")
     assert "broker.sock" in os.listdir(folder)
-    assert made.environment["JGPU_ADDRESS"] == "unix:/run/jgpu/broker.sock"
-    again = run(hooks.before_start, made)
+    assert {"jupyter_server_config.py", "startup.py"} <= set(os.listdir(f"{folder}/jupyter"))
+    assert server.environment["JGPU_ADDRESS"] == "unix:/run/jgpu/broker.sock"
+    assert server.environment["JUPYTER_CONFIG_PATH"] == "/run/jgpu/jupyter"
+    again = run(made.before_start, server)
     assert again.read_only_volumes == {"/data": "/data", folder: "/run/jgpu"}
-    run(hooks.after_stop, made)
+    run(made.after_stop, server)
     assert not Path(folder).exists()
+
+
+# -- systemd -------------------------------------------------------------------------------------
+
+Systemd = named("systemdspawner.systemdspawner.SystemdSpawner")
+
+
+def systemd(monkeypatch):
+    module = ModuleType("systemdspawner.systemdspawner")
+    module.SystemdSpawner = Systemd
+    monkeypatch.setitem(sys.modules, "systemdspawner", ModuleType("systemdspawner"))
+    monkeypatch.setitem(sys.modules, "systemdspawner.systemdspawner", module)
+    config = Config()
+    config.JupyterHub.spawner_class = "systemdspawner.systemdspawner.SystemdSpawner"
+    return config
+
+
+def test_systemds_servers_get_no_devices_unless_the_site_says_so(monkeypatch):
+    config = systemd(monkeypatch)
+    jgpu.hub.configure(config)
+    assert config.SystemdSpawner.isolate_devices is True
+    config = systemd(monkeypatch)
+    config.SystemdSpawner.isolate_devices = False
+    jgpu.hub.configure(config)
+    assert config.SystemdSpawner.isolate_devices is False
+
+
+def test_users_whose_uid_systemd_chooses_are_known_by_their_socket(monkeypatch):
+    assert isolation_of(Systemd, dynamic=True) is Isolation.SOCKET
+    server = SimpleNamespace(
+        unit_extra_properties={"BindReadOnlyPaths": "/data:/data /a:/run/jgpu"}
+    )
+    mount(server, "/run/jgpu/servers/1", "/run/jgpu")
+    assert server.unit_extra_properties == {
+        "BindReadOnlyPaths": "/data:/data /run/jgpu/servers/1:/run/jgpu"
+    }
+
+
+def test_a_spawner_of_containers_that_is_not_known_needs_a_way_to_mount():
+    with pytest.raises(ConfigError, match="give mount="):
+        mount(SimpleNamespace(), "/a", "/b")
+    given = named("site.Spawner")
+    assert isolation_of(given, mount=lambda spawner, directory, place: None) is Isolation.SOCKET
+
+
+# -- what is left --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("quota", "used", "said"),
+    [
+        ({}, 0.0, "Shared GPU: no limits but a fair share."),
+        (
+            {"device_seconds": 14400.0, "period": 86400.0},
+            4500.0,
+            "Shared GPU: 2 h 45 min of 4 h of device time left for the last 24 hours.",
+        ),
+        (
+            {"device_seconds": 90.0, "period": 604800.0, "sessions": 2, "memory": 1 << 33},
+            80.5,
+            "Shared GPU: 9 s of 1 min of device time left for the last 7 days, at most 8.00 GiB of "
+            "its memory, at most 2 notebooks at once.",
+        ),
+        (
+            {"device_seconds": 60.0, "period": 3600.0},
+            99.0,
+            "0 s of 1 min of device time left for any 1 h",
+        ),
+    ],
+)
+def test_what_is_left_is_a_sentence(quota, used, said):
+    user = StandingReport(name="user1", quota=QuotaReport(**quota), used_in_period=used)
+    assert said in greeting(user)
+
+
+def test_whoever_is_beyond_their_budget_is_told_that():
+    user = StandingReport(name="user1", text="Used up until 18:00.")
+    assert greeting(user) == "Shared GPU: Used up until 18:00."
+
+
+def test_the_hubs_own_progress_follows(tmp_path, broker):
+    async def progress():
+        yield {"progress": 50, "message": "Spawning server..."}
+
+    server = spawner()
+    server.progress = progress
+    made = hooks(Isolation.UID, broker, broker, lambda s: 20001)
+
+    async def told():
+        await made.before_start(server)
+        return [event["message"] async for event in server.progress()]
+
+    assert asyncio.run(told()) == [
+        "Shared GPU: no limits but a fair share.",
+        "Spawning server...",
+    ]

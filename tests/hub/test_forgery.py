@@ -10,12 +10,13 @@ from pathlib import Path
 import processes
 import pytest
 import walls
-from lab import BROKER_UID, Lab
+from lab import BROKER_UID, Lab, until
 from uid_spawner import GROUP
 
 from jgpu.wire.address import ask
 from jgpu.wire.limits import PROTOCOL
-from jgpu.wire.messages import MakeSocket, RemoveSocket, TakeSeat
+from jgpu.wire.messages import AskEvents, MakeSocket, RemoveSocket, TakeSeat
+from jgpu.wire.records import decode_events
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.usefixtures("needs_lab")]
 
@@ -54,36 +55,53 @@ def attempt(lab, uid, name, argument="", *, through=None, at=(), within=()):
     return json.loads(done.stdout)
 
 
+def recorded(lab, kind, who, about="", door="users"):
+    """Wait until the audit log has this."""
+
+    def found():
+        events = decode_events(ask(lab.admin, AskEvents(limit=200)).json).events
+        return any(
+            (each.kind, each.who, each.about, each.door) == (kind, who, about, door)
+            for each in events
+        )
+
+    until(found, f"{kind} of {who} in the audit log")
+
+
 def sessions(lab):
     return {each.user: each.id for each in lab.report().sessions}
 
 
 ADMINISTRATION = ("quota", "policy", "stop", "name", "make", "remove", "sockets")
+#: uid, namespaces, and who that is on record
 WHO = {
-    "a student": (20001, ()),
-    "root of a container": (0, IN_A_CONTAINER),
-    "root of a rootless container": (20001, ROOTLESS),
-    "the broker's own uid": (BROKER_UID, ()),
+    "a student": (20001, (), "user1"),
+    "root of a container": (0, IN_A_CONTAINER, "root"),
+    "root of a rootless container": (20002, ROOTLESS, "user2"),
+    "the broker's own uid": (BROKER_UID, (), f"uid{BROKER_UID}"),
 }
 
 
 @pytest.mark.parametrize("name", ADMINISTRATION)
 @pytest.mark.parametrize("who", WHO)
 def test_nobody_administers_by_the_users_socket(lab, who, name):
-    uid, within = WHO[who]
+    uid, within, known_as = WHO[who]
     at = [(lab.address.path.parent, "/run/jgpu")]
     through = "/run/jgpu/broker.sock"
     found = attempt(lab, uid, name, "user1/", through=through, at=at, within=within)
     assert "nly an administrator may" in found["refused"]
+    recorded(lab, "refusal", known_as)
 
 
 @pytest.mark.parametrize("who", WHO)
 def test_nobody_takes_anothers_session_away(lab, who):
-    uid, within = WHO[who]
-    found = attempt(lab, uid, "evict", sessions(lab)["user2"], within=within)
+    uid, within, known_as = WHO[who]
+    victim = "user1" if known_as == "user2" else "user2"
+    found = attempt(lab, uid, "evict", sessions(lab)[victim], within=within)
     assert "refused" in found
-    found = attempt(lab, uid, "look", "user2", within=within)
+    found = attempt(lab, uid, "look", victim, within=within)
     assert "refused" in found
+    recorded(lab, "refusal", known_as)
 
 
 def test_a_student_may_not_open_the_administrators_socket(lab):
@@ -98,6 +116,7 @@ def test_names_of_ones_own_count_for_nothing_nor_does_another_pid_or_namespace(l
     at = [(lab.address.path.parent, "/run/jgpu")]
     found = attempt(lab, 20001, "who", through="/run/jgpu/broker.sock", at=at, within=within)
     assert found == {"user": "user1", "sees": ["user1"]}
+    recorded(lab, "claim", "user1", "user2")
 
 
 def test_what_a_cell_says_of_itself_counts_for_nothing(lab):
@@ -119,6 +138,7 @@ def test_anothers_ticket_opens_nothing(lab):
     assert len(ticket) > 20
     assert attempt(lab, 20001, "ticket", ticket) == {"user": "user1"}
     assert attempt(lab, 20001, "leave", ticket) == {"reply": "SeatTaken"}
+    recorded(lab, "ticket", "user1", "user2")
     assert lab.kernels["user2"].ok("print(kept.sum().item())") == "1000.0"
 
 
@@ -151,6 +171,7 @@ def test_a_neighbours_socket_cannot_be_reached_from_outside_its_container(lab):
         ).ticket
         found = attempt(lab, 0, "ticket", ticket, through="/run/jgpu/broker.sock", at=at)
         assert found == {"user": "user1"}
+        recorded(lab, "ticket", "user1", "user2", door="server")
     finally:
         for user in USERS:
             ask(lab.admin, RemoveSocket(f"{user}/"))
@@ -169,6 +190,7 @@ def test_whoever_visits_a_shared_server_is_its_owner_there_and_nobody_more(lab):
         " capture_output=True)\nprint(done.returncode, done.stderr)"
     )
     assert found.startswith("1 ")
+    recorded(lab, "refusal", "user1")
     assert lab.report().devices[0].policy == "fair"
 
 

@@ -56,5 +56,5 @@ def test_the_client_is_installed_into_an_environment_without_pip(tmp_path, packa
     assert after.missing == []
     assert after.has["torch"] == ""
     (resources,) = (tmp_path / "v").glob("lib/python*/site-packages/jgpu/kernelprovider/resources")
-    names = {file.name for file in resources.iterdir()}
-    assert {"startup.py", "logo-32x32.png", "logo-64x64.png", "logo-svg.svg"} <= names
+    names = {str(file.relative_to(resources)) for file in resources.rglob("*.*")}
+    assert {"server/startup.py", "logo-32x32.png", "logo-64x64.png", "logo-svg.svg"} <= names

@@ -17,6 +17,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jgpu.errors import ConfigError
 from jgpu.kernelprovider.kernelspec import Place, find_all, install, kernel_json, remove
 from jgpu.kernelprovider.routing import config_file, is_routed, route, unroute
+from jgpu.wire.limits import PROTOCOL
 from jgpu.wire.messages import LeaveSeat, TakeSeat
 
 
@@ -138,7 +139,7 @@ def test_a_jupyter_server_starts_its_kernels_through_the_route(control, tmp_path
         with urlopen(request, timeout=60) as reply:
             kernel_id = json.load(reply)["id"]
     assert control.requests == [
-        TakeSeat(1, kernel_id, ANY),
+        TakeSeat(PROTOCOL, kernel_id, ANY),
         LeaveSeat("ticket-1", restart=False),
     ]
 

@@ -21,6 +21,7 @@ from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from jgpu.kernelprovider.environment import HIDDEN
 from jgpu.kernelprovider.kernelspec import Place, install
 from jgpu.kernelprovider.provisioner import SharedGpuProvisioner
+from jgpu.wire.limits import PROTOCOL
 from jgpu.wire.messages import LeaveSeat, Refused, TakeSeat
 
 pytestmark = pytest.mark.e2e
@@ -81,7 +82,7 @@ def test_a_kernel_has_a_ticket_and_sees_no_gpu(control, kernel_name, monkeypatch
         assert "PYTHONSTARTUP" not in inside
         assert "JGPU_PROBLEM" not in inside
         assert control.requests == [
-            TakeSeat(1, manager.kernel_id, "/home/user1/a.ipynb", "user1"),
+            TakeSeat(PROTOCOL, manager.kernel_id, "/home/user1/a.ipynb", "user1"),
         ]
     assert control.requests[1:] == [LeaveSeat("ticket-1", restart=False)]
 
@@ -140,7 +141,7 @@ def test_the_servers_own_restarter_keeps_the_seat(control, kernel_name):
 
     asyncio.run(killed_and_restarted())
     assert control.requests == [
-        TakeSeat(1, ANY, ANY),
+        TakeSeat(PROTOCOL, ANY, ANY),
         LeaveSeat("ticket-1", restart=True),
         LeaveSeat("ticket-1", restart=False),
     ]

@@ -10,6 +10,7 @@ from jgpu.kernelprovider import privatebroker
 from jgpu.kernelprovider.environment import HIDDEN, furnish, outer_environment, set_startup
 from jgpu.kernelprovider.seat import Seat, leave, take
 from jgpu.wire.address import Address, find
+from jgpu.wire.limits import PROTOCOL
 from jgpu.wire.messages import LeaveSeat, Refused, TakeSeat
 
 
@@ -20,7 +21,7 @@ def test_a_seat_is_asked_for_with_kernel_label_and_user(control):
     leave(seat, restart=True)
     leave(seat)
     assert control.requests == [
-        TakeSeat(1, "k1", "a.ipynb", "user1"),
+        TakeSeat(PROTOCOL, "k1", "a.ipynb", "user1"),
         LeaveSeat("ticket-1", restart=True),
         LeaveSeat("ticket-1", restart=False),
     ]

@@ -25,7 +25,6 @@ from jgpu.broker.control.handshake import Visit, read_request, reply
 from jgpu.broker.control.identity import (
     Identities,
     Identity,
-    Peer,
     clean_text,
     identity_of,
     peer_of,
@@ -273,7 +272,7 @@ class Broker:
         elif isinstance(message, TakeSeat):
             await reply(visit.connection, self._take_seat(visit, message))
         elif isinstance(message, LeaveSeat):
-            await reply(visit.connection, self._leave_seat(visit.peer, message))
+            await reply(visit.connection, self._leave_seat(visit, message))
         elif isinstance(message, Watch):
             self._watchers.check_room(visit)
             with self._watchers.coming():
@@ -335,8 +334,10 @@ class Broker:
         )
         return SeatTaken(ticket)
 
-    def _leave_seat(self, peer: Peer, message: LeaveSeat) -> SeatTaken:
+    def _leave_seat(self, visit: Visit, message: LeaveSeat) -> SeatTaken:
         """Giving up what one has not is no error: the broker may have been restarted meanwhile."""
+        peer = visit.peer
+        self._look_for_forgery(visit, message.ticket, "", "")
         text = "The kernel is restarting." if message.restart else "The kernel has ended."
         ending = self.registry.leave_seat(message.ticket, peer.origin, restart=message.restart)
         for session in ending:

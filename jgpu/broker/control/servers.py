@@ -4,6 +4,7 @@ Where a hub's users have uids of their own, it tells the broker which name and g
 which. Where they share one (containers), each server gets a socket in a directory of its own, and
 only that directory is mounted into its container; whoever comes by it is that server's user. The
 directories lie in one that nobody else may enter, so on the host no socket leads to another's name.
+Beside the socket lies what the server's Jupyter reads to route its kernels there.
 
 All of it is on record, for a broker that starts again: the directories are mounted, and must be the
 same ones. What is on record and has no directory any more is forgotten.
@@ -13,7 +14,9 @@ Invariant: a socket that was made for one server never counts as another's.
 
 import hashlib
 import logging
+import shutil
 from collections.abc import Callable, Iterable, Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +35,8 @@ __all__ = ["Servers"]
 
 _LOG = logging.getLogger("jgpu.broker")
 _SOCKET_NAME: Final = "broker.sock"
+#: beside a server's socket: what its JUPYTER_CONFIG_PATH is to name
+JUPYTER: Final = "jupyter"
 #: servers with a socket, and uids with a name
 _MOST: Final = 4096
 
@@ -151,9 +156,7 @@ class Servers:
         self._gone(name)
         folder = door.listener.path.parent
         try:
-            for left in folder.iterdir():
-                left.unlink()
-            folder.rmdir()
+            shutil.rmtree(folder)
         except OSError as error:
             _LOG.warning("The directory %s stays: %s.", folder, error.strerror)
         self._write()
@@ -194,6 +197,7 @@ class Servers:
     def _open(self, server: _Server) -> Door:
         make_directory(self._directory)
         listener = Listener(self._place(server.name), for_all=True)
+        _furnish(listener.path.parent / JUPYTER)
         door = Door(listener, DoorKind.SERVER, serves=server.name, user=server.user)
         self._groups.register(server.user, server.groups)
         self._servers[server.name] = server, door
@@ -231,3 +235,19 @@ class Servers:
             write_whole(self._file, msgspec.json.encode(record))
         except OSError as error:
             _LOG.error("%s cannot be written: %s.", self._file, error.strerror)
+
+
+def _furnish(folder: Path) -> None:
+    """Put there what a Jupyter server reads; without it, only its image routes its kernels."""
+    # Data of a package that is not imported: its files are for other interpreters.
+    source = resources.files("jgpu") / "kernelprovider/resources/server"
+    try:
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
+        for file in source.iterdir():
+            if file.name.endswith(".py"):
+                written = folder / file.name
+                written.write_bytes(file.read_bytes())
+                written.chmod(0o644)
+    except OSError as error:
+        _LOG.warning("%s cannot be written: %s.", folder, error.strerror)

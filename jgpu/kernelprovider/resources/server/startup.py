@@ -9,6 +9,8 @@ def _jgpu_startup(shell) -> str:  # type: ignore[no-untyped-def] # noqa: ANN001
     import sys
 
     purpose = "This kernel is meant to share the GPU, but "
+    # of the server, which could do no more for its kernels than have this file run
+    of_server = os.environ.get("JGPU_PROBLEM", "") if "JGPU_SERVER" in os.environ else ""
     remedy = "so nothing it computes will use one. To mend that, "
 
     def version(name: str) -> str:
@@ -20,6 +22,8 @@ def _jgpu_startup(shell) -> str:  # type: ignore[no-untyped-def] # noqa: ANN001
             return ""
 
     def problem() -> str:
+        if of_server:
+            return purpose + of_server
         for name in ("jgpu", "msgspec"):
             if not version(name):
                 return (

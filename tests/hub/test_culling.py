@@ -1,0 +1,56 @@
+"""Idle servers are culled as they would be without a shared GPU, and give everything back."""
+
+import sys
+
+import processes
+import pytest
+from lab import Lab, until
+
+pytestmark = [pytest.mark.long, pytest.mark.e2e, pytest.mark.usefixtures("needs_lab")]
+
+USERS = {"user1": [], "user2": []}
+IDLE_S = 12
+SCOPES = """
+c.JupyterHub.load_roles.append({
+    "name": "culler", "services": ["tests"],
+    "scopes": ["list:users", "read:users:activity", "read:servers", "delete:servers"],
+})
+"""
+
+
+def activity(lab):
+    """When the hub last saw something of each server."""
+    return {user: lab.server(user).get("last_activity") for user in USERS if lab.server(user)}
+
+
+@pytest.mark.timeout(300)
+def test_a_server_that_holds_a_share_of_the_gpu_is_culled_like_one_that_does_not(needs_lab):
+    with Lab(USERS, extra=SCOPES) as lab:
+        lab.start_servers(*USERS)
+        shared, plain = (lab.kernel(user) for user in USERS)
+        shared.ok("import torch; kept = torch.ones(1000, device='cuda'); kept.sum().item()")
+        plain.ok("import torch; torch.ones(1000).sum().item()")
+        for kernel in (shared, plain):
+            kernel.close()
+        before = activity(lab)
+        iterations = lab.sessions()["user1"].iterations
+        culler = [sys.executable, "-m", "jupyterhub_idle_culler", f"--timeout={IDLE_S}"]
+        culler += ["--cull-every=1", f"--url={lab.url}/hub/api"]
+        with lab.log("culler").open("wb") as log:
+            process = processes.start(
+                culler,
+                stdout=log,
+                stderr=log,
+                env=lab.environ | {"JUPYTERHUB_API_TOKEN": lab.token},
+            )
+        seen = []
+        until(lambda: seen.append(activity(lab)) or not seen[-1], "both servers' end")
+        process.end()
+        # Nobody moved either server's activity: not a session that is open, nor one that watches.
+        assert {each["user1"] for each in seen if "user1" in each} == {before["user1"]}
+        assert {each["user2"] for each in seen if "user2" in each} == {before["user2"]}
+        until(lambda: not lab.sessions(), "the session's end")
+        assert lab.report().devices[0].used_bytes == 0
+        (user,) = lab.report().users
+        assert (user.name, user.ended_sessions) == ("user1", 1)
+        assert iterations > 0
