@@ -1,9 +1,9 @@
 """Ops that the kernel itself answers: their results are Python values or tensors of the host.
 
-Four sorts: what the data decides (`equal`, `allclose`: one wait each), what the wrappers know
+Five sorts: what the data decides (`equal`, `allclose`: one wait each), what the wrappers know
 (`is_set_to`: no wait), ops whose sizes come from host tensors of lengths (packed sequences, CTC),
-which are taken apart here so that the device sees plain sizes and nobody waits; and ops whose
-kernels are CUDA's alone, where the executor has other ones.
+which are taken apart here so that the device sees plain sizes and nobody waits; ops whose
+kernels are CUDA's alone, where the executor has other ones; and bags' sparse gradients.
 """
 
 from itertools import groupby
@@ -74,6 +74,22 @@ def _pack_padded_sequence(padded: Any, lengths: torch.Tensor, batch_first: bool)
     return torch.cat(blocks), sizes
 
 
+def _embedding_bag_backward(
+    grad: Any, indices: Any, offsets: Any, bags: Any, sizes: Any, maxima: Any, rows: int,
+    by_count: bool, mode: int, sparse: bool, *rest: Any,
+) -> Any:  # fmt: skip
+    """Sparse gradients, which torch's own composite makes; dense ones are an op like any other."""
+    if not sparse:
+        return NotImplemented
+    if indices.numel() and not bags.numel():  # which bag each index is in: the forward left it out
+        begins = offsets.new_zeros(indices.numel() + 1)
+        begins.index_add_(0, offsets, torch.ones_like(offsets))
+        bags = begins.cumsum(0)[:-1] - 1
+    return torch.ops.aten._embedding_bag_sparse_backward.default(
+        grad, indices, offsets, bags, sizes, rows, by_count, mode, *rest
+    )
+
+
 def _ctc_loss(log_probs: Any, targets: Any, inputs: Any, labels: Any, *rest: Any) -> Any:
     """CTC with tensors of lengths, which every device's kernel wants on the host."""
     return torch.ops.aten._ctc_loss.default(
@@ -134,6 +150,7 @@ ANSWERS: dict[str, Any] = (
         "aten::_assert_async": _assert,
         "aten::_assert_async.msg": _assert,
         "aten::_pack_padded_sequence": _pack_padded_sequence,
+        "aten::_embedding_bag_backward": _embedding_bag_backward,
         "aten::_ctc_loss.Tensor": _ctc_loss,
         "aten::_ctc_loss_backward.Tensor": _ctc_loss_backward,
         "aten::_efficientzerotensor": _zeros,

@@ -1,4 +1,7 @@
-"""Masks and labels of bytes, which native kernels take, and meta kernels do not."""
+"""Arguments that native kernels take, and meta kernels or the executor do not.
+
+Masks and labels of bytes; and that gradients are to be sparse, of which a forward knows nothing.
+"""
 
 from typing import Any, Final
 
@@ -27,8 +30,15 @@ _OF_WHERE: Final = (
 _LABELLED: Final = {"aten::nll_loss_forward": 1, "aten::nll_loss_backward": 2}
 
 
+#: lookups whose backward alone makes sparse gradients: which argument asks for them
+_SPARSE: Final = {"aten::_embedding_bag": 5, "aten::_embedding_bag_forward_only": 5}
+
+
 def as_taken(info: OpInfo, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """The arguments with masks of booleans and labels of integers, where some are of bytes."""
+    """The arguments as they are taken, where some are not; masks are of booleans then."""
+    at = _SPARSE.get(info.name)
+    if at is not None and len(args) > at and args[at]:
+        return (*args[:at], False, *args[at + 1 :])
     at = _LABELLED.get(info.name)
     if at is not None and isinstance(args[at], torch.Tensor) and args[at].dtype is torch.uint8:
         return (*args[:at], args[at].long(), *args[at + 1 :])

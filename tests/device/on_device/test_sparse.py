@@ -173,3 +173,33 @@ def test_bad_ones_raise_on_the_line(bad):
 def test_what_is_not_spelled_out_is_refused(unknown):
     with pytest.raises(NotSupported, match="does not support"):
         unknown()
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+@pytest.mark.parametrize(
+    "given", [{}, {"padding_idx": 3}, {"include_last_offset": True}, {"scale_grad_by_freq": True}]
+)
+def test_bags_of_embeddings_train_by_sparse_gradients(mode, given):
+    def trained(device):
+        torch.manual_seed(0)
+        bags = torch.nn.EmbeddingBag(20, 4, mode=mode, sparse=True, **given)
+        bags.weight.data = torch.linspace(-1, 1, 80).view(20, 4)
+        bags.to(device)
+        begins = [0, 3, 3, 8] + [12] * ("include_last_offset" in given)
+        offsets = torch.tensor(begins, device=device)
+        optimizer = torch.optim.SparseAdam(bags.parameters(), 0.1)
+        losses = []
+        for step in range(3):
+            indices = (torch.arange(12, device=device) * (7 + step)) % 20
+            weights = torch.linspace(0, 1, 12, device=device) if mode == "sum" else None
+            if "scale_grad_by_freq" in given:
+                weights = None
+            loss = bags(indices, offsets, per_sample_weights=weights).square().sum()
+            optimizer.zero_grad()
+            loss.backward()
+            assert bags.weight.grad.is_sparse
+            losses += [loss.item(), *bags.weight.grad.to_dense().flatten().tolist()]
+            optimizer.step()
+        return losses, bags.weight.tolist()
+
+    assert trained("cuda") == trained("cpu")
