@@ -82,8 +82,8 @@ _ANSWERED: Final = frozenset({
     "aten::equal", "aten::allclose", "aten::is_set_to", "aten::_assert_async",
     "aten::_assert_async.msg", "aten::_pack_padded_sequence", "aten::_ctc_loss.Tensor",
     "aten::_ctc_loss_backward.Tensor", "aten::_efficientzerotensor",
-    "aten::_embedding_bag_backward", "aten::_nested_tensor_from_mask_left_aligned", "aten::_new_zeros_with_same_feature_meta",
-    "aten::mm.dtype", "aten::mm.dtype_out",
+    "aten::_embedding_bag_backward", "aten::_nested_tensor_from_mask_left_aligned",
+    "aten::_new_zeros_with_same_feature_meta", "aten::mm.dtype", "aten::mm.dtype_out",
     "aten::addmm.dtype", "aten::addmm.dtype_out", "aten::bmm.dtype", "aten::bmm.dtype_out",
     "aten::baddbmm.dtype", "aten::baddbmm.dtype_out",
 }) | {f"aten::{name}.Tensor" for name in WITH_NUMBERS}  # fmt: skip

@@ -176,9 +176,7 @@ def test_what_is_not_spelled_out_is_refused(unknown):
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean"])
-@pytest.mark.parametrize(
-    "given", [{}, {"padding_idx": 3}, {"include_last_offset": True}, {"scale_grad_by_freq": True}]
-)
+@pytest.mark.parametrize("given", [{}, {"padding_idx": 3}, {"include_last_offset": True}])
 def test_bags_of_embeddings_train_by_sparse_gradients(mode, given):
     def trained(device):
         torch.manual_seed(0)
@@ -192,8 +190,6 @@ def test_bags_of_embeddings_train_by_sparse_gradients(mode, given):
         for step in range(3):
             indices = (torch.arange(12, device=device) * (7 + step)) % 20
             weights = torch.linspace(0, 1, 12, device=device) if mode == "sum" else None
-            if "scale_grad_by_freq" in given:
-                weights = None
             loss = bags(indices, offsets, per_sample_weights=weights).square().sum()
             optimizer.zero_grad()
             loss.backward()
