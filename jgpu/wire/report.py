@@ -119,6 +119,7 @@ class DeviceReport(_Part, frozen=True):
     state: Name = "ready"
     #: a sentence, if there is something to say
     note: Text = ""
+    #: of it, what sessions have on the device; what was moved to the host is not there
     used_bytes: Natural = 0
     #: threads of the host's processor that each lane has
     threads: Natural = 0
@@ -147,12 +148,14 @@ class SessionReport(_Part, frozen=True):
     #: starting, idle, waiting, running, spilled, paused or lost
     state: Name = "starting"
     lane: Natural | None = None
-    #: the model: parameters, module buffers, optimizer state
+    #: the model: parameters, module buffers, optimizer state; what was moved to the host included
     resident_bytes: Natural = 0
-    #: everything else that is kept
+    #: everything else that is kept; what was moved to the host included
     ephemeral_bytes: Natural = 0
-    #: what was moved to the host, and comes back by itself
+    #: of both, what was moved to the host, and comes back by itself
     spilled_bytes: Natural = 0
+    #: of this, what is of the model
+    spilled_resident_bytes: Natural = 0
     device_seconds: float = 0.0
     iterations: Natural = 0
     iteration_seconds: IterationTimes = IterationTimes()

@@ -216,6 +216,7 @@ class Orders:
                 resident_bytes=found.table.resident,
                 ephemeral_bytes=found.table.kept,
                 spilled_bytes=found.table.spilled,
+                spilled_resident_bytes=found.table.resident_away,
                 device_seconds=status.device_seconds,
                 iterations=found.iterations,
                 iteration_seconds=IterationTimes(
@@ -228,7 +229,8 @@ class Orders:
             for status in snapshot.sessions
             if (found := self._pump.sessions.get(status.id)) is not None
         )
-        used = sum(session.table.used for session in self._pump.sessions.values())
+        tables = [session.table for session in self._pump.sessions.values()]
+        used = sum(table.used - table.spilled for table in tables)
         return messages.ReportIs(
             request,
             lanes,

@@ -68,6 +68,7 @@ def test_what_an_idle_session_keeps_goes_to_the_host_for_others_and_comes_back_e
     found = {each.id: each for each in report.sessions}[idle.session]
     assert (found.resident_bytes, found.spilled_bytes, found.state) == (MIB, 4 * MIB, "spilled")
     assert small.ready.device.capacity == 8 * MIB
+    assert report.used == 7 * MIB  # what is on the host is not on the device as well
     busy.send(m.Free((first,)))
     for seed, buffer in zip((2, 3), kept, strict=True):
         assert fetch(idle, buffer, 2 * MIB) == noise(2 * MIB, seed)
@@ -195,6 +196,8 @@ def test_rules_about_rest_spill_and_evict_though_nobody_waits(rule, spilled):
         model, kept = client.upload(noise(MIB, 17)), client.upload(noise(MIB, 18))
         client.send(m.Tag((model,), m.RESIDENT))
         client.sync()
-        until(executor, lambda sessions: sessions[client.session].spilled_bytes == spilled)
+        report = until(executor, lambda sessions: sessions[client.session].spilled_bytes == spilled)
+        assert report.used == 2 * MIB - spilled
+        assert report.sessions[0].spilled_resident_bytes == spilled - MIB
         assert fetch(client, model, MIB) == noise(MIB, 17)
         assert fetch(client, kept, MIB) == noise(MIB, 18)
