@@ -7,6 +7,7 @@ on the host, goes with it. What they have in Python's own memory is their kernel
 from dataclasses import dataclass
 
 from jgpu.wire.messages import ReportIs
+from jgpu.wire.report import SessionReport
 from jgpu.wire.sizes import size_text
 
 __all__ = ["Drain", "drain_of"]
@@ -41,13 +42,15 @@ def drain_of(report: ReportIs | None, *, ready: bool) -> Drain:
     )
 
 
+def _places(row: SessionReport) -> tuple[int, int, int]:
+    """Bytes of a session's model on the device, of what else is there, and of both on the host."""
+    model, away = row.spilled_resident_bytes, row.spilled_bytes
+    return row.resident_bytes - model, row.ephemeral_bytes - (away - model), away
+
+
 def _lost(report: ReportIs) -> str:
     """What goes with the executor."""
-    held = [
-        (row.resident_bytes, row.ephemeral_bytes, row.spilled_bytes)
-        for row in report.sessions
-        if row.resident_bytes + row.ephemeral_bytes + row.spilled_bytes
-    ]
+    held = [_places(row) for row in report.sessions if row.resident_bytes + row.ephemeral_bytes]
     if not held:
         return "Nothing is lost, for no session keeps anything on the device."
     models, others, away = (sum(column) for column in zip(*held, strict=True))

@@ -32,7 +32,7 @@ def test_what_is_under_way_is_waited_for():
 def test_what_stopping_would_cost_is_said_exactly():
     rows = [
         SessionReport(id=1, resident_bytes=GIB, ephemeral_bytes=2 * GIB),
-        SessionReport(id=2, spilled_bytes=GIB // 2),
+        SessionReport(id=2, ephemeral_bytes=GIB // 2, spilled_bytes=GIB // 2),
         SessionReport(id=3),
     ]
     text = drain_of(report(*rows), ready=True).text
