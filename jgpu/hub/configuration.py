@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jgpu.hub import mounting
+from jgpu.hub.greeting import with_greeting
 from jgpu.hub.isolation import SYSTEMD, class_of, isolation_of, names_of
 from jgpu.hub.mounting import Mount
 from jgpu.hub.spawning import Hooks, login_uid
@@ -55,6 +56,7 @@ def configure(
     )
     if SYSTEMD in names_of(spawner) and _said(c, sections, "isolate_devices", None) is None:
         c.SystemdSpawner.isolate_devices = True
+    c.JupyterHub.spawner_class = with_greeting(spawner)
     _chain(c, sections, "pre_spawn_hook", hooks.before_start)
     _chain(c, sections, "post_stop_hook", hooks.after_stop)
 

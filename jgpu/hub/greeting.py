@@ -1,9 +1,45 @@
-"""What a user has left of the GPU, for the page on which their server starts."""
+"""What a user has left of the GPU, for the page on which their server starts.
+
+That page shows what a spawner's `progress` yields, and asks for it while the hook before the start
+may still be talking to the broker: hence a class of spawner that waits for the sentence.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
 
 from jgpu.wire.report import StandingReport
 from jgpu.wire.sizes import size_text
 
-__all__ = ["greeting"]
+__all__ = ["greet", "greeting", "with_greeting"]
+
+
+def with_greeting(spawner: type) -> type:
+    """The same spawner, whose progress begins with what `greet` says."""
+
+    async def progress(self: Any) -> AsyncIterator[dict[str, Any]]:
+        if sentence := await asyncio.shield(_awaited(self)):
+            yield {"progress": 10, "message": sentence}
+        async for event in super(greeted, self).progress():
+            yield event
+
+    body = {"__module__": spawner.__module__, "__doc__": spawner.__doc__, "progress": progress}
+    greeted = type(spawner.__name__, (spawner,), body)
+    return greeted
+
+
+def greet(spawner: Any, sentence: str) -> None:
+    """Have a server's progress begin with this; nothing, if it is empty."""
+    if (told := _awaited(spawner)).done():  # of an earlier start
+        spawner.jgpu_greeting = None
+        told = _awaited(spawner)
+    told.set_result(sentence)
+
+
+def _awaited(spawner: Any) -> "asyncio.Future[str]":
+    if getattr(spawner, "jgpu_greeting", None) is None:
+        spawner.jgpu_greeting = asyncio.get_running_loop().create_future()
+    return spawner.jgpu_greeting  # type: ignore[no-any-return]
 
 
 def greeting(user: StandingReport) -> str:

@@ -9,12 +9,12 @@ counts for who it is.
 
 import asyncio
 import pwd
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from jgpu.errors import BrokerRefused, ConfigError, JgpuError
-from jgpu.hub.greeting import greeting
+from jgpu.hub.greeting import greet, greeting
 from jgpu.hub.isolation import Isolation
 from jgpu.hub.mounting import Mount
 from jgpu.wire.address import ADDRESS, NO_TICKET, PROBLEM, SYSTEM_SOCKET, TICKET, Address, ask
@@ -54,6 +54,7 @@ class Hooks:
 
     async def before_start(self, spawner: Any) -> None:
         """Tell the broker whose server it is, and the server where the broker is."""
+        said = ""
         environment = dict(spawner.environment)
         for name in (TICKET, PROBLEM):
             environment.pop(name, None)
@@ -65,7 +66,7 @@ class Hooks:
         try:
             await (self._name(spawner) if by_uid else self._give_socket(spawner))
             await self._tell_groups(spawner)
-            spawner.progress = _greeted(spawner.progress, await self._greeting(spawner))
+            said = await self._standing(spawner)
         except (JgpuError, OSError) as error:
             spawner.log.warning("%s has no shared GPU for now: %s", spawner._log_name, error)
             if not by_uid:  # its kernels have nowhere to ask
@@ -75,6 +76,7 @@ class Hooks:
                     "administrator look at the broker, then stop and start your server."
                 )
         spawner.environment = environment
+        greet(spawner, said)
 
     async def after_stop(self, spawner: Any) -> None:
         """The server's socket goes with it; a uid's name stays, for what may still run."""
@@ -106,7 +108,7 @@ class Hooks:
         assert isinstance(made, SocketIs)
         self._mount(spawner, str(Path(made.path).parent), str(SYSTEM_SOCKET.parent))
 
-    async def _greeting(self, spawner: Any) -> str:
+    async def _standing(self, spawner: Any) -> str:
         """What is left of the user's part, in a sentence."""
         reply = await self._ask(AskQuotas(spawner.user.name))
         users = decode_quotas(reply.json).users
@@ -147,16 +149,3 @@ def _settings(group: Any) -> tuple[tuple[str, str], ...]:
 def _first(path: str, others: str) -> str:
     """A list of directories, colons between them, that begins with this one."""
     return ":".join([path, *(each for each in others.split(":") if each not in ("", path))])
-
-
-def _greeted(
-    progress: Callable[[], AsyncIterator[dict[str, Any]]], sentence: str
-) -> Callable[[], AsyncIterator[dict[str, Any]]]:
-    """A spawner's progress, with a sentence before it."""
-
-    async def greeted() -> AsyncIterator[dict[str, Any]]:
-        yield {"progress": 10, "message": sentence}
-        async for event in progress():
-            yield event
-
-    return greeted if sentence else progress

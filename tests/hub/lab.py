@@ -61,9 +61,12 @@ def _free_port():
 class Lab:
     """A directory, its broker, its hub of the moment, and a session with the hub's API."""
 
-    def __init__(self, users, *options, device="cpu", extra="", packages=None, hub=True):
-        """`users`: name -> groups. `extra`: more lines of the hub's configuration.
+    def __init__(
+        self, users, *options, device="cpu", extra="", properties=None, packages=None, hub=True
+    ):
+        """`users`: name -> groups. `properties`: of groups.
 
+        `extra`: more lines of the hub's configuration.
         `packages`: a folder with another version of the hub. `hub`: whether there is one.
         """
         self._open = contextlib.ExitStack()
@@ -77,7 +80,7 @@ class Lab:
         os.chown(self.directory / "broker", BROKER_UID, BROKER_UID)
         self.address = Address(self.directory / "broker/broker.sock", "environment")
         self.admin = Address(admin_socket(self.address.path), "environment")
-        self.users, self.extra = users, extra
+        self.users, self.extra, self.properties = users, extra, properties or {}
         self.token = secrets.token_hex(16)
         self.ports = [_free_port() for _ in range(3)]
         self.hub = self.broker = None
@@ -164,6 +167,7 @@ class Lab:
         """Start it, or start it again; wait until it answers."""
         said = {
             "users": self.users,
+            "properties": self.properties,
             "token": self.token,
             "ports": self.ports,
             "socket": str(self.address.path),

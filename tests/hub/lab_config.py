@@ -24,7 +24,10 @@ c.DummyAuthenticator.password = "lesson"
 c.Authenticator.allow_all = True
 c.Authenticator.allowed_users = set(_LAB["users"])
 c.JupyterHub.load_groups = {
-    group: {"users": [user for user, groups in _LAB["users"].items() if group in groups]}
+    group: {
+        "users": [user for user, groups in _LAB["users"].items() if group in groups],
+        "properties": _LAB["properties"].get(group, {}),
+    }
     for group in sorted({group for groups in _LAB["users"].values() for group in groups})
 }
 c.JupyterHub.services = [{"name": "tests", "api_token": _LAB["token"]}]
@@ -42,6 +45,7 @@ c.JupyterHub.load_roles = [
         ],
     },
 ]
+c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}
 c.JupyterHub.spawner_class = UidSpawner
 c.Spawner.start_timeout = 90
 c.Spawner.http_timeout = 90

@@ -31,8 +31,7 @@ def times(lab):
 
 @pytest.mark.timeout(300)
 def test_weights_of_groups_hold_while_a_class_trains_and_numbers_are_as_natively():
-    with Lab(USERS, "--lanes", "1") as lab:
-        ask(lab.admin, SetQuota("group:tutors", (("weight", "2"),), new=True))
+    with Lab(USERS, "--lanes", "1", properties={"tutors": {"jgpu": {"weight": 2}}}) as lab:
         lab.start_servers(*USERS)
         kernels = {user: lab.kernel(user) for user in USERS}
         assert {

@@ -14,7 +14,7 @@ from traitlets.config import Config
 
 import jgpu.hub
 from jgpu.errors import ConfigError
-from jgpu.hub.greeting import greeting
+from jgpu.hub.greeting import greeting, with_greeting
 from jgpu.hub.isolation import Isolation, class_of, isolation_of
 from jgpu.hub.mounting import mount
 from jgpu.hub.spawning import SERVER_FILES, Hooks
@@ -95,7 +95,6 @@ class FakeSpawner:
     user: object
     name: str = ""
     environment: dict = field(default_factory=lambda: {"OWN": "1"})
-    progress: object = None
     read_only_volumes: dict = field(default_factory=lambda: {"/data": "/data"})
     _log_name: str = "user1"
     log: object = field(default_factory=lambda: logging.getLogger("hub"))
@@ -274,19 +273,23 @@ def test_whoever_is_beyond_their_budget_is_told_that():
     assert greeting(user) == "Shared GPU: Used up until 18:00."
 
 
-def test_the_hubs_own_progress_follows(tmp_path, broker):
-    async def progress():
-        yield {"progress": 50, "message": "Spawning server..."}
+def test_the_hubs_own_progress_follows_whichever_is_first(broker):
+    class Server(FakeSpawner):
+        async def progress(self):
+            yield {"progress": 50, "message": "Spawning server..."}
 
-    server = spawner()
-    server.progress = progress
     made = hooks(Isolation.UID, broker, broker, lambda s: 20001)
+    user = spawner().user
 
-    async def told():
-        await made.before_start(server)
+    async def listen(server):
         return [event["message"] async for event in server.progress()]
 
-    assert asyncio.run(told()) == [
-        "Shared GPU: no limits but a fair share.",
-        "Spawning server...",
-    ]
+    async def told():
+        server = with_greeting(Server)(user)
+        listening = asyncio.create_task(listen(server))
+        await asyncio.sleep(0)
+        await made.before_start(server)
+        return [await listening, await listen(server)]
+
+    messages = ["Shared GPU: no limits but a fair share.", "Spawning server..."]
+    assert asyncio.run(told()) == [messages, messages]
