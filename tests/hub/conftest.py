@@ -10,7 +10,7 @@ import lab
 import pytest
 from real_broker import real_broker
 
-from jgpu.wire.address import Address, admin_socket
+from jgpu.wire.address import admin_socket
 
 
 @pytest.fixture
@@ -22,17 +22,6 @@ def broker():
             directory, "--device", "null", "--spool", f"{name}/spool", private=False
         ) as found:
             yield admin_socket(found.path)
-
-
-@pytest.fixture(scope="module")
-def module_broker():
-    """The same for all tests of a module, as an address."""
-    with tempfile.TemporaryDirectory(prefix="jgpu-") as name:
-        directory = Path(name)
-        with real_broker(
-            directory, "--device", "null", "--spool", f"{name}/spool", private=False
-        ) as found:
-            yield Address(admin_socket(found.path), "environment")
 
 
 @pytest.fixture(scope="module")

@@ -16,13 +16,14 @@ from urllib.parse import urlsplit
 
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets, bind_unix_socket
-from traitlets import TraitError, Unicode
+from traitlets import Bool, Float, Int, TraitError, Unicode
 from traitlets.config import Application
 
 from jgpu import __version__
 from jgpu.errors import ConfigError
 from jgpu.hub.page.base import PageAuth
 from jgpu.hub.page.broker import BrokerLink
+from jgpu.hub.page.metrics import MetricsSettings
 from jgpu.hub.page.routes import make_application
 from jgpu.wire.address import SYSTEM_SOCKET, admin_socket
 
@@ -65,6 +66,27 @@ class HubPage(Application):
         unix+http://%2Frun%2Fjgpu-page.sock for a Unix socket. Keep it out of reach of others.""",
     ).tag(config=True)
 
+    check_seconds = Float(
+        15.0,
+        min=0.1,
+        help="""Seconds after which an open page asks the hub again whether its visitor may still
+        see it. Everything else is asked for with each request.""",
+    ).tag(config=True)
+    metrics_token = Unicode(
+        os.environ.get("JGPU_METRICS_TOKEN", ""),
+        help="""The token (Authorization: Bearer ...) that /metrics asks for; also from the
+        environment, JGPU_METRICS_TOKEN. Empty: /metrics is for programs of this host alone, which
+        ask the page itself and not the hub's proxy.""",
+    ).tag(config=True)
+    metrics_groups = Int(
+        20, min=0, help="How many groups /metrics tells apart; the rest is one."
+    ).tag(config=True)
+    metrics_users = Bool(
+        False,
+        help="""Whether /metrics has figures of each user, by name: whoever reads them sees who
+        works when, and each user is a label more.""",
+    ).tag(config=True)
+
     def initialize(self, argv: Sequence[str] | None = None) -> None:
         """Read the command line and the file that it names."""
         self.parse_command_line(list(argv or ()))
@@ -77,7 +99,8 @@ class HubPage(Application):
         """Until a signal ends it."""
         auth = self._auth()
         link = BrokerLink(Path(self.admin_socket))
-        server = HTTPServer(make_application(auth, link), xheaders=True)
+        pages = make_application(auth, link, self._metrics(), self.check_seconds)
+        server = HTTPServer(pages, xheaders=True)
         server.add_sockets(_listen(self.url))
         self.log.info("The page of the broker at %s listens at %s.", self.admin_socket, self.url)
         ended = asyncio.Event()
@@ -91,6 +114,9 @@ class HubPage(Application):
         await asyncio.wait(
             [following, loop.create_task(server.close_all_connections())], timeout=_LEAVE_S
         )
+
+    def _metrics(self) -> MetricsSettings:
+        return MetricsSettings(self.metrics_token, self.metrics_groups, self.metrics_users)
 
     def _auth(self) -> PageAuth:
         """How the hub is asked; raises `ConfigError` where it said too little."""

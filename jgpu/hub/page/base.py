@@ -10,6 +10,9 @@ form came from this page.
 
 import asyncio
 import hashlib
+import time
+from collections.abc import Iterable
+from html import escape
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -32,7 +35,12 @@ _NOT_KNOWN: Final = (
     "one; nothing that runs on the GPU is affected."
 )
 #: path and name of each view
-_PAGES: Final = (("", "Now"), ("people", "People"))
+_PAGES: Final = (
+    ("", "Now"),
+    ("people", "People"),
+    ("usage", "Usage"),
+    ("events", "Events"),
+)
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
@@ -135,16 +143,20 @@ class Base(HubOAuthenticated, RequestHandler):
     def page(self, template: str, **values: Any) -> None:
         """A whole page for the visitor."""
         self.set_header("Content-Type", "text/html; charset=UTF-8")
-        self.write(
-            self.renderer.render(
-                template,
-                visitor=self.visitor,
-                xsrf=self.xsrf_token.decode(),
-                problem=self.link.problem,
-                pages=_PAGES,
-                **values,
-            )
-        )
+        common = {
+            "visitor": self.visitor,
+            "xsrf": self.xsrf_token.decode(),
+            "problem": self.link.problem,
+            "pages": [each for each in _PAGES if self.visitor.sees_others or each[0] != "events"],
+        }
+        self.write(self.renderer.render(template, **common | values))
+
+    def send_csv(self, name: str, lines: Iterable[str]) -> None:
+        """A file for a spreadsheet."""
+        day = time.strftime("%Y-%m-%d")
+        self.set_header("Content-Type", "text/csv; charset=UTF-8")
+        self.set_header("Content-Disposition", f'attachment; filename="{name}-{day}.csv"')
+        self.finish("".join(lines))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """A sentence: for people in a page, for programs alone."""
@@ -153,7 +165,12 @@ class Base(HubOAuthenticated, RequestHandler):
         if isinstance(error, HTTPError) and error.log_message:
             text = error.log_message % error.args if error.args else error.log_message
         text = text or f"{HTTPStatus(status_code).phrase}."
-        if self.is_fragment or not self._navigates():
+        if self.is_fragment:
+            self.set_header("Content-Type", "text/html; charset=UTF-8")
+            self.set_header("HX-Retarget", "#told")
+            self.set_header("HX-Reswap", "innerHTML")
+            self.finish(f'<span class="error">{escape(text)}</span>')
+        elif not self._navigates():
             self.set_header("Content-Type", "text/plain; charset=UTF-8")
             self.finish(text)
         else:

@@ -4,24 +4,27 @@ Does not decide who may see what (`views`), nor who may do what (`actions`).
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from jgpu.errors import BrokerUnreachable, JgpuError
+from jgpu.errors import BrokerUnreachable, FrameError, JgpuError
+from jgpu.hub.page.figures import Figures
 from jgpu.hub.page.views import members_of
 from jgpu.wire.address import Address, ask
-from jgpu.wire.messages import AskQuotas, AskStatus, QuotasAre, StatusIs
+from jgpu.wire.messages import AskQuotas, AskStatus, QuotasAre
 from jgpu.wire.report import QuotasReport, Report, SessionReport, decode, decode_quotas
+from jgpu.wire.watching import follow
 
 __all__ = ["BrokerLink"]
 
 _LOG = logging.getLogger("jgpu.hub.page")
 _TIMEOUT_S: Final = 5.0
-#: how often a broker that has no news is asked, and one that does not answer
-_EVERY_S: Final = 1.0
+#: after so long a broker that does not answer is asked again
+_AGAIN_S: Final = 1.0
 #: answers about quotas are good for so long
 _FRESH_S: Final = 1.0
 
@@ -40,6 +43,8 @@ class BrokerLink:
         self.version = 0
         #: session -> (its state, since when)
         self._since: dict[int, tuple[str, float]] = {}
+        #: what was counted, for monitoring
+        self.figures = Figures()
         self._quotas: QuotasReport | None = None
         self._quotas_at = float("-inf")
         self._asking = asyncio.Lock()
@@ -90,12 +95,21 @@ class BrokerLink:
         """Follow the broker until cancelled."""
         while True:
             try:
-                reply = await self.ask(AskStatus())
-                if isinstance(reply, StatusIs):
-                    self.take(decode(reply.json))
+                async with contextlib.aclosing(follow(self._address, _TIMEOUT_S)) as reports:
+                    async for report in reports:
+                        self.take(report)
+            except FrameError:  # it is older, and tells of no changes
+                await self._ask_once()
             except JgpuError as error:
                 self.lost(str(error))
-            await asyncio.sleep(_EVERY_S)
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _ask_once(self) -> None:
+        try:
+            reply = await self.ask(AskStatus())
+            self.take(decode(reply.json))
+        except JgpuError as error:
+            self.lost(str(error))
 
     def take(self, report: Report) -> None:
         """A newer report."""
@@ -103,6 +117,7 @@ class BrokerLink:
             _LOG.info("The broker answers.")
         now = time.time()
         self._since = {each.id: self._since_when(each, now) for each in report.sessions}
+        self.figures.take(report, time.monotonic())
         if report != self.report or self.problem:
             self.report, self.problem = report, ""
             self._tell()

@@ -7,6 +7,7 @@ only where it differs from what they were sent before.
 import asyncio
 import json
 import time
+from http import HTTPStatus
 from typing import Any, Final
 
 from tornado.iostream import StreamClosedError
@@ -19,8 +20,6 @@ __all__ = ["Now", "Stream"]
 
 #: the first change is sent at once, those that come within so many seconds of it together
 _TOGETHER_S: Final = 0.1
-#: a stream without news says so, and asks the hub again whether its visitor may still see it
-_CHECK_S: Final = 15.0
 #: streams of one visitor
 _MOST_STREAMS: Final = 8
 _TEMPLATE: Final = "now_parts.html"
@@ -40,6 +39,8 @@ class Stream(Base):
     """Server-sent events: parts of the view, each whenever it changed."""
 
     _task: "asyncio.Task[None] | None" = None
+    #: that the hub does not answer, a sentence; empty while it does
+    _hub_problem = ""
 
     async def get(self) -> None:
         """Send what changes until the visitor leaves, or may not see it any more."""
@@ -67,6 +68,7 @@ class Stream(Base):
             self._task.cancel()
 
     async def _follow(self) -> None:
+        check_s = self.settings["check_s"]
         sent: dict[str, str] = {}
         loop = asyncio.get_running_loop()
         checked = loop.time()
@@ -74,19 +76,20 @@ class Stream(Base):
             version = self.link.version
             await self._send(sent)
             await asyncio.sleep(_TOGETHER_S)
-            if not await self.link.changed(version, _CHECK_S):
+            if not await self.link.changed(version, check_s):
                 self.write(": nothing new\n\n")
                 await self.flush()
-            if loop.time() - checked >= _CHECK_S:
+            if loop.time() - checked >= check_s:
                 checked = loop.time()
                 if not await self._may_stay():
                     return
 
     async def _send(self, sent: dict[str, str]) -> None:
         """What is different from what was sent."""
-        if self.link.problem != sent.get("problem", ""):
-            sent["problem"] = self.link.problem
-            await self._event("problem", json.dumps(self.link.problem))
+        problem = self.link.problem or self._hub_problem
+        if problem != sent.get("problem", ""):
+            sent["problem"] = problem
+            await self._event("problem", json.dumps(problem))
         if self.link.report is None:
             return
         parts = self.renderer.parts(_TEMPLATE, PARTS, **_values(self))
@@ -100,10 +103,11 @@ class Stream(Base):
         try:
             visitor = await self.identify()
         except HTTPError as error:
-            if error.status_code == 403:
+            if error.status_code == HTTPStatus.FORBIDDEN:
                 return False
-            await self._event("problem", json.dumps(str(error.log_message)))
+            self._hub_problem = str(error.log_message)
             return True
+        self._hub_problem = ""
         if visitor is not None:
             self.visitor = visitor
         return visitor is not None
@@ -118,7 +122,8 @@ def _values(handler: Base) -> dict[str, Any]:
     link = handler.link
     if link.report is None:
         return {}
-    return now_values(handler.visitor, link.report, link.members, link.since)
+    values = now_values(handler.visitor, link.report, link.members, link.since)
+    return values | {"xsrf": handler.xsrf_token.decode()}
 
 
 def _partial(name: str, text: str) -> str:

@@ -8,7 +8,7 @@ from jgpu.hub.page.views import SOMEBODY, Members, report_for
 from jgpu.hub.page.visitors import Visitor
 from jgpu.wire.report import DeviceReport, LaneReport, Report, SessionReport
 
-__all__ = ["PARTS", "now_values"]
+__all__ = ["PARTS", "Memory", "memory_of", "now_values"]
 
 #: parts of the view that are sent anew by themselves, by the names of their macros
 PARTS: Final = ("overview", "sessions", "memory")
@@ -18,18 +18,37 @@ _ORDER: Final = ("running", "waiting", "starting", "spilled", "paused", "lost", 
 
 
 @dataclass(slots=True)
-class _Memory:
-    """Where the memory of one user, or of all whose names are not shown, is."""
+class Memory:
+    """Where the memory of one session or several is; each byte is in one of the three."""
 
-    user: str
+    user: str = ""
     sessions: int = 0
+    #: on the device: models and optimizers, and everything else
     resident: int = 0
     ephemeral: int = 0
+    #: on the host
     spilled: int = 0
 
     @property
     def on_device(self) -> int:
+        """What of it is on the device."""
         return self.resident + self.ephemeral
+
+    def add(self, session: SessionReport) -> None:
+        """Count a session; what it has on the host is not on the device as well."""
+        away = session.spilled_resident_bytes
+        self.sessions += 1
+        self.resident += session.resident_bytes - away
+        self.ephemeral += session.ephemeral_bytes - (session.spilled_bytes - away)
+        self.spilled += session.spilled_bytes
+
+
+def memory_of(*sessions: SessionReport) -> Memory:
+    """Where the memory of these is."""
+    found = Memory()
+    for session in sessions:
+        found.add(session)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +56,7 @@ class _Row:
     """A session, and what may be done to it."""
 
     session: SessionReport
+    memory: Memory
     #: since when it is in its state, seconds since the epoch
     since: float
     #: a sentence's rest: for whom or for what it waits
@@ -59,9 +79,7 @@ class _Device:
 
     report: DeviceReport
     lanes: list[_Lane]
-    resident: int
-    ephemeral: int
-    spilled: int
+    memory: Memory
 
 
 def now_values(
@@ -95,6 +113,7 @@ def _row(
     known = session.user != SOMEBODY
     return _Row(
         session=session,
+        memory=memory_of(session),
         since=since.get(session.id, 0.0),
         why=_why(session),
         may_free=known and visitor.frees(session.user, members.get(session.user, ())),
@@ -113,14 +132,8 @@ def _why(session: SessionReport) -> str:
 
 def _device(device: DeviceReport, by_number: Mapping[int, SessionReport]) -> _Device:
     """A broker has one device, so all sessions are its."""
-    sessions = by_number.values()
-    return _Device(
-        report=device,
-        lanes=[_lane(lane, by_number) for lane in device.lanes],
-        resident=sum(each.resident_bytes for each in sessions),
-        ephemeral=sum(each.ephemeral_bytes for each in sessions),
-        spilled=sum(each.spilled_bytes for each in sessions),
-    )
+    lanes = [_lane(lane, by_number) for lane in device.lanes]
+    return _Device(device, lanes, memory_of(*by_number.values()))
 
 
 def _lane(lane: LaneReport, by_number: Mapping[int, SessionReport]) -> _Lane:
@@ -128,13 +141,9 @@ def _lane(lane: LaneReport, by_number: Mapping[int, SessionReport]) -> _Lane:
     return _Lane(lane, running, len(lane.sessions))
 
 
-def _memory(sessions: Iterable[SessionReport]) -> list[_Memory]:
+def _memory(sessions: Iterable[SessionReport]) -> list[Memory]:
     """Users with a session, those with most on the device first."""
-    rows: dict[str, _Memory] = {}
+    rows: dict[str, Memory] = {}
     for session in sessions:
-        row = rows.setdefault(session.user, _Memory(session.user))
-        row.sessions += 1
-        row.resident += session.resident_bytes
-        row.ephemeral += session.ephemeral_bytes
-        row.spilled += session.spilled_bytes
+        rows.setdefault(session.user, Memory(session.user)).add(session)
     return sorted(rows.values(), key=lambda row: (-row.on_device - row.spilled, row.user))

@@ -9,14 +9,7 @@ from jgpu.hub.page.views import Members, quotas_for
 from jgpu.hub.page.visitors import Visitor
 from jgpu.wire.report import QuotasReport, Report, ScopeReport, StandingReport, UserReport
 
-__all__ = ["COLUMNS", "FIELDS", "Choice", "people_values"]
-
-#: fields of a quota, in the order in which they are shown
-FIELDS: Final = (
-    "weight", "memory", "resident", "device_seconds", "period", "sessions", "priority",
-    "over_budget",
-)  # fmt: skip
-
+__all__ = ["COLUMNS", "Choice", "people_values", "said_of_users"]
 
 _PARTS: Final = re.compile(r"[0-9]+|[^0-9]+")
 
@@ -60,6 +53,16 @@ def _natural(name: str) -> list[tuple[int, str]]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Everybody or a group, and what is said of them, if anything is."""
+
+    scope: str
+    source: str
+    said: ScopeReport | None
+    may_set: bool
+
+
 #: column -> what it is sorted by
 _KEYS: Final[dict[str, Callable[[_Person], Any]]] = {
     "name": lambda person: _natural(person.standing.name),
@@ -94,10 +97,9 @@ def people_values(
     """What the templates of the view need, of what the visitor may see."""
     shown = quotas_for(visitor, quotas, members)
     now = {user.name: user for user in report.users} if report else {}
-    said = _said(shown.scopes)
+    said = said_of_users(shown.scopes)
     people = [
-        _person(visitor, now.get(each.name, each), said.get(f"user:{each.name}", {}))
-        for each in shown.users
+        _person(visitor, now.get(each.name, each), said.get(each.name, {})) for each in shown.users
     ]
     found = [person for person in people if _matches(person.standing, choice)]
     found.sort(key=_KEYS["name"])
@@ -107,7 +109,8 @@ def people_values(
         "people": found,
         "number_of_all": len(people),
         "groups": groups if visitor.reads else [g for g in groups if g in visitor.tutors],
-        "scopes": shown.scopes,
+        "scopes": _scopes(visitor, shown.scopes, groups),
+        "may_steer": visitor.administers or bool(visitor.tutors),
         "choice": choice,
         "columns": COLUMNS,
     }
@@ -127,9 +130,35 @@ def _person(visitor: Visitor, standing: StandingReport, own: Mapping[str, Any]) 
     )
 
 
-def _said(scopes: Iterable[ScopeReport]) -> dict[str, dict[str, Any]]:
-    """What is set of each scope while the broker runs."""
-    return {scope.scope: dict(scope.settings) for scope in scopes if scope.source == "live"}
+def said_of_users(scopes: Iterable[ScopeReport]) -> dict[str, dict[str, Any]]:
+    """user -> what was set of them alone while the broker runs, for good or for a time."""
+    said: dict[str, dict[str, Any]] = {}
+    for scope in sorted(scopes, key=lambda row: row.until):  # what ends by itself stands above
+        if scope.source == "live" and scope.scope.startswith("user:"):
+            said.setdefault(scope.scope.removeprefix("user:"), {}).update(scope.settings)
+    return said
+
+
+def _scopes(visitor: Visitor, scopes: Iterable[ScopeReport], groups: Iterable[str]) -> list[_Scope]:
+    """What is said of everybody and of groups, and those of which something may be said."""
+    rows = [
+        _Scope(row.scope, row.source, row, _may_set(visitor, row.scope))
+        for row in scopes
+        if not row.scope.startswith("user:")
+    ]
+    said = {row.scope for row in rows if row.may_set and row.source == "live"}
+    others = ["default"] * visitor.administers + [f"group:{name}" for name in groups]
+    rows += [
+        _Scope(name, "", None, True)
+        for name in others
+        if name not in said and _may_set(visitor, name)
+    ]
+    return sorted(rows, key=lambda row: (row.scope != "default", row.scope, row.source))
+
+
+def _may_set(visitor: Visitor, scope: str) -> bool:
+    kind, _, name = scope.partition(":")
+    return visitor.administers or (kind == "group" and name in visitor.tutors)
 
 
 def _matches(standing: StandingReport, choice: Choice) -> bool:

@@ -30,7 +30,9 @@ class Renderer:
         )
         self._templates.filters |= {
             "duration": words.duration,
+            "iso": words.iso,
             "moment": words.moment,
+            "second": words.second,
             "size": words.size,
         }
         self._templates.globals |= {

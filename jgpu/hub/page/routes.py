@@ -5,22 +5,33 @@ from typing import Any
 
 from tornado.web import Application, StaticFileHandler
 
+from jgpu.hub.page.actions import DrainBroker, FreeMemory, Policy, Quotas
 from jgpu.hub.page.base import Callback, PageAuth, cookie_secret
 from jgpu.hub.page.broker import BrokerLink
-from jgpu.hub.page.handlers import Missing, People
+from jgpu.hub.page.handlers import EditQuotas, Missing, People, PeopleList
+from jgpu.hub.page.history import Events, Usage, UsageList
 from jgpu.hub.page.live import Now, Stream
+from jgpu.hub.page.metrics import Metrics, MetricsSettings
 from jgpu.hub.page.rendering import STATIC, Renderer
 
 __all__ = ["make_application"]
 
 
-def make_application(auth: PageAuth, link: BrokerLink) -> Application:
-    """The page below `auth.base_url`, as its visitors' browsers know it."""
+def make_application(
+    auth: PageAuth, link: BrokerLink, metrics: MetricsSettings, check_s: float = 15.0
+) -> Application:
+    """The page below `auth.base_url`, as its visitors' browsers know it.
+
+    `check_s`: so often an open page asks the hub again whether its visitor may still see it, and
+    tells the browser that it is there.
+    """
     prefix = auth.base_url
     settings: dict[str, Any] = {
+        "check_s": check_s,
         "cookie_secret": cookie_secret(auth.api_token),
         "hub_auth": auth,
         "link": link,
+        "metrics": metrics,
         "streams": Counter(),
         "renderer": Renderer(prefix, auth.hub_prefix),
     }
@@ -30,6 +41,16 @@ def make_application(auth: PageAuth, link: BrokerLink) -> Application:
             (prefix, Now),
             (f"{prefix}stream", Stream),
             (f"{prefix}people", People),
+            (f"{prefix}people.csv", PeopleList),
+            (f"{prefix}people/edit", EditQuotas),
+            (f"{prefix}usage", Usage),
+            (f"{prefix}usage.csv", UsageList),
+            (f"{prefix}events", Events),
+            (f"{prefix}sessions/([0-9]{{1,18}})/free", FreeMemory),
+            (f"{prefix}quotas", Quotas),
+            (f"{prefix}policy", Policy),
+            (f"{prefix}drain", DrainBroker),
+            (f"{prefix}metrics", Metrics),
             (f"{prefix}oauth_callback", Callback),
             (f"{prefix}static/(.*)", StaticFileHandler, static),
             (f"{prefix}.*", Missing),

@@ -79,6 +79,7 @@ def _broker(broker: BrokerReport) -> BrokerReport:
         started=broker.started,
         seats=broker.seats,
         max_sessions=broker.max_sessions,
+        drain=broker.drain,
     )
 
 
@@ -105,6 +106,7 @@ def _lane(lane: LaneReport, own: set[int]) -> LaneReport:
         running=lane.running,
         state=lane.state,
         running_seconds=lane.running_seconds,
+        running_since=lane.running_since,
         op=lane.op if lane.running in own else "",
     )
 
@@ -124,6 +126,7 @@ def _session(session: SessionReport, seen: set[str]) -> SessionReport:
         resident_bytes=session.resident_bytes,
         ephemeral_bytes=session.ephemeral_bytes,
         spilled_bytes=session.spilled_bytes,
+        spilled_resident_bytes=session.spilled_resident_bytes,
         device_seconds=session.device_seconds,
         iterations=session.iterations,
         iteration_seconds=session.iteration_seconds,
@@ -132,4 +135,5 @@ def _session(session: SessionReport, seen: set[str]) -> SessionReport:
         label=session.label if visible else "",
         cell=session.cell if visible else "",
         age_seconds=session.age_seconds,
+        since=session.since,
     )

@@ -3,7 +3,7 @@
 import time
 from typing import Any, Final
 
-__all__ = ["duration", "moment", "setting", "size"]
+__all__ = ["duration", "iso", "moment", "second", "setting", "size"]
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _SIZES: Final = (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
@@ -34,6 +34,16 @@ def duration(seconds: float) -> str:
 def moment(seconds: float) -> str:
     """Seconds since the epoch as this host's clock shows them."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def second(seconds: float) -> str:
+    """The same to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def iso(seconds: float) -> str:
+    """The same for programs."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(seconds))
 
 
 def setting(name: str, value: Any) -> str:

@@ -2,6 +2,8 @@
 
 import os
 import sys
+import tempfile
+from pathlib import Path
 
 import processes
 import pytest
@@ -10,18 +12,29 @@ from page_parts import (
     PREFIX,
     USERS,
     RunningPage,
-    all_keep_memory,
     answers,
     free_port,
     open_session,
 )
-from real_broker import until
+from real_broker import real_broker, until
 
 from jgpu.hub.page.visitors import ADMIN, READ, TUTOR
+from jgpu.wire.address import Address, admin_socket
 
 
-@pytest.fixture(scope="module")
-def page(module_broker):
+@pytest.fixture(scope="session")
+def page_broker():
+    """The administrators' address of a broker that all tests of the page share."""
+    with tempfile.TemporaryDirectory(prefix="jgpu-") as name:
+        directory = Path(name)
+        with real_broker(
+            directory, "--device", "null", "--spool", f"{name}/spool", private=False
+        ) as found:
+            yield Address(admin_socket(found.path), "environment")
+
+
+@pytest.fixture(scope="session")
+def page(page_broker):
     """The page, with somebody of each role who may visit it, and three users at work."""
     hub, port = FakeHub(), free_port()
     tokens = {
@@ -37,17 +50,17 @@ def page(module_broker):
         "JUPYTERHUB_SERVICE_PREFIX": PREFIX,
     }
     command = [sys.executable, "-m", "jgpu", "hub-page", "--url", f"http://127.0.0.1:{port}"]
-    command += ["--admin-socket", str(module_broker.path)]
+    command += ["--admin-socket", str(page_broker.path), "--HubPage.check_seconds=0.2"]
     process = processes.start(command, env=environment)
     clients = [
-        open_session(module_broker, user, groups, number)
+        open_session(page_broker, user, groups, number)
         for number, (user, groups) in enumerate(USERS.items())
     ]
-    running = RunningPage(hub, module_broker, port, process, tokens)
+    running = RunningPage(hub, page_broker, port, process, tokens)
     try:
         until(lambda: answers(port))
         until(lambda: all(user in running.get().text for user in USERS))
-        until(lambda: all_keep_memory(module_broker))
+        until(lambda: running.get().text.count("96 MiB</td>") == 2 * len(USERS))
         yield running
     finally:
         for client in clients:

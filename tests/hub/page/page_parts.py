@@ -13,8 +13,7 @@ sys.path.append(str(Path(__file__).parents[2] / "broker" / "control"))
 from control_client import Client
 
 from jgpu.wire.address import Address, ask
-from jgpu.wire.messages import AskStatus, NameUser, Tag, Upload
-from jgpu.wire.report import decode
+from jgpu.wire.messages import NameUser, Tag, Upload
 
 PREFIX = "/lab/services/jgpu/"
 #: users of the broker that the tests look at, with a notebook each
@@ -40,11 +39,11 @@ class RunningPage:
 
     def request(self, method, path, token="", body="", **headers):
         connection = HTTPConnection("127.0.0.1", self.port, timeout=20)
-        if token:
-            headers["Authorization"] = f"token {token}"
-        if body:
-            headers.setdefault("Content-Type", "application/x-www-form-urlencoded")
         names = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token:
+            names["Authorization"] = f"token {token}"
+        if body:
+            names.setdefault("Content-Type", "application/x-www-form-urlencoded")
         connection.request(method, PREFIX + path, body or None, names)
         response = connection.getresponse()
         answer = Answer(response.status, response.headers, response.read().decode())
@@ -115,11 +114,6 @@ def open_session(admin, user, groups, number):
         client.send(Upload(buffer, buffer, nbytes, 0, b"x" * 8))
     client.send(Tag((1,), 1))
     return client
-
-
-def all_keep_memory(admin):
-    report = decode(ask(admin, AskStatus(), 15).json)
-    return [s.resident_bytes for s in report.sessions] == [96 << 20] * len(USERS)
 
 
 def answers(port):

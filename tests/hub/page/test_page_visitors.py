@@ -1,7 +1,10 @@
 """Who may see what: each visitor their own part, others without names, by scopes alone."""
 
+import contextlib
+
 import pytest
 from page_parts import USERS
+from real_broker import until
 
 #: addresses that show anything to a visitor
 VIEWS = ["", "people", "people?q=a&sort=used&desc=1", "people?group=class1", "people?group=class2"]
@@ -123,6 +126,48 @@ def test_a_hub_that_does_not_answer_is_named(page):
         assert found(answer.text) == set()
     finally:
         page.hub.trouble = 0
+
+
+def test_a_stream_ends_with_the_right_to_it(page):
+    token = page.hub.knows("reader4", "custom:jgpu:read")
+    events = page.stream(token)
+    events.until('id="memory"')
+    del page.hub.models[token]
+    while events.next() is not None:
+        pass
+    events.close()
+
+
+def test_a_stream_outlives_the_hub_and_says_that_it_is_gone(page):
+    events = page.stream("reader1")
+    events.until('id="memory"')
+    page.hub.trouble = 503
+    try:
+        assert "The hub does not answer" in events.until("The hub does not answer")
+    finally:
+        page.hub.trouble = 0
+    while (event := events.next()) != ("problem", '""'):
+        assert event is not None
+    events.close()
+
+
+def test_a_visitor_has_a_bounded_number_of_streams(page):
+    with contextlib.ExitStack() as opened:
+
+        def status(who):
+            events = page.stream(who)
+            opened.callback(events.close)
+            return events.status
+
+        assert [status("gamma3") for _ in range(9)] == [200] * 8 + [429]
+        assert status("beta2") == 200
+    until(lambda: status_once(page, "gamma3") == 200)
+
+
+def status_once(page, who):
+    events = page.stream(who)
+    events.close()
+    return events.status
 
 
 # -- what goes with every answer ---------------------------------------------------------------

@@ -39,4 +39,45 @@
     if (event.detail.status === 403) location.reload(); // to the hub's login, or to a no
     else say("The page's server does not answer; it is asked again. Cells run on.");
   });
+
+  // -- choosing people --------------------------------------------------------------------------
+  document.addEventListener("change", (event) => {
+    if (event.target.id !== "all") return;
+    for (const each of document.querySelectorAll('input[name="scope"][form="bulk"]')) {
+      each.checked = event.target.checked;
+    }
+  });
+
+  // -- plots: hours of device time by day, one colour above the other ----------------------------
+  const colour = (index) =>
+    getComputedStyle(document.documentElement).getPropertyValue(`--s${index}`).trim();
+  const draw = (place) => {
+    const { days, names, hours } = JSON.parse(place.dataset.plot);
+    place.replaceChildren();
+    if (!names.length || typeof uPlot === "undefined") return;
+    const tops = []; // of each name's part of the column
+    hours.forEach((values, index) =>
+      tops.push(values.map((value, day) => value + (index ? tops[index - 1][day] : 0))),
+    );
+    const style = getComputedStyle(document.documentElement);
+    const axis = {
+      stroke: style.getPropertyValue("--soft"),
+      grid: { stroke: style.getPropertyValue("--line"), width: 1 },
+      ticks: { show: false },
+    };
+    const bars = uPlot.paths.bars({ size: [0.72, 60] });
+    const options = {
+      width: place.clientWidth, height: 240, legend: { show: false }, cursor: { show: false },
+      scales: { x: { time: true, range: [days[0] - 43200, days[days.length - 1] + 43200] },
+        y: { range: (plot, low, high) => [0, Math.max(high * 1.05, 0.01)] } },
+      axes: [axis, { ...axis, size: 56, values: (plot, ticks) => ticks.map((tick) => `${tick} h`) }],
+      series: [{}].concat(tops.map((_, index) => ({ fill: colour(tops.length - 1 - index), width: 0,
+        paths: bars, points: { show: false } }))),
+    };
+    const plot = new uPlot(options, [days, ...tops.slice().reverse()], place);
+    new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: 240 })).observe(place);
+  };
+  const drawAll = () => document.querySelectorAll("[data-plot]").forEach(draw);
+  document.addEventListener("DOMContentLoaded", drawAll);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
 })();

@@ -1,0 +1,148 @@
+"""The views "Usage" and "Events": what the broker has on record."""
+
+import json
+import time
+from collections.abc import Iterable
+from typing import Final, Literal
+
+from tornado.web import HTTPError
+
+from jgpu.errors import JgpuError
+from jgpu.hub.page.base import Base
+from jgpu.hub.page.classlist import csv_row
+from jgpu.hub.page.records import (
+    DAY_S,
+    days_back,
+    drawn,
+    events_for,
+    plot_of,
+    usage_for,
+)
+from jgpu.wire.limits import MAX_EVENTS
+from jgpu.wire.messages import AskEvents, AskUsage
+from jgpu.wire.records import EventReport, UsageRow, decode_events, decode_usage
+
+__all__ = ["Events", "Usage", "UsageList"]
+
+#: days of one picture
+_CHOICES: Final = (7, 14, 30, 90)
+#: events of one page, and questions to the broker until there are so many
+_PAGE: Final = 100
+_ASKED: Final = 5
+_KINDS: Final = (
+    "refusal", "ticket", "fault", "spill", "evict", "budget", "quota", "policy", "drain", "socket",
+    "name", "start", "stop",
+)  # fmt: skip
+
+
+class _FromRecord(Base):
+    """A view of what is on record."""
+
+    by: Literal["user", "group"]
+
+    async def usage(self) -> tuple[list[UsageRow], float, int, str]:
+        """Rows that the visitor may see, since when, for how many days, and what is missing."""
+        days = self._number("days", 14, 366)
+        self.by = "group" if self.get_query_argument("by", "") == "group" else "user"
+        now = time.time()
+        since = days_back(days, now)
+        await self._groups()
+        try:
+            reply = await self.link.ask(AskUsage(since, now, DAY_S, self.by))
+            report = decode_usage(reply.json)
+        except JgpuError as error:
+            raise HTTPError(503, "%s", str(error)) from None
+        rows = usage_for(self.visitor, report.rows, self.link.members, self.by)
+        return rows, since, days, report.note
+
+    async def _groups(self) -> None:
+        """Know who is in which group also of those who are not here."""
+        try:
+            await self.link.quotas()
+        except JgpuError as error:
+            raise HTTPError(503, "%s", str(error)) from None
+
+    def _number(self, name: str, default: int, most: int) -> int:
+        text = self.get_query_argument(name, "") or str(default)
+        if not (text.isascii() and text.isdigit() and len(text) < 20):
+            raise HTTPError(400, "%s has to be a number.", name)
+        return max(1, min(int(text), most))
+
+
+class Usage(_FromRecord):
+    """Device time by user or group, and day."""
+
+    async def get(self) -> None:
+        """A picture and the same as a table."""
+        rows, since, days, note = await self.usage()
+        plot = plot_of(rows, since, days)
+        self.page(
+            "usage.html",
+            plot=plot,
+            drawn=json.dumps(drawn(plot)),
+            by=self.by,
+            days=days,
+            choices=_CHOICES,
+            note=note,
+        )
+
+
+class UsageList(_FromRecord):
+    """The same as a CSV."""
+
+    async def get(self) -> None:
+        """A row for each day and name."""
+        rows, *_ = await self.usage()
+        self.send_csv(f"jgpu-usage-by-{self.by}", _lines(self.by, rows))
+
+
+class Events(_FromRecord):
+    """What happened, who did it, and when."""
+
+    async def get(self) -> None:
+        """The newest first, or those before one of them."""
+        before = self._number("before", 0, 1 << 62) if self.get_query_argument("before", "") else 0
+        kind = self.get_query_argument("kind", "")
+        await self._groups()
+        found, more = await self._found(before, kind)
+        self.page(
+            "events_table.html" if self.is_fragment else "events.html",
+            events=found,
+            kinds=_KINDS,
+            kind=kind,
+            more=more,
+        )
+
+    async def _found(self, before: int, kind: str) -> tuple[list[EventReport], int]:
+        """Events that the visitor may see, and the number that older ones are below; 0: none."""
+        alone = "" if self.visitor.sees_others else self.visitor.name
+        found: list[EventReport] = []
+        for _ in range(_ASKED):
+            rows = await self._ask(before, alone)
+            shown = events_for(self.visitor, rows, self.link.members)
+            found += [each for each in shown if kind in ("", each.kind)]
+            before = rows[-1].id if rows else 0
+            if len(rows) < MAX_EVENTS:
+                before = 0
+            if not before or len(found) >= _PAGE:
+                break
+        if len(found) > _PAGE:
+            found = found[:_PAGE]
+            before = found[-1].id
+        return found, before
+
+    async def _ask(self, before: int, user: str) -> tuple[EventReport, ...]:
+        if not self.visitor.name and not self.visitor.sees_others:
+            return ()
+        try:
+            reply = await self.link.ask(AskEvents(before, MAX_EVENTS, user))
+            return decode_events(reply.json).events
+        except JgpuError as error:
+            raise HTTPError(503, "%s", str(error)) from None
+
+
+def _lines(by: str, rows: Iterable[UsageRow]) -> Iterable[str]:
+    yield f"day,{by},device_seconds\r\n"
+    for row in rows:
+        day = time.strftime("%Y-%m-%d", time.localtime(row.start))
+        yield csv_row([day, row.name, f"{row.device_seconds:.3f}"])

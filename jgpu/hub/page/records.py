@@ -1,0 +1,138 @@
+"""What one visitor may see of what is on record: events, and device time by day. Pure.
+
+Invariant: as in `views`. An event's text names nobody but whom it concerns, says the broker; here
+it is shown to who may see whom it concerns, and not even then where it names another user.
+"""
+
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from jgpu.hub.page.views import Members
+from jgpu.hub.page.visitors import Visitor
+from jgpu.wire.records import EventReport, UsageRow
+
+__all__ = ["DAY_S", "OTHERS", "Plot", "days_back", "drawn", "events_for", "plot_of", "usage_for"]
+
+DAY_S: Final = 86400.0
+_WORD: Final = re.compile(r"[^\s,;:()\"'=]*[^\s,;:()\"'=.]")
+#: stands for all whose names the visitor may not see
+OTHERS: Final = "everybody else"
+#: names that a plot tells apart; the rest is one
+_TOLD_APART: Final = 8
+_REST: Final = "the rest"
+
+
+def events_for(
+    visitor: Visitor, events: Iterable[EventReport], members: Members
+) -> list[EventReport]:
+    """What happened, as far as the visitor may know it."""
+    if visitor.administers:
+        return list(events)
+    if visitor.reads:
+        return [
+            EventReport(
+                id=each.id, when=each.when, who=each.who, door=each.door, kind=each.kind,
+                about=each.about, text=each.text,
+            )
+            for each in events
+        ]  # fmt: skip
+    seen = [_event(visitor, each, members) for each in events]
+    return [each for each in seen if each.who or each.about]
+
+
+def _event(visitor: Visitor, event: EventReport, members: Members) -> EventReport:
+    def may_see(name: str) -> bool:
+        kind, colon, rest = name.partition(":")
+        if colon and kind == "group":
+            return rest in visitor.tutors
+        user = rest if colon and kind == "user" else name
+        return visitor.sees(user, members.get(user, ()))
+
+    about = event.about if may_see(event.about) else ""
+    return EventReport(
+        id=event.id,
+        when=event.when,
+        who=event.who if may_see(event.who) else "",
+        kind=event.kind,
+        about=about,
+        text=event.text if about and all(map(may_see, _named(event.text, members))) else "",
+    )
+
+
+def _named(text: str, members: Members) -> set[str]:
+    """Users that the broker knows and a text names."""
+    return {word for word in _WORD.findall(text) if word in members}
+
+
+def days_back(days: int, now: float) -> float:
+    """The beginning of the first of so many days, the last of which is today, by this clock."""
+    today = time.localtime(now)
+    return time.mktime((today.tm_year, today.tm_mon, today.tm_mday - days + 1, 0, 0, 0, 0, 0, -1))
+
+
+def usage_for(
+    visitor: Visitor, rows: Iterable[UsageRow], members: Members, by: str
+) -> list[UsageRow]:
+    """Device time by day, that of all whom the visitor may not see as one's."""
+    if visitor.reads:
+        return list(rows)
+    sums: dict[tuple[float, str], float] = {}
+    for row in rows:
+        if by == "group":
+            visible = row.name in visitor.tutors
+        else:
+            visible = visitor.sees(row.name, members.get(row.name, ()))
+        key = row.start, row.name if visible else OTHERS
+        sums[key] = sums.get(key, 0.0) + row.device_seconds
+    return [
+        UsageRow(start=start, name=name, device_seconds=used)
+        for (start, name), used in sorted(sums.items())
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """Device time by day and name, those with most first."""
+
+    #: when each day begins
+    days: list[float]
+    #: name, seconds of each day, and their sum
+    series: list[tuple[str, list[float], float]]
+    #: of these, how many are told apart in the picture
+    told_apart: int
+    total: float
+
+
+def plot_of(rows: Iterable[UsageRow], since: float, days: int) -> Plot:
+    """A picture of these rows, a column for each day."""
+    by_name: dict[str, list[float]] = {}
+    for row in rows:
+        day = int((row.start - since) // DAY_S)
+        if 0 <= day < days:
+            by_name.setdefault(row.name, [0.0] * days)[day] += row.device_seconds
+    series = sorted(
+        ((name or "without a group", values, sum(values)) for name, values in by_name.items()),
+        key=lambda each: (-each[2], each[0]),
+    )
+    return Plot(
+        days=[since + day * DAY_S for day in range(days)],
+        series=series,
+        told_apart=min(len(series), _TOLD_APART),
+        total=sum(each[2] for each in series),
+    )
+
+
+def drawn(plot: Plot) -> dict[str, object]:
+    """What the picture is drawn from: the first few names, and the rest as one."""
+    shown = [(name, values) for name, values, _ in plot.series[: plot.told_apart]]
+    rest = [values for _, values, _ in plot.series[plot.told_apart :]]
+    if rest:
+        shown.append((_REST, [sum(day) for day in zip(*rest, strict=True)]))
+    return {
+        "days": plot.days,
+        "names": [name for name, _ in shown],
+        "hours": [[round(value / 3600, 4) for value in values] for _, values in shown],
+    }
