@@ -158,8 +158,43 @@ def test_a_class_that_needs_more_memory_than_there_is_spills(simulate):
     assert len(report["cells"]["fair"]) == 12
 
 
+SMALL = ["--students", "4", "--cells", "2", "--iterations", "40", "--think-s", "1"]
+SMALL += ["--arrive-s", "1", "--policies", "fair"]
+
+
+def test_a_class_is_told_how_many_students_there_can_be(simulate):
+    words = ("--sizes", "0.5,2,100", "--slowdown", "2.5")
+    report = simulate("class", *SMALL, *words, "--model-bytes", "1G", "--transient-bytes", "100M")
+    sizes = rows(report, 2)
+    assert list(sizes) == ["2", "4", "8", "400"]
+    assert sizes["400"]["fits"] == "models do not fit"
+    assert sizes["400"]["p95 x"] is None
+    told = [sizes[count]["p95 x"] for count in ("2", "4", "8")]
+    assert told == sorted(told)
+    assert sizes["4"]["p95 x"] == pytest.approx(rows(report)["fair"]["p95 x"])
+    good = [count for count in ("2", "4", "8") if sizes[count]["p95 x"] <= 2.5]
+    assert [sizes[count]["fits"] for count in ("2", "4", "8")].count("yes") == len(good)
+    assert any(f"{good[-1]} students are the most of these" in said for said in report["findings"])
+
+
+def test_a_class_that_is_too_slow_at_any_size_is_told_so(simulate):
+    report = simulate("class", *SMALL, "--slowdown", "0.5", "--sizes", "")
+    assert list(rows(report, 2)) == ["4"]
+    assert any(said.startswith("in none of these classes") for said in report["findings"])
+
+
+def test_grading_as_batch_costs_a_class_little_and_counts_apart(simulate):
+    words = [*SMALL, "--iterations", "200", "--sizes", ""]
+    without = rows(simulate("class", *words))["fair"]
+    report = simulate("class", *words, "--grading", "5")
+    beside = rows(report)["fair"]
+    assert len(report["cells"]["fair"]) == 8
+    assert without["mean"] < beside["mean"] < 1.5 * without["mean"]
+    assert any(said.startswith("5 submissions are graded after") for said in report["findings"])
+
+
 def test_a_large_class_is_simulated_in_longer_iterations(simulate, monkeypatch):
-    monkeypatch.setattr("jgpu.cli._simulate.classroom._MOST_ITERATIONS", 100)
+    monkeypatch.setattr("jgpu.cli._simulate.students._MOST_ITERATIONS", 100)
     report = simulate(
         "class", *["--students", "4", "--cells", "1", "--iterations", "100", "--think-s", "1"]
     )

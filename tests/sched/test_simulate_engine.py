@@ -13,7 +13,7 @@ from jgpu.sched.simulate.jobs import Cell, Job, Memory
 from jgpu.sched.simulate.loop import Pace
 from jgpu.sched.simulate.rates import load_of, packing_gain, packing_load, speed
 from jgpu.sched.simulate.requests import Server
-from jgpu.sched.simulate.results import jain, mean, percentile, summarise
+from jgpu.sched.simulate.results import CellTimes, jain, mean, percentile, summarise
 
 MS = 0.001
 WHOLE = Pace(segment_s=1.0)
@@ -36,6 +36,20 @@ def completion(jobs, policy, **options):
 def test_fifo_runs_one_job_after_the_other():
     jobs = [job(1, 5), job(2, 2, arrival_s=1 * MS), job(3, 3, arrival_s=100 * MS)]
     assert completion(jobs, "fifo") == [50, 69, 30]
+
+
+def test_a_cell_waits_until_its_first_work_begins():
+    jobs = [job(1, 5), job(2, 2, arrival_s=1 * MS), job(3, 3, arrival_s=100 * MS)]
+    run = run_jobs(jobs, "fifo", pace=WHOLE)
+    assert [cell.waited_s / MS for cell in run.cells] == [0, pytest.approx(49), 0]
+    assert CellTimes(1, 2.0, 3.0, 1.0).waited_s == 0.0
+
+
+def test_batch_jobs_count_a_quarter_under_fair():
+    jobs = [job(1, 100, priority=2), job(2, 40)]
+    batch, other = run_jobs(jobs, pace=WHOLE).jobs
+    assert other.jct_s == pytest.approx(0.5, abs=0.015)  # four fifths of the device
+    assert batch.jct_s == pytest.approx(1.4)
 
 
 def test_srtf_runs_the_shortest_job_first():

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jgpu.sched import events
+from jgpu.sched.simulate.results import CellTimes
 
 if TYPE_CHECKING:
     from jgpu.sched.simulate.clock import Clock
@@ -47,6 +48,8 @@ class Loop:
         self._cell: Cell | None = None
         self._seconds: tuple[float, ...] = ()
         self._began_s = 0.0
+        #: when the first work of this cell began on the device
+        self._first_s: float | None = None
         #: iterations of this cell sent, and ended
         self._sent = 0
         self._ended = 0
@@ -95,7 +98,7 @@ class Loop:
         self._seconds = (part_s / segments,) * segments
         self._sent = self._ended = self._parts = 0
         self._blocked = False
-        self._began_s = self._clock.now
+        self._began_s, self._first_s = self._clock.now, None
         self._steps += 1
         self._device.tell(events.CellStarted(self._session))
         if cell.told:
@@ -135,6 +138,8 @@ class Loop:
         assert cell is not None
         assert work.began_s is not None
         self._log.ran(self._session, work.began_s)
+        if self._first_s is None:
+            self._first_s = work.began_s
         self._parts += 1
         if self._parts < cell.programs:
             return
@@ -150,5 +155,8 @@ class Loop:
     def _end_cell(self, cell: Cell) -> None:
         self._steps += 1
         self._device.tell(events.CellEnded(self._session))
-        self._log.cell_ended(self._session, self._began_s, self._clock.now, cell.service_s)
+        now = self._clock.now
+        self._log.cell_ended(
+            CellTimes(self._session, self._began_s, now, cell.service_s, self._first_s)
+        )
         self._next_cell()

@@ -25,6 +25,13 @@ class CellTimes:
     began_s: float
     ended_s: float
     service_s: float
+    #: when its first work began on the device; None where that is not known
+    first_s: float | None = None
+
+    @property
+    def waited_s(self) -> float:
+        """How long it was until it began to compute; 0 where that is not known."""
+        return 0.0 if self.first_s is None else self.first_s - self.began_s
 
     @property
     def took_s(self) -> float:
@@ -81,9 +88,9 @@ class Log:
         """Note that a work of a session ran; the first one counts."""
         self._first_s.setdefault(session, began_s)
 
-    def cell_ended(self, session: int, began_s: float, ended_s: float, service_s: float) -> None:
+    def cell_ended(self, cell: CellTimes) -> None:
         """Note a cell's end."""
-        self.cells.append(CellTimes(session, began_s, ended_s, service_s))
+        self.cells.append(cell)
 
     def job_ended(self, session: int, ended_s: float) -> None:
         """Note that a session has done all its cells."""
