@@ -63,6 +63,11 @@ BOUNDED = {
         "tests/broker/control/test_control_shares.py::"
         "test_whoever_has_too_many_connections_is_told_so_in_a_sentence",
     ),
+    CONTROL + "reporting.Reporter._stands": Bounded(
+        "user", "8,192 users",
+        "tests/broker/control/test_control_reporting.py::"
+        "test_where_users_stand_is_remembered_of_so_many",
+    ),
     CONTROL + "audit.Audit._counts": Bounded(
         "identity and kind", "1,024", "tests/broker/control/test_audit.py::"
         "test_identities_that_are_counted_are_few",

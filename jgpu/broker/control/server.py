@@ -118,8 +118,9 @@ class Broker:
         self._reporter = self._steering.reporter
         self._watchers = Watchers(self._steering.viewer, self._reporter.known, self.sessions.follow)
         self._listen_for_events()
-        for part in (self.sessions, self.sessions.overseer, self._desk, self._desk.ledger):
+        for part in (self.sessions, self.sessions.overseer, self._desk.ledger):
             part.on_change = self._watchers.changed
+        self._desk.on_change = self._looked
         self._status = 0
         self._group: asyncio.TaskGroup
         #: everything that runs; cancelled at the end
@@ -164,6 +165,11 @@ class Broker:
             self.sessions.close()
             await self._desk.ledger.close()
         return self._status
+
+    def _looked(self) -> None:
+        """Everybody was judged."""
+        self._reporter.looked()
+        self._watchers.changed()
 
     def _listen_for_events(self) -> None:
         """What nobody asked for goes on record as well."""

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec.structs import replace
+
 from jgpu.broker.control.culprits import Culprits
 from jgpu.broker.control.endings import End
 from jgpu.broker.control.handshake import Visit, check_arena, close_all, reply
@@ -297,7 +299,8 @@ class Sessions:
 
     def executor_said(self, notice: ExecutorNotice) -> None:
         """A session ended, or a report came."""
-        self.on_change()
+        if not (isinstance(notice, ReportIs) and _is_old(notice, self._report)):
+            self.on_change()
         if isinstance(notice, SessionEnded):
             _LOG.info("Session %d ended. %s", notice.session, notice.text)
             self._desk.session_ended(notice.session, notice.device_seconds, self._device)
@@ -356,3 +359,8 @@ class Sessions:
             await self.latest_report()
             self._shown_at = time.monotonic()
         return self._report
+
+
+def _is_old(report: ReportIs, before: ReportIs | None) -> bool:
+    """Whether a report says what the one before said."""
+    return before is not None and replace(report, request=before.request) == before

@@ -104,6 +104,13 @@ class Steering:
 
     async def answer(self, visit: Visit, message: SteeringMessage) -> ControlReply:
         """The reply; what it says is done by then, or on its way."""
+        try:
+            return await self._answer(visit, message)
+        finally:
+            if isinstance(message, MakeSocket | RemoveSocket | NameUser):
+                self.reporter.forget()
+
+    async def _answer(self, visit: Visit, message: SteeringMessage) -> ControlReply:
         if isinstance(message, AskStatus):
             report = await self.reporter.asked(self.viewer(visit))
             return StatusIs(msgspec.json.encode(report))
