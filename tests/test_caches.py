@@ -193,6 +193,7 @@ STATE = {
     "jgpu.device.sending._feeders": "what lives",
     "jgpu.device.session.Session": "one connection's state",
     "jgpu.device.held.Held": "sizes of one connection's storages",
+    "jgpu.device.scripted._Saving": "the module that is being saved, as long as that takes",
     "jgpu.device.spelled.SpelledOut": "a list of ops",
     "jgpu.device.storage._proxies": "one object a buffer, which holds nothing but the buffer",
     "jgpu.wire.program.Op": "one op's arguments",

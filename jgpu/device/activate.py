@@ -101,6 +101,7 @@ def _install(problem: errors.JgpuError | None) -> None:
         registration,
         rng,
         saving,
+        scripted,
         sending,
         subclasses,
     )
@@ -115,6 +116,7 @@ def _install(problem: errors.JgpuError | None) -> None:
     modules.install()
     nested.install()
     saving.install()
+    scripted.install()
     rng.install()
     cudaface.install()
     sending.install()

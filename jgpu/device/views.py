@@ -10,6 +10,7 @@ import torch
 
 from jgpu.device.geometry import Geometry, contiguous_stride, extent, geometry_of, intern
 from jgpu.device.ops import OpInfo
+from jgpu.device.scripted import buffer_behind
 from jgpu.device.tensor import Buffer, DeviceTensor, device, rebind, wrap
 from jgpu.wire import program as wire
 
@@ -228,7 +229,7 @@ def set_strided(
         if not source.is_contiguous():
             raise RuntimeError("passed in tensor to be used as storage must be contiguous")
         storage_offset += source._o
-    buffer: Buffer = source._b
+    buffer: Buffer = source._b if hasattr(source, "_b") else buffer_behind(source)
     if size is None:
         size = (buffer.nbytes // target._g.itemsize,)
     _check_offset_number(storage_offset)

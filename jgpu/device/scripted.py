@@ -1,0 +1,89 @@
+"""TorchScript modules on the device are saved and loaded as on a CUDA machine.
+
+torch's C++ reads each tensor by the storage that a wrapper has for C++'s sake, which has no bytes;
+while a module is saved, its tensors are known by these storages. What C++ makes when it loads has
+no bytes either, so a file is loaded on the host, and the module is moved.
+
+Covers a module's parameters and buffers; tensors among the constants of traced code are refused.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from jgpu.device.errors import refused
+from jgpu.device.tensor import Buffer, DeviceTensor
+from jgpu.device.tracebacks import unseen
+
+__all__ = ["buffer_behind", "install"]
+
+
+class _Saving:
+    """The buffers of the module that is being saved, by their wrappers' storages."""
+
+    buffers: dict[int, Buffer] | None = None
+
+
+def install() -> None:
+    """Patch the two ways in which such a module is saved, and that in which it is loaded."""
+    from torch.jit import _serialization, _trace
+
+    kinds: Any = (torch.jit.RecursiveScriptModule, _trace.TopLevelTracedModule)
+    for kind in kinds:
+        for name in ("save", "save_to_buffer"):
+            setattr(kind, name, unseen(_known(getattr(kind, name))))
+    load = unseen(_moved(_serialization.load))
+    _serialization.load = torch.jit.load = load
+
+
+def buffer_behind(storage: Any) -> Buffer:
+    """The buffer that a storage of torch's C++ stands for."""
+    found = (_Saving.buffers or {}).get(storage._cdata)
+    if found is None:
+        raise refused(
+            "saving TorchScript code with tensors of the device in it",
+            "save a module that is on the CPU: module.cpu()",
+        )
+    return found
+
+
+def _known(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def save(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = _Saving.buffers
+        _Saving.buffers = {
+            torch._C.TensorBase.untyped_storage(tensor)._cdata: tensor._b
+            for tensor in (*self.parameters(), *self.buffers())
+            if isinstance(tensor, DeviceTensor)
+        }
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _Saving.buffers = before
+
+    return save
+
+
+def _moved(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        begin = f.tell() if hasattr(f, "tell") else 0
+        if map_location is None:
+            module = original(f, None, *args, **kwargs)
+            places = {t.device.type for t in (*module.parameters(), *module.buffers())}
+            if "cuda" not in places:
+                return module
+            if len(places) > 1:
+                raise refused(
+                    "loading a TorchScript module of which some tensors are on the device",
+                    'load it with map_location="cpu", and move it or its parts',
+                )
+            if hasattr(f, "seek"):
+                f.seek(begin)
+        elif torch.device(map_location).type != "cuda":
+            return original(f, map_location, *args, **kwargs)
+        return original(f, "cpu", *args, **kwargs).to("cuda")
+
+    return load
