@@ -44,7 +44,15 @@ _TYPED: Final = frozenset({
     "aten::mm", "aten::mv", "aten::nll_loss2d_forward", "aten::nll_loss_forward", "aten::vdot",
 })  # fmt: skip
 #: The same, where even types that are equal may be wrong.
-_INDEXED: Final = ("aten::index", "aten::index_put_", "aten::index_put")
+_INDEXED: Final = frozenset(
+    f"aten::{name}{mark}"
+    for name in (
+        "argmax", "argmin", "index", "index_add", "index_copy", "index_fill", "index_put",
+        "index_reduce", "index_select", "masked_scatter", "masked_select", "put", "searchsorted",
+        "std", "std_mean", "var", "var_mean",
+    )
+    for mark in ("", "_")
+)  # fmt: skip
 #: Elementwise, though torch does not say so.
 _ELEMENTWISE: Final = ("aten::_foreach_", "aten::rsub")
 _POWERS: Final = ("aten::pow", "aten::pow_", "aten::_foreach_pow", "aten::_foreach_pow_")
