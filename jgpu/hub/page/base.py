@@ -147,7 +147,7 @@ class Base(HubOAuthenticated, RequestHandler):
             "visitor": self.visitor,
             "xsrf": self.xsrf_token.decode(),
             "problem": self.link.problem,
-            "pages": [each for each in _PAGES if self.visitor.sees_others or each[0] != "events"],
+            "pages": _PAGES,
         }
         self.write(self.renderer.render(template, **common | values))
 

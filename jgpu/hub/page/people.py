@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from jgpu.hub.page.now import memory_of
 from jgpu.hub.page.views import Members, quotas_for
 from jgpu.hub.page.visitors import Visitor
-from jgpu.wire.report import QuotasReport, Report, ScopeReport, StandingReport, UserReport
+from jgpu.wire.report import QuotasReport, Report, ScopeReport, StandingReport
 
 __all__ = ["COLUMNS", "Choice", "people_values", "said_of_users"]
 
@@ -96,10 +97,13 @@ def people_values(
 ) -> dict[str, Any]:
     """What the templates of the view need, of what the visitor may see."""
     shown = quotas_for(visitor, quotas, members)
-    now = {user.name: user for user in report.users} if report else {}
+    kept: dict[str, int] = {}
+    for session in report.sessions if report else ():
+        kept[session.user] = kept.get(session.user, 0) + memory_of(session).on_device
     said = said_of_users(shown.scopes)
     people = [
-        _person(visitor, now.get(each.name, each), said.get(each.name, {})) for each in shown.users
+        _person(visitor, each, kept.get(each.name, 0), said.get(each.name, {}))
+        for each in shown.users
     ]
     found = [person for person in people if _matches(person.standing, choice)]
     found.sort(key=_KEYS["name"])
@@ -116,11 +120,10 @@ def people_values(
     }
 
 
-def _person(visitor: Visitor, standing: StandingReport, own: Mapping[str, Any]) -> _Person:
+def _person(
+    visitor: Visitor, standing: StandingReport, kept: int, own: Mapping[str, Any]
+) -> _Person:
     budget = standing.quota.device_seconds
-    kept = 0
-    if isinstance(standing, UserReport):
-        kept = standing.resident_bytes + standing.ephemeral_bytes
     return _Person(
         standing=standing,
         kept=kept,

@@ -7,7 +7,18 @@ from page_parts import USERS
 from real_broker import until
 
 #: addresses that show anything to a visitor
-VIEWS = ["", "people", "people?q=a&sort=used&desc=1", "people?group=class1", "people?group=class2"]
+VIEWS = [
+    "",
+    "people",
+    "usage",
+    "usage?by=group",
+    "usage.csv",
+    "events",
+    "people.csv",
+    "people?q=a&sort=used&desc=1",
+    "people?group=class1",
+    "people?group=class2",
+]
 
 
 def everything_of(user):
@@ -180,6 +191,17 @@ def test_nothing_comes_from_elsewhere(page):
     assert "script-src 'self';" in policy
     assert "://" not in answer.text.replace("http://www.w3.org", "")
     assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_everybody_has_the_same_views(page):
+    for who in ("alpha1", "tutor1", "reader1", "admin1"):
+        for path in ("", "people", "usage", "usage.csv", "usage?by=group", "events", "people.csv"):
+            answer = page.get(path, who)
+            assert answer.status == 200
+            if who == "alpha1":
+                assert found(answer.text) <= {"alpha1"}
+    assert page.get("usage?days=many", "alpha1").status == 400
+    assert page.get("events?before=x", "alpha1").status == 400
 
 
 def test_what_is_not_there_is_said_to_those_whom_the_hub_knows(page):
