@@ -13,6 +13,7 @@ import select
 import socket
 from collections import deque
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -45,6 +46,9 @@ class Link:
         self._poll.register(stream, select.POLLIN)
         #: bytes sent since the start, for benchmarks
         self.sent = 0
+        #: seconds that this end has waited for the other, and since when it waits now
+        self._waited = 0.0
+        self._waits_since: float | None = None
 
     @classmethod
     def open(cls, hello: dict[str, Any], timeout_s: float = 10.0) -> "Link":
@@ -109,14 +113,14 @@ class Link:
             # Full: the executor reads no more just now. Listen, too, or both could wait for ever.
             self._poll.modify(self._stream, select.POLLIN | select.POLLOUT)
             try:
-                self._poll.poll()
+                self._wait(None)
             finally:
                 self._poll.modify(self._stream, select.POLLIN)
             self.receive()
 
     def receive(self, timeout_s: float = 0.0) -> None:
         """Put what is there into `inbox`, waiting up to `timeout_s` for the first bytes."""
-        if timeout_s and not self._poll.poll(timeout_s * 1000):
+        if timeout_s and not self._wait(timeout_s * 1000):
             return
         with quiet():
             try:
@@ -130,6 +134,21 @@ class Link:
             self.inbox.extend(self._reader.feed(data))
             if self._reader.peer_seen:
                 self._writer.acknowledge(self._reader.peer_seen)
+
+    def _wait(self, timeout_ms: float | None) -> bool:
+        """Whether anything came, or could be sent, in time."""
+        self._waits_since = monotonic()
+        try:
+            return bool(self._poll.poll(timeout_ms))
+        finally:
+            self._waited += monotonic() - self._waits_since
+            self._waits_since = None
+
+    @property
+    def waited(self) -> float:
+        """Seconds that this end has waited for the other so far, a wait of now included."""
+        since = self._waits_since
+        return self._waited + (monotonic() - since if since is not None else 0.0)
 
     def _ended(self, error: OSError | None) -> errors.DeviceLost:
         """Why the stream is over: what the broker said last, else what the system says."""

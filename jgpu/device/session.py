@@ -119,6 +119,16 @@ class Session:
         #: geometry that the device put right, also for benchmarks
         self.learnt = Learnt()
 
+    @property
+    def number(self) -> int | None:
+        """The broker's number for this session; None before it is open."""
+        return self._link.welcome.session if self._link is not None else None
+
+    @property
+    def waited(self) -> float:
+        """Seconds that the process has waited for the broker, now included."""
+        return self._link.waited if self._link is not None else 0.0
+
     # -- recording ---------------------------------------------------------------------------
 
     def append(
