@@ -171,6 +171,7 @@ CACHES = {
 #: by class or by full name: what it holds. State is looked up by whose it is and is never computed
 #: from its key, so it cannot answer for another.
 STATE = {
+    "jgpu.wire.report.BrokerReport.refusals": "how often, by reason",
     "jgpu.wire.report.ScopeReport": "an answer about quotas",
     "jgpu.device.activate._done": "whether the device was activated",
     "jgpu.device.autocast._library": "registrations with torch",

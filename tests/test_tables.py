@@ -382,6 +382,7 @@ FIXED = {
         broker.control.servers._Record.quotas
         broker.control.servers._Record.servers
         wire.report.ScopeReport.settings
+        wire.report.BrokerReport.refusals
         broker.control.settings.BrokerSettings.executor_environment
     """,
     "read once, at the ledger's opening": """
@@ -405,6 +406,10 @@ FIXED = {
         broker.executor.pump.Pump._next_look
         broker.executor.session.Session.cell_first
         sched.policies.known_policies
+    """,
+    "a number for each bucket, or each reason there is": """
+        broker.control.audit.Audit.refusals
+        sched.measures.Histogram._counts
     """,
     "lanes, helpers and restarts, of which the settings say how many there are": """
         broker.control.restarts.Restarts._ends

@@ -347,6 +347,7 @@ class Core:
             return
         session.become(state)
         if state is SessionState.WAITING:
+            session.wait_began = self._journal.now
             self._journal.waiting.append(session)
             return
         self._ledger.leave(session)
@@ -446,7 +447,7 @@ class Core:
 
     def snapshot(self) -> Snapshot:
         """Return a copy of what is worth showing."""
-        return take_snapshot(self._table, self._ledger, self._turns.policy)
+        return take_snapshot(self._table, self._ledger, self._turns)
 
     def validate(self) -> None:
         """Check every invariant; raises `AssertionError` where one does not hold."""

@@ -155,6 +155,8 @@ class Session:
     lane: Lane | None = None
     #: when it last came to wait for its turn; means nothing while it does not
     waits_since: float = 0.0
+    #: when it last came to be WAITING; means nothing while it is not
+    wait_began: float = 0.0
     #: number of the lane it last belonged to, None before the first
     last_lane: int | None = None
     #: since when it has work and no lane; None unless that is so

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from jgpu.sched.lane_table import LaneTable
     from jgpu.sched.lanes import Lane
     from jgpu.sched.ledger import Ledger
+    from jgpu.sched.measures import Counts
     from jgpu.sched.policies import Policy
     from jgpu.sched.sessions import Session
+    from jgpu.sched.turns import Turns
 
 __all__ = ["LaneStatus", "SessionStatus", "Snapshot", "UserStatus", "take_snapshot"]
 
@@ -66,6 +68,8 @@ class SessionStatus:
     #: median and 95th percentile of the device times of the last ones; 0 before the first
     iteration_median_s: float
     iteration_p95_s: float
+    #: since when it waits, on the clock of `Core.handle`; None unless waiting
+    waits_since: float | None
     #: 1 for whoever comes next of those who wait in the same lane (or for a lane); 0 if not waiting
     queue_position: int
 
@@ -98,13 +102,18 @@ class Snapshot:
     draining: bool
     #: sessions with an iteration, or a copy of their memory, under way; ascending
     under_way: tuple[int, ...]
+    #: how long sessions waited each time before something of them ran
+    waits: Counts
+    #: device time of all iterations
+    iterations: Counts
     lanes: tuple[LaneStatus, ...]
     sessions: tuple[SessionStatus, ...]
     users: tuple[UserStatus, ...]
 
 
-def take_snapshot(table: LaneTable, ledger: Ledger, policy: Policy) -> Snapshot:
+def take_snapshot(table: LaneTable, ledger: Ledger, turns: Turns) -> Snapshot:
     """Copy what is worth showing."""
+    policy = turns.policy
     places = _queue_positions(table, policy)
     return Snapshot(
         policy=policy.name,
@@ -114,6 +123,8 @@ def take_snapshot(table: LaneTable, ledger: Ledger, policy: Policy) -> Snapshot:
         cut_off=is_cut_off(table),
         draining=table.draining,
         under_way=tuple(sorted(n for n, each in table.sessions.items() if _is_under_way(each))),
+        waits=turns.waits.now,
+        iterations=turns.iterations.now,
         lanes=tuple(_lane_status(lane) for _, lane in sorted(table.lanes.items())),
         sessions=tuple(
             _session_status(session, table, places.get(session.id, 0))
@@ -149,6 +160,7 @@ def _session_status(session: Session, table: LaneTable, position: int) -> Sessio
         state=str(session.state),
         residence=str(session.residence),
         priority=name_of(session.priority),
+        waits_since=session.wait_began if session.state is SessionState.WAITING else None,
         waits_for=table.waits_for(session) if position else (),
         lane=None if session.lane is None else session.lane.id,
         resident=session.resident,

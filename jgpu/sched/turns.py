@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from jgpu.sched.actions import Start
 from jgpu.sched.lanes import InFlight
+from jgpu.sched.measures import Histogram
 from jgpu.sched.states import IllegalEvent, LaneState, SessionState, WorkState
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class Turns:
         self.policy = policy
         #: the youngest lease
         self._epoch = 0
+        #: how long sessions waited each time before something of them ran, and iterations took
+        self.waits, self.iterations = Histogram(), Histogram()
         #: device time done, by what it was predicted to take
         self.worked_s = 0.0
 
@@ -102,6 +105,7 @@ class Turns:
         work.started = end
         session.in_flight += count
         if session.state is SessionState.WAITING:
+            self.waits.note(self._journal.now - session.wait_began)
             session.become(SessionState.RUNNING)
         if end == len(work.seconds):
             session.started.append(session.queue.popleft())
@@ -306,6 +310,7 @@ class Turns:
         session.iterations += 1
         session.iteration_s += newest * (session.current_s - session.iteration_s)
         session.iteration_times.append(session.current_s)
+        self.iterations.note(session.current_s)
         session.current_s = 0.0
 
     def _flying(self, lane: Lane, event: SegmentsFinished) -> InFlight | None:

@@ -19,7 +19,7 @@ import msgspec
 from jgpu.wire import limits
 from jgpu.wire.fields import Ids, Name, Natural, Text
 from jgpu.wire.program import Flags, Geometry, Op
-from jgpu.wire.report import LaneReport, SessionReport
+from jgpu.wire.report import LaneReport, MeasuresReport, SessionReport
 
 __all__ = [
     "Ack",
@@ -948,6 +948,7 @@ class ReportIs(_Message, frozen=True):
     draining: bool = False
     #: sessions with an iteration, or a copy of their memory, under way
     under_way: Ids = ()
+    measures: MeasuresReport = MeasuresReport()
 
 
 ControlMessage: TypeAlias = (

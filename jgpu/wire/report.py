@@ -25,12 +25,15 @@ __all__ = [
     "IterationTimes",
     "LaneReport",
     "LedgerReport",
+    "MeasuresReport",
+    "MemoryReport",
     "QuotaReport",
     "QuotasReport",
     "Report",
     "ScopeReport",
     "SessionReport",
     "StandingReport",
+    "TimesReport",
     "UserReport",
     "decode",
     "decode_quotas",
@@ -63,6 +66,8 @@ class BrokerReport(_Part, frozen=True):
     max_sessions: Natural = 0
     #: draining: no iteration begins; drained: nothing is under way any more; empty: neither
     drain: Name = ""
+    #: requests that were refused since the broker began, by the reason's word; for administrators
+    refusals: dict[Name, Natural] = {}
     #: sessions that are waited for
     drain_waits_for: Ids = ()
     #: what stopping the broker would interrupt, and what would be lost by it
@@ -97,6 +102,41 @@ class CulpritReport(_Part, frozen=True):
     program: Name | None = None
 
 
+class TimesReport(_Part, frozen=True):
+    """How often something took how long; counts only grow."""
+
+    #: upper bounds of the buckets, seconds; the last bucket has none
+    bounds: tuple[float, ...] = ()
+    #: by bucket, one more than bounds, not added up
+    counts: tuple[Natural, ...] = ()
+    #: sum of all
+    seconds: float = 0.0
+
+
+class MeasuresReport(_Part, frozen=True):
+    """What an executor has counted since it began; the next one begins anew."""
+
+    #: times that memory of a session went to the host, or came back, and the bytes
+    spills: Natural = 0
+    restores: Natural = 0
+    spilled_bytes: Natural = 0
+    restored_bytes: Natural = 0
+    #: how long sessions waited each time before something of them ran
+    waits: TimesReport = TimesReport()
+    #: device time of iterations, and of single programs
+    iterations: TimesReport = TimesReport()
+    programs: TimesReport = TimesReport()
+
+
+class MemoryReport(_Part, frozen=True):
+    """What all sessions of a device keep, by kind."""
+
+    resident_bytes: Natural = 0
+    ephemeral_bytes: Natural = 0
+    #: on the host
+    spilled_bytes: Natural = 0
+
+
 class EndReport(_Part, frozen=True):
     """How an executor ended."""
 
@@ -128,6 +168,9 @@ class DeviceReport(_Part, frozen=True):
     restarts: Natural = 0
     #: the executor's process; only for administrators
     pid: Natural | None = None
+    memory: MemoryReport = MemoryReport()
+    #: only for administrators
+    measures: MeasuresReport = MeasuresReport()
     #: how the executor before this one ended
     last_end: EndReport | None = None
 
@@ -163,6 +206,8 @@ class SessionReport(_Part, frozen=True):
     queue_position: Natural | None = None
     #: users
     waits_for: tuple[Name, ...] = ()
+    #: since when it waits; None if it does not
+    waits_since: float | None = None
     #: the notebook's path
     label: Text = ""
     cell: Text = ""

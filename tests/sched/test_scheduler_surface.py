@@ -213,6 +213,41 @@ def test_a_story_tells_what_happened_and_why_and_is_bounded():
     assert device.core.story(3) == ()
 
 
+def counted(*seconds):
+    """Counts of these times."""
+    histogram = jgpu.sched.Histogram()
+    for each in seconds:
+        histogram.note(each)
+    return histogram.now
+
+
+def test_times_are_counted_by_buckets_with_their_bounds():
+    shown = counted(0.0, 0.0001, 0.00011, 300.0, 300.5)
+    assert len(shown.counts) == len(jgpu.sched.BOUNDS_S) + 1
+    assert (shown.counts[:2], shown.counts[-2:]) == ((2, 1), (1, 1))
+    assert sum(shown.counts) == 5
+    assert shown.seconds == pytest.approx(600.50021)
+
+
+def test_waits_are_counted_when_they_are_over_and_iterations_when_they_end():
+    device = device_with()
+    device.tell(SessionOpened(1, "user1"))
+    device.tell(SessionOpened(2, "user2"))
+    device.send(1, MS, MS, MS, ends=True)
+    device.send(2, MS, ends=True)
+    device.pass_time(MS)
+    (shown,) = (each for each in device.core.snapshot().sessions if each.id == 2)
+    assert shown.waits_since == 0.0
+    device.finish(0)
+    device.pass_time(MS)
+    while device.lanes[0]:
+        device.finish(0)
+    snapshot = device.core.snapshot()
+    assert snapshot.iterations == counted(3 * MS, MS)
+    assert snapshot.waits == counted(0.0, 2 * MS)
+    assert all(each.waits_since is None for each in snapshot.sessions)
+
+
 def status(session, state, **others):
     """What a snapshot says of a session of `user<session>`, nothing of which is told yet."""
     plain = SessionStatus(
@@ -222,6 +257,7 @@ def status(session, state, **others):
         residence="here",
         priority="normal",
         waits_for=(),
+        waits_since=None,
         lane=None,
         resident=0,
         kept=0,
@@ -268,10 +304,12 @@ def test_a_snapshot_is_a_copy_of_everything_worth_showing():
         cut_off=False,
         draining=False,
         under_way=(1,),
+        waits=counted(0.0),
+        iterations=counted(),
         lanes=(LaneStatus(0, "open", 30, 0, (1, 2), 1),),
         sessions=(
             status(1, "running", lane=0, resident=10, kept=20, transient=30, device_seconds=MS),
-            status(2, "waiting", waits_for=("user1",), lane=0, queue_position=1),
+            status(2, "waiting", waits_for=("user1",), waits_since=0.0, lane=0, queue_position=1),
             status(3, "idle"),
         ),
         users=(

@@ -9,7 +9,7 @@ Invariant: a text names nobody but the user whom the event concerns, for they ma
 """
 
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -54,7 +54,14 @@ class Audit:
         self._clock = clock
         self._counts: OrderedDict[tuple[str, str], _Count] = OrderedDict()
         self._all = _Count(clock())
+        #: refusals since the beginning, by reason
+        self.refusals: Counter[str] = Counter()
         self._last_id = 0
+
+    def refused(self, visit: Visit, reason: str, text: str, by: str = "") -> None:
+        """Somebody was refused, for a reason that is a word of `jgpu.errors`."""
+        self.refusals[reason] += 1
+        self.said(visit, "refusal", text, by=by)
 
     def said(self, visit: Visit, kind: str, text: str, about: str = "", by: str = "") -> None:
         """Somebody at a door did something, on behalf of `by` if they may speak for others."""

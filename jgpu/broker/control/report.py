@@ -18,6 +18,8 @@ from jgpu.wire.report import (
     DeviceReport,
     EndReport,
     LaneReport,
+    MeasuresReport,
+    MemoryReport,
     Report,
     SessionReport,
     StandingReport,
@@ -113,6 +115,17 @@ def _device(
         restarts=device.restarts,
         pid=device.pid if viewer.administrator else None,
         last_end=device.last_end(viewer),
+        memory=_memory(report.sessions) if report else MemoryReport(),
+        measures=report.measures if report and viewer.administrator else MeasuresReport(),
+    )
+
+
+def _memory(sessions: Iterable[SessionReport]) -> MemoryReport:
+    rows = list(sessions)
+    return MemoryReport(
+        resident_bytes=sum(row.resident_bytes for row in rows),
+        ephemeral_bytes=sum(row.ephemeral_bytes for row in rows),
+        spilled_bytes=sum(row.spilled_bytes for row in rows),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from jgpu import __version__
+from jgpu.broker.control.audit import Audit
 from jgpu.broker.control.drains import Drain, drain_of
 from jgpu.broker.control.quotas.desk import Desk
 from jgpu.broker.control.quotas.requests import QuotaRequests
@@ -51,12 +52,14 @@ class Reporter:
         sessions: Sessions,
         desk: Desk,
         quotas: QuotaRequests,
+        audit: Audit,
     ) -> None:
         self._settings = settings
         self._registry = registry
         self._sessions = sessions
         self._desk = desk
         self._quotas = quotas
+        self._audit = audit
         self._started = time.time()
         #: by user
         self._stands: dict[str, _Stands] = {}
@@ -104,7 +107,8 @@ class Reporter:
             epoch=self._epoch,
         )
         if viewer.administrator:
-            made = replace(made, ledger=self._desk.ledger.report())
+            broker = replace(made.broker, refusals=dict(self._audit.refusals))
+            made = replace(made, broker=broker, ledger=self._desk.ledger.report())
         return made
 
     def _broker(self) -> BrokerReport:

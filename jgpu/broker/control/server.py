@@ -241,7 +241,7 @@ class Broker:
 
     def _turn_away(self, visit: Visit, text: str) -> None:
         """A sentence, if the connection takes it now, and the end; nothing is read of it."""
-        self._audit.said(visit, "refusal", text)
+        self._audit.refused(visit, BrokerRefused.reason, text)
         frame = FrameWriter().encode(Refused(BrokerRefused.reason, text), 0)
         with contextlib.suppress(OSError):
             visit.connection.send(frame, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
@@ -267,7 +267,7 @@ class Broker:
             _LOG.log(level, "pid %d (uid %d) refused: %s", peer.pid, peer.uid, error)
             text = clean_text(str(error), limits.MAX_TEXT)
             if not said_nothing:
-                self._audit.said(visit, "refusal", text, by=by)
+                self._audit.refused(visit, error.reason, text, by=by)
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_REFUSAL_TIMEOUT_S):
                     await reply(visit.connection, Refused(error.reason, text))

@@ -95,7 +95,7 @@ class Steering:
         self._audit = audit
         self._quotas = QuotaRequests(desk, registry)
         self._records = Records(desk)
-        self.reporter = Reporter(settings, registry, sessions, desk, self._quotas)
+        self.reporter = Reporter(settings, registry, sessions, desk, self._quotas, audit)
 
     def viewer(self, visit: Visit, by: str = "") -> Viewer:
         """Who asks, by the door that they came by; `by`: on whose behalf, if they may say so."""

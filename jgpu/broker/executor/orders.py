@@ -9,6 +9,7 @@ The rule that must not be broken: a session that cannot be adopted costs nobody 
 import logging
 import os
 import socket
+import time
 from typing import Final
 
 from jgpu.broker.executor.accounts import Account
@@ -35,6 +36,8 @@ class Orders:
         self._pump = pump
         self._connection = connection
         self._accounts: dict[str, Account] = {}
+        #: from the core's clock to seconds since the epoch
+        self._epoch = time.time() - pump.clock()
         pump.on_ending = lambda number: connection.send(messages.SessionEnding(number))
         pump.on_ended = self._ended
         pump.on_look = self._tell_followers
@@ -180,6 +183,7 @@ class Orders:
         self._pump.turns.configure_user(order.user, order.weight, throttled=order.throttled)
 
     def _moved(self, session: Session, nbytes: int) -> None:
+        self._pump.tallies.moved(nbytes)
         if nbytes > 0:
             left = session.table.used - session.table.spilled
             self._connection.send(messages.Spilled(session.number, nbytes, left))
@@ -224,6 +228,9 @@ class Orders:
                 ),
                 queue_position=status.queue_position or None,
                 waits_for=status.waits_for,
+                waits_since=None
+                if status.waits_since is None
+                else self._epoch + status.waits_since,
                 cell=found.cell,
             )
             for status in snapshot.sessions
@@ -241,6 +248,7 @@ class Orders:
             snapshot.cut_off,
             snapshot.draining,
             snapshot.under_way,
+            self._pump.tallies.report(snapshot),
         )
 
 

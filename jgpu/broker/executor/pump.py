@@ -89,6 +89,8 @@ class Pump:
         self.turns.on_released = self._released
         self.turns.on_violation = self.refuse
         self.turns.configure(settings.lanes, device.facts.capacity)
+        #: what is counted for metrics
+        self.tallies = self.turns.tallies
         #: programs that are not run any more
         self.refusals = Refusals()
         self._probes = Probes(
@@ -111,7 +113,7 @@ class Pump:
         #: sessions whose socket was full when something was sent
         self._blocked: set[int] = set()
         self._next_look: float | None = None
-        self._clock = clock
+        self.clock = clock
 
     def _aside(self, name: str, kind: Kind) -> Aside:
         return Aside(name, self.device.wake, kind, self._page.open(name))
@@ -166,7 +168,7 @@ class Pump:
 
     def _look(self, *, something_happened: bool) -> None:
         """Now and then, and not for ever where nothing happens, look at who rests or waits."""
-        now = self._clock()
+        now = self.clock()
         if self._next_look is None:
             if something_happened:
                 self._next_look = now + _LOOK_S
@@ -190,7 +192,7 @@ class Pump:
             sleep(interval)
             return 0.0
         if self._next_look is not None:
-            waits.append(max(0.0, self._next_look - self._clock()))
+            waits.append(max(0.0, self._next_look - self.clock()))
         return min(waits, default=-1.0)
 
     def validate(self) -> None:

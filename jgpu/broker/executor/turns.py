@@ -25,6 +25,7 @@ from jgpu.broker.executor.runs import RunWork
 from jgpu.broker.executor.session import Session
 from jgpu.broker.executor.shortage import Shortage
 from jgpu.broker.executor.spilling import Spilling
+from jgpu.broker.executor.tallies import Tallies
 from jgpu.broker.executor.trace import Stamped, Trace
 from jgpu.broker.executor.waits import say_why
 from jgpu.broker.executor.works import Work, WorkState
@@ -75,8 +76,7 @@ class Turns:
         self._idle_told: set[int] = set()
         self._shortage = Shortage(self._make_room, self._is_copying, self._launch_again)
         self._port = IdlePort(device)
-        #: no iteration begins
-        self._draining = False
+        self.tallies, self._draining = Tallies(), False
         #: called when a session has ended and nothing of it runs any more
         self.on_released: Callable[[Session], None] = lambda session: None
         #: called when a work showed that the client breaks the protocol
@@ -444,8 +444,10 @@ class Turns:
         session.complete(work)
         if work.violation is not None and session.ending is None:
             self.on_violation(session, work.violation)
-        if isinstance(work, RunWork) and work.whole and isinstance(work.definition, Definition):
-            work.definition.observe(work.measured_s)
+        if isinstance(work, RunWork):
+            self.tallies.programs.note(work.measured_s)
+            if work.whole and isinstance(work.definition, Definition):
+                work.definition.observe(work.measured_s)
         if session.to_restore and not session.launched and session.ending is None:
             self._spilling.restore(session)
         if not session.outstanding:

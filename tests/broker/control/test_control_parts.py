@@ -19,7 +19,14 @@ from jgpu.broker.control.units import parse_bytes
 from jgpu.errors import ConfigError, VersionMismatch
 from jgpu.wire import limits
 from jgpu.wire.messages import DeviceFacts, ReportIs, Runtime
-from jgpu.wire.report import BrokerReport, IterationTimes, LaneReport, SessionReport
+from jgpu.wire.report import (
+    BrokerReport,
+    IterationTimes,
+    LaneReport,
+    MeasuresReport,
+    SessionReport,
+    TimesReport,
+)
 
 # -- identity --------------------------------------------------------------------------------
 
@@ -234,7 +241,8 @@ ROW = SessionReport(
     cell="cell 4",
 )
 LANE = LaneReport(id=0, capacity_bytes=2000, sessions=(1, 2), running=2)
-REPORT = ReportIs(1, (LANE,), (ROW,), 30, "fair", 5)
+MEASURES = MeasuresReport(spills=3, waits=TimesReport(bounds=(1.0,), counts=(2, 1), seconds=4.5))
+REPORT = ReportIs(1, (LANE,), (ROW,), 30, "fair", 5, measures=MEASURES)
 
 
 def session(number, user, uid, state=SessionState.ADOPTED, adoptions=1):
@@ -281,6 +289,8 @@ def test_an_administrator_sees_everything():
             "restarts": 1,
             "pid": 99,
             "last_end": None,
+            "memory": {"resident_bytes": 10, "ephemeral_bytes": 20, "spilled_bytes": 0},
+            "measures": msgspec.json.decode(msgspec.json.encode(MEASURES)),
         }
     ]
     assert made["sessions"][0] == {
@@ -297,6 +307,8 @@ def test_an_administrator_sees_everything():
         "iteration_seconds": {"median": 0.4, "p95": 0.6},
         "queue_position": 2,
         "waits_for": ["user2"],
+        "waits_since": None,
+        "spilled_resident_bytes": 0,
         "label": "a.ipynb",
         "cell": "cell 4",
         "pid": 101,
@@ -321,6 +333,7 @@ def test_others_see_themselves_and_that_there_are_others():
     )
     assert [row["name"] for row in made["users"]] == ["user1"]
     assert made["devices"][0]["pid"] is None
+    assert made["devices"][0]["measures"]["spills"] == 0
 
 
 def test_sessions_between_two_executors_are_lost():

@@ -26,7 +26,7 @@ from jgpu.wire.messages import (
     UsePolicy,
 )
 from jgpu.wire.records import decode_events, decode_usage
-from jgpu.wire.report import decode_quotas
+from jgpu.wire.report import decode, decode_quotas
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 DAY_S = 86400.0
@@ -98,7 +98,8 @@ def test_what_is_only_tried_changes_nothing_and_is_not_on_record(broker):
     before = decode_quotas(broker.ask(AskQuotas()).json)
     for settings in ((("weight", "4"), ("memory", "4G")), (("weight", ""),), ()):
         broker.ask(SetQuota("user:user1", settings, trial=True))
-    assert decode_quotas(broker.ask(AskQuotas()).json) == before
+    after = decode_quotas(broker.ask(AskQuotas()).json)
+    assert (after.scopes, after.users) == (before.scopes, before.users)
     assert kinds(broker) == ["start", "quota"]
     for scope, settings in (
         ("user:user1", (("memory", "1G"), ("resident", "2G"))),
@@ -129,6 +130,9 @@ def test_what_is_refused_is_on_record(broker):
     assert [(event.who, event.door) for event in found] == [(ME, "users")] * 3
     for event, (_, text) in zip(found, refused, strict=True):
         assert text in event.text
+    assert broker.status()["broker"]["refusals"] == {"refused": 3}
+    shown = decode(broker.ask(AskStatus(), broker.users).json)
+    assert shown.broker.refusals == {}
 
 
 def test_tickets_and_names_of_others_are_on_record_and_of_no_use(broker):

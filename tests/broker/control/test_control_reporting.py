@@ -31,7 +31,7 @@ def made(tmp_path):
     url = f"sqlite:///{tmp_path}/l"
     desk = Desk(QuotaSettings(), registry, ledger=url, directory=tmp_path, interval_s=9.0)
     quotas = Counted(desk, registry)
-    return Reporter(None, registry, None, desk, quotas), desk, quotas
+    return Reporter(None, registry, None, desk, quotas, None), desk, quotas
 
 
 def test_where_a_user_stands_is_found_out_once_until_something_is_said(made):

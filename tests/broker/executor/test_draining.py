@@ -58,7 +58,11 @@ def test_work_that_comes_waits_and_is_told_why_once_and_runs_afterwards(executor
     told = one.receive(m.Notice)
     assert "begins nothing new for now" in told.text
     assert drained(executor).under_way == ()
-    states = {row.id: (row.state, row.waits_for) for row in executor.report().sessions}
+    report = executor.report()
+    states = {row.id: (row.state, row.waits_for) for row in report.sessions}
+    since = {row.id: row.waits_since for row in report.sessions}
+    assert 0.0 <= time.time() - since[one.session] < DEADLINE_S
+    assert since[other.session] is None
     assert states == {one.session: ("waiting", ()), other.session: ("idle", ())}
     executor.control.send(m.Drain(on=False))
     assert one.receive(m.Notice | m.Downloaded).request == request
@@ -128,3 +132,25 @@ def test_what_went_to_the_host_is_told(executor, connect):
     client.sync()
     executor.control.send(m.Evict(client.session))
     assert executor.control.receive(m.Spilled) == m.Spilled(client.session, 3 * MIB, 0)
+
+
+def test_what_is_counted_only_grows_and_tells_what_happened(executor, connect):
+    client = connect()
+    before = executor.report().measures
+    values = client.floats(1, 2, 3, 4)
+    client.sync()
+    executor.control.send(m.Evict(client.session))
+    assert executor.control.receive(m.Spilled).nbytes == 16
+    client.run(add_in_place(), [values, values])
+    client.send(m.CellEnded())
+    assert client.read_floats(values, 4) == (2, 4, 6, 8)
+    after = executor.report().measures
+    assert (after.spills - before.spills, after.restores - before.restores) == (1, 1)
+    assert after.spilled_bytes - before.spilled_bytes == 16
+    assert after.restored_bytes - before.restored_bytes == 16
+    assert sum(after.programs.counts) == sum(before.programs.counts) + 1
+    assert after.programs.seconds > before.programs.seconds
+    for name in ("waits", "iterations"):
+        was, now = getattr(before, name), getattr(after, name)
+        assert len(now.counts) == len(now.bounds) + 1
+        assert sum(now.counts) > sum(was.counts)
