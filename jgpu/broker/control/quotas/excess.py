@@ -16,7 +16,7 @@ __all__ = ["InUse", "excess"]
 class InUse:
     """What a user has at this moment."""
 
-    #: bytes of all their sessions, and of models and optimizers among them
+    #: bytes of all their sessions, on the device or moved to the host, and of models among them
     memory: int
     resident: int
     #: the classes of their sessions, as places in `PRIORITIES`
@@ -29,7 +29,7 @@ def excess(user: str, quota: Quota, found: InUse, fields: Collection[str]) -> li
     if "memory" in fields and quota.memory and found.memory > quota.memory:
         over = size_text(found.memory - quota.memory)
         said.append(
-            f"{user} has {size_text(found.memory)} on the device, {over} more than the "
+            f"{user} holds {size_text(found.memory)}, {over} more than the "
             f"{size_text(quota.memory)} that {user} may have now. What is there can be read, "
             "written and saved; more is given once it is less."
         )
