@@ -1,6 +1,7 @@
 """`jgpu drain` against a broker that is real, and others that never come to an end."""
 
 import msgspec
+import pytest
 from real_broker import status, until
 
 from jgpu.cli import main
@@ -14,6 +15,7 @@ def shows(state, waits_for=()):
     return StatusIs(msgspec.json.encode(Report(broker=broker, sessions=rows)))
 
 
+@pytest.mark.slow
 def test_a_drain_is_waited_for_and_ended(broker, capsys):
     until(lambda: status(broker)["devices"][0]["state"] == "ready")
     assert main(["drain", "--wait"]) == 0

@@ -9,7 +9,7 @@ from jgpu.wire.address import ask
 from jgpu.wire.messages import Drain
 from jgpu.wire.watching import watch
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 #: Trains as often as it is told to, and prints what came of it.
 PROGRAM = """

@@ -69,6 +69,8 @@ class Executor:
         self.sessions = {}
         self.dies_at_report = False
         self.followed = False
+        #: what whoever follows was told last
+        self.told = None
         self.draining = False
         #: sessions that say that an iteration of theirs is under way
         self.under_way = set()
@@ -98,8 +100,10 @@ class Executor:
                     self.control_says()
                 elif key.data in self.sessions:
                     self.client_says(key.data)
-                    if self.followed:
-                        self.control.send(self.report(0))
+            report = self.report(0)
+            if self.followed and report != self.told:
+                self.told = report
+                self.control.send(report)
 
     def control_says(self):
         messages = self.control.receive()

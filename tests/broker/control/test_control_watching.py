@@ -73,8 +73,7 @@ def test_where_nothing_happens_nothing_is_told(broker, watching):
     client = broker.client()
     client.hello(user="user1")
     reports = watching(broker.address)
-    told(reports, lambda report: states(report) == {1: "running"})
-    before = told(reports, lambda report: report.users)
+    before = told(reports, lambda report: states(report) == {1: "running"} and report.users)
     for _ in range(5):
         broker.ask(AskStatus())
         broker.ask(AskQuotas())
