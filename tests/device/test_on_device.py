@@ -54,7 +54,11 @@ def sequences(broker, first):
         timeout=3 * 3600,
         check=False,
     )
-    return done.returncode, done.stdout[-12000:]
+    said = done.stdout[-12000:] + done.stderr[-2000:]
+    if done.returncode:  # told at once, and whole: an hour may be ahead
+        sys.stdout.write(f"from {first}: exit {done.returncode}\n{said}\n")
+        sys.stdout.flush()
+    return first, done.returncode
 
 
 @pytest.mark.long
@@ -65,7 +69,7 @@ def test_a_hundred_thousand_sequences_of_aliases_are_as_natively(broker):
     firsts = range(int(os.environ.get("JGPU_FIRST", "0")), _SEQUENCES, _CHUNK)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda first: sequences(broker, first), firsts))
-    assert [text for status, text in found if status] == []
+    assert [(first, status) for first, status in found if status] == []
     figures = {"sequences": len(firsts) * _CHUNK, "steps of each": 16, "differences": 0}
     write_result("aliasing", figures | {"seconds": round(time.monotonic() - began)})
 

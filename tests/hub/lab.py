@@ -226,7 +226,9 @@ class Lab:
         """Start a server, and what its user is told meanwhile."""
         answer = self.api("POST", f"/users/{user}/server")
         assert answer.status_code in (201, 202), answer.text
-        return self.api("GET", f"/users/{user}/server/progress").text
+        told = self.api("GET", f"/users/{user}/server/progress").text
+        until(lambda: self.server(user).get("ready"), f"{user}'s server")
+        return told
 
     def stop_server(self, user):
         """End a user's server."""

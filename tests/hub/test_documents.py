@@ -1,0 +1,70 @@
+"""The administrator's guide is true: its Python runs, its commands and settings exist."""
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from jupyterhub.spawner import LocalProcessSpawner
+from traitlets.config import Config
+
+from jgpu.broker.control.app import JgpuBroker
+from jgpu.cli import commands
+from jgpu.hub.page.app import HubPage
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*sorted((ROOT / "docs/administration").glob("*.md")), ROOT / "docs/trust.md"]
+#: spawners that the guide names and this environment has not
+SPAWNERS = {
+    "dockerspawner.dockerspawner": "DockerSpawner",
+    "systemdspawner.systemdspawner": "SystemdSpawner",
+    "site": "PodmanSpawner",
+}
+
+
+@pytest.fixture
+def spawners(monkeypatch):
+    for path, name in SPAWNERS.items():
+        module = ModuleType(path)
+        spawner = type(name, (LocalProcessSpawner,), {"__module__": path})
+        setattr(module, name, spawner)
+        monkeypatch.setitem(sys.modules, path, module)
+        top = ModuleType(path.partition(".")[0])
+        setattr(top, name, spawner)
+        monkeypatch.setitem(sys.modules, top.__name__, top)
+
+
+def blocks():
+    for page in PAGES:
+        for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S)):
+            yield pytest.param(code, id=f"{page.stem}-{number}")
+
+
+@pytest.mark.parametrize("code", list(blocks()))
+def test_what_a_page_says_of_a_configuration_runs(code, spawners):
+    config = Config()
+    exec(compile(code, "jupyterhub_config.py", "exec"), {"c": config})
+    assert config
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_and_settings_that_a_page_names_exist(page):
+    text = page.read_text()
+    named = set(re.findall(r"`(?:/opt/jgpu/bin/)?jgpu ([a-z-]+)", text))
+    named |= set(re.findall(r"^    (?:/opt/jgpu/bin/)?jgpu ([a-z-]+)", text, re.M))
+    assert named <= set(commands())
+    settings = set(re.findall(r"c\.(JgpuBroker|HubPage)\.([a-z_]+)", text))
+    known = {"JgpuBroker": JgpuBroker.class_trait_names(), "HubPage": HubPage.class_trait_names()}
+    assert {(section, name) for section, name in settings if name not in known[section]} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        path, _, anchor = target.partition("#")
+        found = page.parent / path if path else page
+        assert found.exists(), target
+        headings = re.findall(r"^#+ (.+)$", found.read_text(), re.M)
+        anchors = [re.sub(r"[^a-z0-9 -]", "", each.lower()).replace(" ", "-") for each in headings]
+        assert not anchor or anchor in anchors, target
