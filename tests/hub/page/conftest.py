@@ -1,20 +1,17 @@
 """The page as a process of its own, between a broker without a device and as much of a hub."""
 
-import os
-import sys
 import tempfile
 from pathlib import Path
 
-import processes
 import pytest
 from fake_hub import FakeHub
 from page_parts import (
-    PREFIX,
     USERS,
     RunningPage,
     answers,
     free_port,
     open_session,
+    start_page,
 )
 from real_broker import real_broker, until
 
@@ -43,15 +40,7 @@ def page(page_broker):
         "tutor1": hub.knows("tutor1", TUTOR, groups=["class1"]),
         **{user: hub.knows(user, groups=groups) for user, groups in USERS.items()},
     }
-    environment = os.environ | {
-        "JUPYTERHUB_API_TOKEN": "of-the-page",
-        "JUPYTERHUB_API_URL": hub.url,
-        "JUPYTERHUB_BASE_URL": "/lab/",
-        "JUPYTERHUB_SERVICE_PREFIX": PREFIX,
-    }
-    command = [sys.executable, "-m", "jgpu", "hub-page", "--url", f"http://127.0.0.1:{port}"]
-    command += ["--admin-socket", str(page_broker.path), "--HubPage.check_seconds=0.2"]
-    process = processes.start(command, env=environment)
+    process = start_page(hub, page_broker, port, "--HubPage.check_seconds=0.2")
     clients = [
         open_session(page_broker, user, groups, number)
         for number, (user, groups) in enumerate(USERS.items())

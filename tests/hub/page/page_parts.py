@@ -1,20 +1,26 @@
 """What the tests of the page are made of: its process, requests to it, users at work."""
 
+import os
 import socket
 import sys
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 
+import processes
 from fake_hub import FakeHub
+from tornado.web import create_signed_value
 
 sys.path.append(str(Path(__file__).parents[2] / "broker" / "control"))
 
 from control_client import Client
 
+from jgpu.hub.page.base import cookie_secret
 from jgpu.wire.address import Address, ask
 from jgpu.wire.messages import NameUser, Tag, Upload
 
+#: the page's own, which the hub gave it
+TOKEN = "of-the-page"
 PREFIX = "/lab/services/jgpu/"
 #: users of the broker that the tests look at, with a notebook each
 USERS = {"alpha1": ("class1",), "beta2": ("class1", "other"), "gamma3": ("class2",)}
@@ -114,6 +120,24 @@ def open_session(admin, user, groups, number):
         client.send(Upload(buffer, buffer, nbytes, 0, b"x" * 8))
     client.send(Tag((1,), 1))
     return client
+
+
+def start_page(hub, admin, port, *options):
+    """The page's process, as a unit of its own would be."""
+    environment = os.environ | {
+        "JUPYTERHUB_API_TOKEN": TOKEN,
+        "JUPYTERHUB_API_URL": hub.url,
+        "JUPYTERHUB_BASE_URL": "/lab/",
+        "JUPYTERHUB_SERVICE_PREFIX": PREFIX,
+    }
+    command = [sys.executable, "-m", "jgpu", "hub-page", "--url", f"http://127.0.0.1:{port}"]
+    return processes.start([*command, "--admin-socket", str(admin.path), *options], env=environment)
+
+
+def cookie_of(token):
+    """Name and value of the cookie that somebody with this token has after the hub's login."""
+    name = "service-jgpu"
+    return name, create_signed_value(cookie_secret(TOKEN), name, token).decode()
 
 
 def answers(port):

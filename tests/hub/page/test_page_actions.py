@@ -5,11 +5,9 @@ import re
 from urllib.parse import urlencode
 
 import pytest
-from page_parts import PREFIX, USERS
+from page_parts import PREFIX, USERS, cookie_of
 from real_broker import until
-from tornado.web import create_signed_value
 
-from jgpu.hub.page.base import cookie_secret
 from jgpu.wire.messages import AskEvents, AskQuotas, AskStatus, Drain, SetQuota, UsePolicy
 from jgpu.wire.records import decode_events
 from jgpu.wire.report import decode, decode_quotas
@@ -255,8 +253,7 @@ def test_what_was_done_is_on_record_under_the_visitors_name(page):
 
 def test_a_form_of_another_site_changes_nothing(page):
     """The visitor's browser sends their cookie along; the proof it cannot know."""
-    name = "service-jgpu"
-    cookie = create_signed_value(cookie_secret("of-the-page"), name, page.tokens["admin1"]).decode()
+    name, cookie = cookie_of(page.tokens["admin1"])
     seen = page.request("GET", "", Cookie=f"{name}={cookie}", Accept="text/html")
     assert seen.status == 200
     proof = re.search(r"_xsrf=([^;]+)", str(seen.headers)).group(1)
