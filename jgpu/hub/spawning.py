@@ -48,7 +48,7 @@ class Hooks:
     ) -> None:
         self._isolation = isolation
         self._users = users
-        self._admin = Address(admin, "environment")
+        self._admin = Address(admin, "hub")
         self._uid_of = uid_of
         self._mount = mount
 
