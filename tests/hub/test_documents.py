@@ -51,8 +51,8 @@ def test_what_a_page_says_of_a_configuration_runs(code, spawners):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_and_settings_that_a_page_names_exist(page):
     text = page.read_text()
-    named = set(re.findall(r"`(?:/opt/jgpu/bin/)?jgpu ([a-z-]+)", text))
-    named |= set(re.findall(r"^    (?:/opt/jgpu/bin/)?jgpu ([a-z-]+)", text, re.M))
+    named = set(re.findall(r"`(?:/srv/jgpu/bin/)?jgpu ([a-z-]+)", text))
+    named |= set(re.findall(r"^    (?:/srv/jgpu/bin/)?jgpu ([a-z-]+)", text, re.M))
     assert named <= set(commands())
     settings = set(re.findall(r"c\.(JgpuBroker|HubPage)\.([a-z_]+)", text))
     known = {"JgpuBroker": JgpuBroker.class_trait_names(), "HubPage": HubPage.class_trait_names()}
