@@ -138,11 +138,23 @@ def _undefined(step, native, before, expected):
     tensors = native.tensors
     found = {k for k, tensor in enumerate(tensors) if _reaches_past_its_storage(tensor)}
     found |= {k for k, tensor in enumerate(tensors) if _is_no_bool(tensor)}
+    if step.kind == "out":
+        found |= _read_as_grown(step.written(len(tensors)), tensors, before)
     if expected[0] != "done":  # much is changed, and looked at then
         faces = enumerate(zip(tensors, before, strict=True))
         found |= {k for k, (tensor, face) in faces if _face(tensor) != face}
         found |= step.written(len(tensors))
     return found
+
+
+def _read_as_grown(numbers, tensors, before):
+    """Of an op's tensors those that show one storage that grew for its output.
+
+    An input is then as large as the output, and shows what nobody wrote.
+    """
+    storages = {tensors[k].untyped_storage()._cdata for k in numbers}
+    grown = any(_face(tensors[k]) != before[k] for k in numbers)
+    return numbers if grown and len(storages) == 1 else set()
 
 
 def _is_no_bool(tensor):
