@@ -17,6 +17,7 @@ _KINDS: Final = {
     "throughput": ("live.throughput", "eight notebooks at once, shared and native"),
     "memory": ("live.memory", "many sessions whose models fit and whose other tensors do not"),
     "waiting": ("live.waiting", "sessions that want three times the memory there is"),
+    "herd": ("live.herd", "sixty notebooks that come at once: seats, and first iterations"),
     "first-iterations": ("live.first", "jobs that arrive together: fair against fifo"),
 }
 
