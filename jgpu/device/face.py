@@ -13,7 +13,7 @@ from jgpu.device import tensor as tensors
 from jgpu.device.compressed import sparsified
 from jgpu.device.geometry import contiguous_stride, intern
 from jgpu.device.storage import Storage, storage_of
-from jgpu.device.tensor import CUDA, DeviceTensor, rebind
+from jgpu.device.tensor import CUDA, DeviceTensor, rebind, wrap
 from jgpu.device.tracebacks import unseen
 
 __all__ = ["install"]
@@ -123,10 +123,24 @@ def _set_data(self: DeviceTensor, value: torch.Tensor) -> None:
         return
     if value._g is not self._g or value._o != self._o:
         if value._g.bits != self._g.bits:  # torch takes tensors of one kind only
-            torch._C._set_conj(self, value.is_conj())
-            torch._C._set_neg(self, value.is_neg())
-        _TensorBase.data.__set__(self, value)
+            _set_bits(self, False, False)
+            _TensorBase.data.__set__(self, _without_bits(value))
+            _set_bits(self, value.is_conj(), value.is_neg())  # of the new type: a real one has none
+        else:
+            _TensorBase.data.__set__(self, value)
     rebind_quietly(self, value)
+
+
+def _set_bits(tensor: DeviceTensor, conj: bool, neg: bool) -> None:
+    torch._C._set_conj(tensor, conj)
+    torch._C._set_neg(tensor, neg)
+
+
+def _without_bits(tensor: DeviceTensor) -> DeviceTensor:
+    """The same elements as they lie in memory."""
+    shown = tensor._g
+    with torch.inference_mode(tensor.is_inference()):
+        return wrap(tensor._b, intern(shown.dtype, shown.shape, shown.stride), tensor._o)
 
 
 def rebind_quietly(target: DeviceTensor, value: DeviceTensor) -> None:

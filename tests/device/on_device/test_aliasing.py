@@ -173,6 +173,18 @@ def test_data_may_be_what_is_seen_conjugated_or_negated():
     assert (x.is_neg(), x.tolist()) == (False, [0, 0, 0])
 
 
+def test_data_of_a_real_tensor_may_be_what_is_seen_conjugated():
+    x, y = torch.ones(3, device="cuda"), torch.tensor([1j, 2j], device="cuda").conj()
+    shown = y.data_ptr()
+    x.data, y.data = y.data, x.data
+    assert (x.is_conj(), x.tolist(), x.data_ptr()) == (True, [-1j, -2j], shown)
+    assert (y.is_conj(), y.tolist()) == (False, [1, 1, 1])
+    weight = torch.ones(3, device="cuda", requires_grad=True)
+    weight.data = x.data
+    assert (weight.is_conj(), weight.requires_grad) == (True, True)
+    assert (weight.detach().tolist(), weight._version) == ([-1j, -2j], 0)
+
+
 @pytest.mark.parametrize(
     "make",
     [
