@@ -55,6 +55,8 @@ class SessionStatus:
     priority: str
     #: users for whom it waits; empty unless waiting
     waits_for: tuple[str, ...]
+    #: drain, copy, budget, turn or memory; empty unless waiting
+    waits_on: str
     lane: int | None
     resident: int
     kept: int
@@ -162,6 +164,7 @@ def _session_status(session: Session, table: LaneTable, position: int) -> Sessio
         priority=name_of(session.priority),
         waits_since=session.wait_began if session.state is SessionState.WAITING else None,
         waits_for=table.waits_for(session) if position else (),
+        waits_on=_waits_on(session, table) if position else "",
         lane=None if session.lane is None else session.lane.id,
         resident=session.resident,
         kept=session.kept,
@@ -188,3 +191,16 @@ def _queue_positions(table: LaneTable, policy: Policy) -> dict[int, int]:
         waiting = [each for each in lane.members.values() if each.state is SessionState.WAITING]
         queues.append(sorted(waiting, key=policy.rank))
     return {session.id: place for queue in queues for place, session in enumerate(queue, start=1)}
+
+
+def _waits_on(session: Session, table: LaneTable) -> str:
+    """What a waiting session waits for: drain, copy, budget, turn or memory."""
+    if table.draining and not session.pinned:
+        return "drain"
+    if session.residence in (Residence.SPILLING, Residence.RESTORING):
+        return "copy"
+    if session.user.throttled:
+        return "budget"
+    starved = table.starving is not None and table.starving is not session
+    in_turn = session.lane is not None and session.cramped_since is None
+    return "turn" if in_turn and not starved else "memory"

@@ -206,6 +206,9 @@ class SessionReport(_Part, frozen=True):
     queue_position: Natural | None = None
     #: users
     waits_for: tuple[Name, ...] = ()
+    #: what it waits for: its turn, memory, a copy of its own memory, the end of a drain, or, beyond
+    #: its user's budget, an idle device (turn, memory, copy, drain, budget); empty if it does not
+    waits_on: Name = ""
     #: since when it waits; None if it does not
     waits_since: float | None = None
     #: the notebook's path

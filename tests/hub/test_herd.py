@@ -26,7 +26,7 @@ def test_sixty_clients_that_come_at_once_are_all_served(needs_lab):
             for n in range(ALONE + TOGETHER)
         ]
         with Herd(clients, walls.opened([]), lab.environ) as herd:
-            herd.join()
+            herd.arrive()
             report = lab.report()
             assert report.broker.seats == ALONE + TOGETHER
             sessions = [each.user for each in report.sessions]

@@ -89,6 +89,7 @@ def test_newcomers_wait_for_nobody_and_get_a_lane_when_the_drain_is_over(device)
     assert device.actions == [Wait(3, ())]
     shown = status(device, 3)
     assert (shown.state, shown.lane, shown.waits_for) == ("waiting", None, ())
+    assert shown.waits_on == "drain"
     device.pass_time(60.0)
     assert device.tell(TimePassed()) == []
     assert device.tell(OFF) == [

@@ -329,7 +329,7 @@ def test_others_hold_still_at_their_boundaries_for_the_starving_one():
     device = starving_third(30, 30, 30, 90)
     device.finish(0)
     assert device.finish(0) == [CloseLane(0), Wait(1, ("user4",))]
-    assert status(device, 1).waits_for == ("user4",)
+    assert (status(device, 1).waits_on, status(device, 1).waits_for) == ("memory", ("user4",))
     assert status(device, 1).lane is None
     device.finish(1)
     device.actions.clear()

@@ -244,7 +244,9 @@ def test_a_throttled_user_runs_only_where_the_device_would_idle():
     for _ in range(20):
         device.send(1, MS, ends=True)
         device.send(2, MS, ends=True)
-    order(device, 22)
+    order(device, 5)
+    assert [each.waits_on for each in device.core.snapshot().sessions] == ["budget", ""]
+    order(device, 17)
     after = [each.session for each in device.started][5:]
     assert after[:18] == [2] * 18
     device.tell(UserConfigured("user1"))

@@ -88,6 +88,7 @@ def test_what_is_away_comes_back_before_anything_runs_and_its_place_is_kept():
     device.send(1, MS, ends=True, live=10)
     assert copies(device) == [Spill(1, Part.KEPT), Restore(1)]
     assert device.started == []
+    assert [each.waits_on for each in device.core.snapshot().sessions] == ["copy"]
     assert device.core.snapshot().committed == 50
     device.copied(1)
     assert [each.session for each in device.started] == [1]

@@ -257,6 +257,7 @@ def status(session, state, **others):
         residence="here",
         priority="normal",
         waits_for=(),
+        waits_on="",
         waits_since=None,
         lane=None,
         resident=0,
@@ -309,7 +310,11 @@ def test_a_snapshot_is_a_copy_of_everything_worth_showing():
         lanes=(LaneStatus(0, "open", 30, 0, (1, 2), 1),),
         sessions=(
             status(1, "running", lane=0, resident=10, kept=20, transient=30, device_seconds=MS),
-            status(2, "waiting", waits_for=("user1",), waits_since=0.0, lane=0, queue_position=1),
+            replace(
+                status(2, "waiting", waits_for=("user1",), waits_on="turn", waits_since=0.0),
+                lane=0,
+                queue_position=1,
+            ),
             status(3, "idle"),
         ),
         users=(

@@ -104,7 +104,7 @@ def test_who_comes_second_waits_and_is_told_once_for_whom():
     device.send(2, HALF, ends=True)
     assert device.actions == [Wait(2, ("user1",))]
     assert status(device, 2).state == "waiting"
-    assert status(device, 2).waits_for == ("user1",)
+    assert (status(device, 2).waits_on, status(device, 2).waits_for) == ("turn", ("user1",))
     assert status(device, 2).queue_position == 1
     assert status(device, 1).queue_position == 0
 

@@ -161,6 +161,7 @@ def _session(
         kernel_id=session.kernel_id if visible else "",
         state="lost" if measured and session.state is SessionState.WAITING else row.state,
         waits_for=tuple(viewer.name(user) for user in row.waits_for),
+        waits_on=row.waits_on if visible else "",
         label=session.label if visible else "",
         cell=row.cell if visible else "",
         pid=session.peer.pid if visible else None,

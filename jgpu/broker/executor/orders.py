@@ -228,6 +228,7 @@ class Orders:
                 ),
                 queue_position=status.queue_position or None,
                 waits_for=status.waits_for,
+                waits_on=status.waits_on,
                 waits_since=None
                 if status.waits_since is None
                 else self._epoch + status.waits_since,

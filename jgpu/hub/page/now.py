@@ -114,13 +114,32 @@ def _row(
     return _Row(
         session=session,
         memory=memory_of(session),
-        since=since.get(session.id, 0.0),
+        since=session.waits_since or since.get(session.id, 0.0),
         why=_why(session),
         may_free=known and visitor.frees(session.user, members.get(session.user, ())),
     )
 
 
+#: how a sentence goes on that begins with "waits"
+_REASONS: Final = {
+    "budget": "beyond its budget, until nobody else needs the device",
+    "copy": "for a copy of its memory",
+    "drain": "until the drain is over",
+    "memory": "for memory",
+    "turn": "for its turn",
+}
+
+
 def _why(session: SessionReport) -> str:
+    """What a session waits for, and behind whom."""
+    users = _others(session)
+    reason = _REASONS.get(session.waits_on, "")
+    if not reason:
+        return users
+    return f"{reason}, behind {users}" if users else reason
+
+
+def _others(session: SessionReport) -> str:
     """For whom a session waits, each once; several whose names are not shown are counted."""
     users = dict.fromkeys(user for user in session.waits_for if user != SOMEBODY)
     others = session.waits_for.count(SOMEBODY)

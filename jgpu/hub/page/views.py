@@ -132,6 +132,8 @@ def _session(session: SessionReport, seen: set[str]) -> SessionReport:
         iteration_seconds=session.iteration_seconds,
         queue_position=session.queue_position,
         waits_for=tuple(user if user in seen else SOMEBODY for user in session.waits_for),
+        waits_on=session.waits_on if visible else "",
+        waits_since=session.waits_since,
         label=session.label if visible else "",
         cell=session.cell if visible else "",
         age_seconds=session.age_seconds,

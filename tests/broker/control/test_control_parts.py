@@ -238,6 +238,7 @@ ROW = SessionReport(
     iteration_seconds=IterationTimes(median=0.4, p95=0.6),
     queue_position=2,
     waits_for=("user2",),
+    waits_on="turn",
     cell="cell 4",
 )
 LANE = LaneReport(id=0, capacity_bytes=2000, sessions=(1, 2), running=2)
@@ -307,6 +308,7 @@ def test_an_administrator_sees_everything():
         "iteration_seconds": {"median": 0.4, "p95": 0.6},
         "queue_position": 2,
         "waits_for": ["user2"],
+        "waits_on": "turn",
         "waits_since": None,
         "spilled_resident_bytes": 0,
         "label": "a.ipynb",

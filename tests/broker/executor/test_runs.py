@@ -242,6 +242,7 @@ def test_what_does_not_fit_now_waits_and_says_for_whom(small):
     assert waiting.waits_for == ("user1",)
     (report,) = [s for s in small.report().sessions if s.id == other.session]
     assert (report.state, report.waits_for) == ("waiting", ("user1",))
+    assert report.waits_on == "memory"
     one.send(m.Free((held,)))
     assert other.reply(request).data == b"abcd"
     for client in (one, other):

@@ -38,7 +38,7 @@ def main(options: argparse.Namespace) -> int:
             names = [f"user{number + 1}" for number in range(options.clients)]
             clients = [{"name": name, "environ": bench.seat(name, name)} for name in names]
             with Herd(clients) as herd:
-                joined.append(herd.join())
+                joined.append(herd.arrive())
                 first.append(herd.first_iterations())
     figures = [
         at_most("all have a seat and a session", [max(each) for each in joined], _JOINED_S, "s"),
@@ -77,7 +77,7 @@ class Herd:
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
-    def join(self) -> list[float]:
+    def arrive(self) -> list[float]:
         """Seconds until each has a seat and a session, from the moment that all may."""
         return self._step()
 

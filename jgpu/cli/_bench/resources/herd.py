@@ -7,6 +7,7 @@ that each took.
 
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -20,6 +21,8 @@ from jgpu.device.activate import activate
 from jgpu.kernelprovider.environment import furnish
 from jgpu.kernelprovider.seat import take
 
+#: after which every process ends, whatever it waits for
+DEADLINE_S = 240
 #: rows of what a cell multiplies
 SIZE = 256
 
@@ -46,6 +49,7 @@ def compute(_: dict[str, Any]) -> None:
 
 def live(client: dict[str, Any], gate: int, said: int) -> None:
     """A client's life: each step when it may, and a line when it is done."""
+    signal.alarm(DEADLINE_S)
     for step in (become, join, compute):
         if step is not become:
             os.read(gate, 1)
@@ -78,6 +82,7 @@ def main(clients: list[dict[str, Any]]) -> None:
     os.environ["JGPU_TICKET"] = "herd"
     activate()
     current.warm()
+    signal.alarm(DEADLINE_S)
     gates, answers = [], []
     for client in clients:
         gate, opener = os.pipe()
