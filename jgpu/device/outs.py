@@ -37,6 +37,8 @@ def fill_in_shape(
     (target,), ((_, geometry),) = tensors, plan.grown
     if target._g.numel != geometry.numel or target._g.shape == geometry.shape:
         return None
+    # what the kernel says of the target's type comes before what the copy says of its memory
+    words.raise_as_native(plan.info, args, kwargs)
     return _filled(func, args, kwargs, target)
 
 
@@ -96,6 +98,9 @@ _EXACT_OUTS = (
 )
 
 
+#: of what is complex these compute a complex result, of which they copy a part
+_OF_COMPLEX: Final = ("aten::abs.out", "aten::angle.out")
+
 #: whose `out=` is natively resized without regard to strides
 _ROW_MAJOR: Final = ("aten::stack.out",)
 
@@ -109,7 +114,8 @@ def _check_out(info: OpInfo, args: tuple[Any, ...], target: DeviceTensor, result
     if wrong:
         given, wanted = (str(t.dtype).removeprefix("torch.") for t in (result, target))
         raise RuntimeError(f"result type {given} can't be cast to the desired output type {wanted}")
-    if 0 in _steps(target) and (elementwise or info.name in _EXACT_OUTS):
+    looked_at = elementwise and not _is_resized_at_last(info, args, target, result)
+    if 0 in _steps(target) and (looked_at or info.name in _EXACT_OUTS):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a "
             "single memory location. Please clone() the tensor before performing the operation."
@@ -119,6 +125,15 @@ def _check_out(info: OpInfo, args: tuple[Any, ...], target: DeviceTensor, result
             f"output with shape {list(target.shape)} doesn't match the broadcast shape "
             f"{list(result.shape)}"
         )
+
+
+def _is_resized_at_last(
+    info: OpInfo, args: tuple[Any, ...], target: DeviceTensor, result: Any
+) -> bool:
+    """Whether torch computes elsewhere, and has no two elements in one place when it writes."""
+    if info.name not in _OF_COMPLEX or target.shape == result.shape:
+        return False
+    return bool(args[0].is_complex() and not target.is_complex())
 
 
 def _steps(tensor: DeviceTensor) -> list[int]:

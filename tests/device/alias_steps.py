@@ -280,6 +280,11 @@ def _exchange_data(one, other):
     one.data, other.data = other.data, one.data
 
 
+def _matmul(x, y, out):
+    # natively some products do not look whether elements of `out` share a place
+    return torch.matmul(x, y, out=out.clone() if 0 in out.stride() else out)
+
+
 INTO = {
     "add": lambda w, o, x, y, d: torch.add(x, 1, out=o),
     "mul": lambda w, o, x, y, d: torch.mul(x, y, out=o),
@@ -307,7 +312,7 @@ INTO = {
     "nonzero": lambda w, o, x, y, d: torch.nonzero(x, out=o),
     "masked": lambda w, o, x, y, d: torch.masked_select(x, x > 2, out=o),
     "mm": lambda w, o, x, y, d: torch.mm(x, y.to(x.dtype), out=o),
-    "matmul": lambda w, o, x, y, d: torch.matmul(x, y.to(x.dtype), out=o),
+    "matmul": lambda w, o, x, y, d: _matmul(x, y.to(x.dtype), o),
     "sort": lambda w, o, x, y, d: torch.sort(x, stable=True, out=(o, o.new_empty(0).long())),
     "max and place": lambda w, o, x, y, d: torch.max(x, 0, out=(o, o.new_empty(0).long())),
     "abs": lambda w, o, x, y, d: torch.abs(x, out=o),

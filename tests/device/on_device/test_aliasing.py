@@ -149,6 +149,27 @@ def test_an_empty_out_has_no_two_elements_in_one_place():
     assert out.tolist() == [2, 1]
 
 
+@pytest.mark.parametrize("op", [torch.abs, torch.angle])
+def test_a_real_part_is_written_when_its_out_has_been_resized(op):
+    x = torch.tensor([[1.0, 0], [1j, 0], [-1, 0]], device="cuda")
+    out = torch.zeros(1, 12, device="cuda").expand(2, 12)
+    with pytest.warns(UserWarning, match="resized"):
+        op(x, out=out)
+    assert torch.equal(out.cpu(), op(x.cpu()))
+    for refused in (x.real, x):
+        expanded = torch.zeros(1, 2, device="cuda").expand(3 if refused is x else 4, 2)
+        with pytest.raises(RuntimeError, match="single memory location"):
+            op(refused, out=expanded)
+
+
+@pytest.mark.parametrize("op", [torch.arange, lambda n, out: torch.linspace(0, 1, n, out=out)])
+def test_a_row_of_a_type_that_there_is_none_of_is_refused_before_its_place(op):
+    for dtype, message in ((torch.bool, "not implemented for 'Bool'"), (torch.int64, "single")):
+        out = torch.zeros(1, 2, dtype=dtype, device="cuda").expand(2, 2)
+        with pytest.raises(RuntimeError, match=message):
+            op(4, out=out)
+
+
 def test_stacked_images_lie_row_by_row_in_an_out_that_is_resized():
     x = torch.ones(1, 2, 2, 3, device="cuda").to(memory_format=torch.channels_last)
     out = torch.stack([x, x], out=torch.empty(0, device="cuda"))
