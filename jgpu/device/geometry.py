@@ -12,7 +12,14 @@ import torch
 from jgpu.wire import program as wire
 from jgpu.wire.limits import MAX_DIMS
 
-__all__ = ["Geometry", "contiguous_stride", "geometry_of", "intern", "is_dense"]
+__all__ = [
+    "Geometry",
+    "contiguous_stride",
+    "geometry_of",
+    "has_idle_steps",
+    "intern",
+    "is_dense",
+]
 
 Sizes = tuple[int, ...]
 
@@ -96,6 +103,15 @@ def _no_overlap(geometry: Geometry) -> bool:
             return False
         expected *= size
     return True
+
+
+def has_idle_steps(geometry: Geometry) -> bool:
+    """Whether a dimension with one element has a stride of its own, which leads nowhere."""
+    if 1 not in geometry.shape:
+        return False
+    steps = zip(geometry.stride, contiguous_stride(geometry.shape), strict=True)
+    pairs = zip(geometry.shape, steps, strict=True)
+    return any(size == 1 and have != want for size, (have, want) in pairs)
 
 
 def contiguous_stride(shape: Sizes) -> Sizes:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from jgpu.device import current, mixed, warned, words
-from jgpu.device.geometry import Geometry, from_wire, geometry_of
+from jgpu.device.geometry import Geometry, from_wire, geometry_of, has_idle_steps
 from jgpu.device.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
 from jgpu.wire import program as wire
@@ -179,6 +179,8 @@ def plan_for(
         plan.settle([0])
     if info.in_place or info.out_names or plan.grown:
         return plan
+    if plan.outs is not None and any(map(has_idle_steps, geometries)):
+        plan.settle(words.idle_as_native(info, args, kwargs, plan.outs))
     if returned is _DATA or _must_ask(info, geometries):
         answer = probe(plan, params)
         if answer is None:

@@ -68,23 +68,25 @@ class _Scope(torch.autograd.Function):
         call()
 
 
-def scoped(call: Callable[[], Any]) -> None:
-    """Call it; what C++ warns of meanwhile is told at its end.
+def scoped(call: Callable[[], Any]) -> Any:
+    """What the call returns; what C++ warns of meanwhile is told at its end.
 
     Else it is told at the end of the outermost of torch's functions, which the notebook called. An
     error may not be on its way then.
     """
     failed: list[BaseException] = []
+    made: list[Any] = []
 
     def run() -> None:
         try:
-            call()
+            made.append(call())
         except BaseException as error:
             failed.append(error)
 
     _Scope.apply(run)
     if failed:
         raise failed.pop()
+    return made.pop()
 
 
 @contextmanager

@@ -170,6 +170,38 @@ def test_a_row_of_a_type_that_there_is_none_of_is_refused_before_its_place(op):
             op(4, out=out)
 
 
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda x: x.flip(0),
+        torch.empty_like,
+        torch.zeros_like,
+        lambda x: torch.full_like(x, 2),
+        lambda x: x.sort(0)[0],
+        lambda x: x.nan_to_num(),
+        lambda x: x + 1,
+        lambda x: x > 1,
+        lambda x: x.exp(),
+        lambda x: x.relu(),
+        lambda x: x.log_softmax(0),
+        lambda x: x.masked_fill(x > 1, 0),
+    ],
+)
+@pytest.mark.parametrize(
+    "where",
+    [((1,), (2,)), ((1, 3), (7, 1)), ((3, 1), (1, 5)), ((2, 1, 3), (3, 9, 1))],
+    ids=str,
+)
+def test_a_dimension_with_one_element_has_the_stride_that_torch_gives_it(op, where):
+    host = torch.arange(30.0)
+    native, ours = op(host.as_strided(*where)), op(host.cuda().as_strided(*where))
+    assert ours.stride() == native.stride()
+    assert ours[-1:].storage_offset() == native[-1:].storage_offset()
+    assert ours[9:].resize_(2).untyped_storage().nbytes() == (
+        native[9:].resize_(2).untyped_storage().nbytes()
+    )
+
+
 def test_stacked_images_lie_row_by_row_in_an_out_that_is_resized():
     x = torch.ones(1, 2, 2, 3, device="cuda").to(memory_format=torch.channels_last)
     out = torch.stack([x, x], out=torch.empty(0, device="cuda"))
