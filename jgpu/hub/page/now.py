@@ -8,7 +8,7 @@ from jgpu.hub.page.views import SOMEBODY, Members, report_for
 from jgpu.hub.page.visitors import Visitor
 from jgpu.wire.report import DeviceReport, LaneReport, Report, SessionReport
 
-__all__ = ["PARTS", "Memory", "memory_of", "now_values"]
+__all__ = ["PARTS", "Memory", "memory_of", "now_values", "why"]
 
 #: parts of the view that are sent anew by themselves, by the names of their macros
 PARTS: Final = ("overview", "sessions", "memory")
@@ -115,7 +115,7 @@ def _row(
         session=session,
         memory=memory_of(session),
         since=session.waits_since or since.get(session.id, 0.0),
-        why=_why(session),
+        why=why(session),
         may_free=known and visitor.frees(session.user, members.get(session.user, ())),
     )
 
@@ -130,12 +130,12 @@ _REASONS: Final = {
 }
 
 
-def _why(session: SessionReport) -> str:
+def why(session: SessionReport) -> str:
     """What a session waits for, and behind whom."""
     users = _others(session)
     reason = _REASONS.get(session.waits_on, "")
-    if not reason:
-        return users
+    if not reason:  # of a session whose notebook the visitor may not see
+        return f"for {users}" if users else ""
     return f"{reason}, behind {users}" if users else reason
 
 
