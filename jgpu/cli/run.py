@@ -4,7 +4,7 @@
 
 The program's exit status is passed on (128 + N where signal N ended it), signals are passed in. It
 does not outlive `jgpu run`: where that is killed, the program gets SIGTERM, and so does what it
-started, also where only the program was killed (`jgpu.cli.leftovers`).
+started, also where only the program was killed (`jgpu.cli._leftovers`).
 Unlike a kernel, a program without a seat is not started at all: nobody reads its first cell.
 """
 
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from jgpu.cli.leftovers import Keeper
+from jgpu.cli._leftovers import Keeper
 from jgpu.errors import JgpuError
 from jgpu.kernelprovider.environment import furnish, outer_environment
 from jgpu.kernelprovider.seat import LABEL_LENGTH, leave, take

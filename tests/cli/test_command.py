@@ -15,6 +15,14 @@ def test_every_module_is_a_command_with_one_line_of_help():
     assert all(found.values())
 
 
+@pytest.mark.parametrize("name", commands())
+def test_every_command_that_help_lists_says_how_it_is_used(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out
+
+
 def test_help_lists_the_commands_without_importing_any(capsys):
     code = (
         "import sys; from jgpu.cli import main; main(['--help']); "

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from real_broker import status, until
 
-from jgpu.cli import leftovers, main
+from jgpu.cli import _leftovers, main
 from jgpu.wire.messages import LeaveSeat, TakeSeat
 
 PRINT = "import json, os; print(json.dumps(dict(os.environ)))"
@@ -155,14 +155,14 @@ def test_a_program_is_told_once_that_the_command_is_gone(tmp_path):
 
 
 def test_who_ignores_sigterm_is_killed(monkeypatch):
-    monkeypatch.setattr(leftovers, "_GRACE_S", 0.1)
+    monkeypatch.setattr(_leftovers, "_GRACE_S", 0.1)
     script = "trap '' TERM; echo ready; while :; do sleep 0.01; done"
     environ = dict(os.environ) | {"MARKED": "1"}
     with processes.start(["sh", "-c", script], stdout=subprocess.PIPE, env=environ) as running:
         assert running.line() == b"ready\n"
         reaper = threading.Thread(target=running.wait, args=(20,))
         reaper.start()
-        leftovers._end(b"MARKED=1", set())
+        _leftovers._end(b"MARKED=1", set())
         reaper.join(10)
         assert running.returncode == -signal.SIGKILL
 
