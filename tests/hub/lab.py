@@ -144,6 +144,18 @@ class Lab:
         """Sessions of the report, by user."""
         return {each.user: each for each in self.report().sessions}
 
+    def shares(self, seconds):
+        """Of device time, by user, in a window of so much of it that begins now."""
+        before = self._device_seconds()
+        end = sum(before.values()) + seconds
+        until(lambda: sum(self._device_seconds().values()) > end, "device time")
+        after = self._device_seconds()
+        spent = sum(after.values()) - sum(before.values())
+        return {user: (after[user] - before[user]) / spent for user in before}
+
+    def _device_seconds(self):
+        return {user: session.device_seconds for user, session in self.sessions().items()}
+
     def home_of(self, uid):
         """A home for a user whom no hub has made one."""
         home = self.directory / f"homes/{uid}"

@@ -1,7 +1,7 @@
 """A class at work: users with uids of their own train at once, by their groups' weights."""
 
 import pytest
-from lab import Lab, until
+from lab import Lab
 from lessons import losses_alone, trained
 
 from jgpu.wire.address import ask
@@ -15,20 +15,6 @@ WINDOW_S = 6.0
 ENDLESS = 10_000_000
 
 
-def shares(lab):
-    """Of device time, by user, in a window that begins now."""
-    before = times(lab)
-    total = sum(before.values())
-    until(lambda: sum(times(lab).values()) > total + WINDOW_S, "device time")
-    after = times(lab)
-    spent = sum(after.values()) - total
-    return {user: (after[user] - before[user]) / spent for user in USERS}
-
-
-def times(lab):
-    return {user: session.device_seconds for user, session in lab.sessions().items()}
-
-
 @pytest.mark.timeout(300)
 def test_weights_of_groups_hold_while_a_class_trains_and_numbers_are_as_natively():
     with Lab(USERS, "--lanes", "1", properties={"tutors": {"jgpu": {"weight": 2}}}) as lab:
@@ -40,14 +26,14 @@ def test_weights_of_groups_hold_while_a_class_trains_and_numbers_are_as_natively
         cells = {user: kernel.begin(trained(ENDLESS)) for user, kernel in kernels.items()}
         for user, kernel in kernels.items():
             kernel.until_printed(cells[user], "begun")
-        found = shares(lab)
+        found = lab.shares(WINDOW_S)
         assert found == pytest.approx({"user1": 0.25, "user2": 0.25, "user3": 0.5}, rel=0.05)
         people = {each.name: each for each in lab.report().users}
         assert {name: set(each.groups) for name, each in people.items()} == {
             user: set(groups) for user, groups in USERS.items()
         }
         ask(lab.admin, SetQuota("user:user1", (("weight", "2"),)))
-        found = shares(lab)
+        found = lab.shares(WINDOW_S)
         assert found == pytest.approx({"user1": 0.4, "user2": 0.2, "user3": 0.4}, rel=0.05)
         for user, kernel in kernels.items():
             kernel.interrupt()

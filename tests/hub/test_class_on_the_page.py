@@ -11,24 +11,13 @@ import pytest
 from lab import Lab, until
 from lessons import trained
 from results import write_result
+from windows import Window, chromium, needs_chromium, page_of_a_hub
 
 sys.path.append(str(Path(__file__).with_name("page")))
 
 from page_parts import free_port
 
-playwright = pytest.importorskip("playwright.sync_api")
-
-CHROMIUM = "/usr/bin/chromium"
 PICTURES = Path(__file__).parents[2] / "docs/pictures"
-PAGE = """
-import os.path
-jgpu.hub.add_page(
-    c,
-    administrators=["staff"],
-    admin=os.path.join(os.path.dirname(_LAB["socket"]), "admin.sock"),
-    url="http://127.0.0.1:{port}",
-)
-"""
 USERS = {"user1": ["class"], "user2": ["class"], "user3": ["class", "tutors"], "user4": ["staff"]}
 STUDENTS = ("user1", "user2", "user3")
 ENDLESS = 10_000_000
@@ -37,51 +26,25 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.e2e,
     pytest.mark.usefixtures("needs_lab"),
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"needs {CHROMIUM}"),
+    needs_chromium,
 ]
-
-
-def log_in(browser, lab, user, scheme="light"):
-    window = browser.new_context(color_scheme=scheme).new_page()
-    window.set_default_timeout(60_000)
-    window.goto(f"{lab.url}/services/jgpu/")
-    window.fill("input[name=username]", user)
-    window.fill("input[name=password]", "lesson")
-    window.click("input[type=submit], button[type=submit]")
-    window.wait_for_url(f"{lab.url}/services/jgpu/")
-    return window
-
-
-def times(lab):
-    return {each.user: each.device_seconds for each in lab.report().sessions}
-
-
-def shares(lab, seconds):
-    """Of device time, by user, in a window of so much of it that begins now."""
-    before = times(lab)
-    total = sum(before.values())
-    until(lambda: sum(times(lab).values()) > total + seconds, "device time")
-    after = times(lab)
-    spent = sum(after.values()) - total
-    return {user: (after[user] - before[user]) / spent for user in STUDENTS}
 
 
 @pytest.mark.timeout(400)
 def test_a_weight_that_is_set_on_the_page_is_felt_by_notebooks_that_train(needs_lab):
-    extra = PAGE.format(port=free_port())
+    extra = page_of_a_hub(free_port())
     properties = {"tutors": {"jgpu": {"weight": 2}}}
     with (
         Lab(USERS, "--lanes", "1", extra=extra, properties=properties) as lab,
-        playwright.sync_playwright() as tools,
+        chromium() as browser,
     ):
         lab.start_servers(*STUDENTS)
         kernels = {user: lab.kernel(user, f"{user}/lesson.ipynb") for user in STUDENTS}
         cells = {user: kernel.begin(trained(ENDLESS)) for user, kernel in kernels.items()}
         for user, kernel in kernels.items():
             kernel.until_printed(cells[user], "begun")
-        browser = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        window = log_in(browser, lab, "user4")
-        assert shares(lab, 4.0)["user1"] == pytest.approx(0.25, rel=0.1)
+        window = Window.of(browser, lab, "user4").view
+        assert lab.shares(4.0)["user1"] == pytest.approx(0.25, rel=0.1)
         window.get_by_role("link", name="People").click()
         window.get_by_role("link", name="Set what user1 may have").click()
         window.get_by_label("weight").fill("7")
@@ -91,14 +54,13 @@ def test_a_weight_that_is_set_on_the_page_is_felt_by_notebooks_that_train(needs_
         felt = time.monotonic() - began
         # What began under the old weights is over within a second: the window begins after it.
         until(lambda: time.monotonic() > began + 1.0, "a second")
-        assert shares(lab, 4.0) == pytest.approx(
+        assert lab.shares(4.0) == pytest.approx(
             {"user1": 0.7, "user2": 0.1, "user3": 0.2}, rel=0.05, abs=0.01
         )
         for scheme in ("light", "dark"):
-            shown = log_in(browser, lab, "user4", scheme)
-            shown.get_by_text("user3/lesson.ipynb").first.wait_for()
-            shown.screenshot(path=PICTURES / f"hub-page-class-{scheme}.png")
-        browser.close()
+            shown = Window.of(browser, lab, "user4", color_scheme=scheme)
+            shown.shows(shown.view.get_by_text("user3/lesson.ipynb").first)
+            shown.view.screenshot(path=PICTURES / f"hub-page-class-{scheme}.png")
         for user, kernel in kernels.items():
             kernel.interrupt()
             assert kernel.end(cells[user])[1] == "KeyboardInterrupt: "

@@ -15,6 +15,7 @@ from tornado.web import HTTPError
 
 from jgpu.hub.page.base import Base
 from jgpu.hub.page.now import PARTS, now_values
+from jgpu.wire.report import BrokerReport, Report
 
 __all__ = ["Now", "Stream"]
 
@@ -30,9 +31,9 @@ class Now(Base):
 
     async def get(self) -> None:
         """The view as it is now."""
-        if self.link.report is None and not self.link.problem:
-            await self.link.changed(self.link.version, 1.0)
-        self.page("now.html", known=self.link.report is not None, **_values(self))
+        if not self.link.version:  # the page began just now
+            await self.link.changed(0, 1.0)
+        self.page("now.html", **_values(self))
 
 
 class Stream(Base):
@@ -120,10 +121,9 @@ class Stream(Base):
 
 def _values(handler: Base) -> dict[str, Any]:
     link = handler.link
-    if link.report is None:
-        return {}
-    values = now_values(handler.visitor, link.report, link.members, link.since)
-    return values | {"xsrf": handler.xsrf_token.decode()}
+    report = link.report or Report(broker=BrokerReport())
+    values = now_values(handler.visitor, report, link.members, link.since)
+    return values | {"known": link.report is not None, "xsrf": handler.xsrf_token.decode()}
 
 
 def _partial(name: str, text: str) -> str:

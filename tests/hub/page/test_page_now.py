@@ -1,9 +1,16 @@
-"""What the view Now says of a session that waits."""
+"""The view Now: what it says of a session that waits, and of a broker that is not there yet."""
+
+import re
 
 import pytest
+from fake_hub import FakeHub
+from page_parts import RunningPage, answers, free_port, start_page
+from real_broker import real_broker, until
 
-from jgpu.hub.page.now import why
+from jgpu.hub.page.now import PARTS, why
 from jgpu.hub.page.views import SOMEBODY
+from jgpu.hub.page.visitors import READ
+from jgpu.wire.address import Address, admin_socket
 from jgpu.wire.report import SessionReport
 
 
@@ -25,3 +32,28 @@ from jgpu.wire.report import SessionReport
 )
 def test_a_session_that_waits_says_why(waits_on, waits_for, said):
     assert why(SessionReport(id=1, waits_on=waits_on, waits_for=waits_for)) == said
+
+
+def test_a_page_that_was_opened_before_the_broker_was_there_shows_it_once_it_is(tmp_path):
+    hub, port = FakeHub(), free_port()
+    admin = Address(admin_socket(tmp_path / "broker.sock"), "environment")
+    token = hub.knows("reader1", READ)
+    process = start_page(hub, admin, port)
+    try:
+        until(lambda: answers(port))
+        page = RunningPage(hub, admin, port, process, {"reader1": token})
+        text = page.get().text
+        assert "Not known yet." in text
+        assert "Nobody uses the GPU." not in text
+        assert re.search('id="problem"[^>]*>[^<]*broker', text)
+        events = page.stream()
+        options = ("--device", "null", "--spool", str(tmp_path / "spool"))
+        with real_broker(tmp_path, *options, private=False):
+            seen = events.until("Nobody uses the GPU.")
+        # Each part that comes finds the place that it is for.
+        assert set(re.findall('hx-target="#([a-z]+)"', seen)) == set(PARTS)
+        assert all(f'id="{name}"' in text for name in PARTS)
+        events.close()
+    finally:
+        process.end()
+        hub.close()

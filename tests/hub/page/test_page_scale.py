@@ -14,14 +14,12 @@ from fake_hub import FakeHub
 from page_parts import PREFIX, answers, cookie_of, free_port, open_session, start_page
 from real_broker import real_broker, until
 from results import write_result
+from windows import chromium, needs_chromium
 
 from jgpu.hub.page.visitors import ADMIN
 from jgpu.wire.address import Address, admin_socket, ask
 from jgpu.wire.messages import CellStarted, Free, NameUser, SetQuota, Upload
 
-playwright = pytest.importorskip("playwright.sync_api")
-
-CHROMIUM = "/usr/bin/chromium"
 PICTURES = Path(__file__).parents[3] / "docs" / "pictures"
 USERS, SESSIONS, TRIES = 500, 60, 3
 #: resolves to the moment at which a text is on the page
@@ -42,7 +40,7 @@ READY = "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
 pytestmark = [
     pytest.mark.long,
     pytest.mark.e2e,
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"needs {CHROMIUM}"),
+    needs_chromium,
 ]
 
 
@@ -78,13 +76,11 @@ def test_a_large_lab_is_there_in_a_second_and_true_within_three_tenths(lab):
     name, value = cookie_of(token)
     url = f"http://127.0.0.1:{port}{PREFIX}"
     figures = {"users": USERS, "sessions": SESSIONS}
-    with playwright.sync_playwright() as tools:
-        chromium = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as browser:
         cookie = {"name": name, "value": value, "domain": "127.0.0.1", "path": PREFIX}
-        figures |= painted(chromium, cookie, url)
-        figures["change_shown_s"] = changes_shown(chromium, cookie, url, clients[0])
-        take_pictures(chromium, cookie, url)
-        chromium.close()
+        figures |= painted(browser, cookie, url)
+        figures["change_shown_s"] = changes_shown(browser, cookie, url, clients[0])
+        take_pictures(browser, cookie, url)
     write_result("hub-page", figures, device="null")
     # The least: others' work on the machine is no fault of the page.
     assert figures["now_ready_s"]["least"] < 1
@@ -92,18 +88,18 @@ def test_a_large_lab_is_there_in_a_second_and_true_within_three_tenths(lab):
     assert figures["change_shown_s"]["median"] < 0.3
 
 
-def window_of(chromium, cookie, **options):
-    context = chromium.new_context(viewport={"width": 1280, "height": 860}, **options)
+def window_of(browser, cookie, **options):
+    context = browser.new_context(viewport={"width": 1280, "height": 860}, **options)
     context.add_cookies([cookie])
     return context.new_page()
 
 
-def painted(chromium, cookie, url):
+def painted(browser, cookie, url):
     """Seconds until a view is there, with an empty cache each."""
     found = {"now_ready_s": [], "people_ready_s": []}
     for _ in range(TRIES):
         for view, path in (("now", ""), ("people", "people")):
-            window = window_of(chromium, cookie)
+            window = window_of(browser, cookie)
             window.goto(url + path)
             rows = window.locator("tbody tr").count()
             assert rows >= (SESSIONS if view == "now" else USERS)
@@ -112,9 +108,9 @@ def painted(chromium, cookie, url):
     return {name: described(times) for name, times in found.items()}
 
 
-def changes_shown(chromium, cookie, url, client):
+def changes_shown(browser, cookie, url, client):
     """Seconds from what a notebook does until the page of somebody else shows it."""
-    window = window_of(chromium, cookie)
+    window = window_of(browser, cookie)
     window.goto(url)
     window.get_by_text("[1] epoch").wait_for()
     window.wait_for_timeout(1000)  # the stream is there
@@ -137,11 +133,11 @@ def changes_shown(chromium, cookie, url, client):
     return described(times)
 
 
-def take_pictures(chromium, cookie, url):
+def take_pictures(browser, cookie, url):
     PICTURES.mkdir(exist_ok=True)
     for scheme in ("light", "dark"):
         for view in ("now", "people"):
-            window = window_of(chromium, cookie, color_scheme=scheme)
+            window = window_of(browser, cookie, color_scheme=scheme)
             window.goto(url + view.replace("now", ""))
             window.wait_for_timeout(1200)
             window.screenshot(path=PICTURES / f"hub-page-{view}-{scheme}.png")

@@ -33,11 +33,20 @@
   document.addEventListener("clock", (event) => {
     ahead = Date.now() / 1000 - data(event);
     tick();
+    say(""); // it answers; what else is wrong comes next
   });
   document.addEventListener("problem", (event) => say(data(event)));
-  document.addEventListener("htmx:sse:error", (event) => {
-    if (event.detail.status === 403) location.reload(); // to the hub's login, or to a no
+  const broken = (status) => {
+    if (status === 403) location.reload(); // to the hub's login, or to a no
     else say("The page's server does not answer; it is asked again. Cells run on.");
+  };
+  document.addEventListener("htmx:sse:error", (event) => broken(event.detail.status));
+  // A stream that broke off is opened again by itself; one that never came about is not.
+  document.addEventListener("htmx:finally:request", (event) => {
+    const { sourceElement, response } = event.detail.ctx;
+    if (sourceElement.id !== "live" || response?.status === 200) return;
+    broken(response?.status);
+    setTimeout(() => htmx.trigger(sourceElement, "again"), 2000);
   });
 
   // -- choosing people --------------------------------------------------------------------------
