@@ -15,7 +15,8 @@ import pytest
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 LESSONS = sorted(NOTEBOOKS.glob("*.ipynb"))
-CHECKED = "# NBVAL_CHECK_OUTPUT"
+#: the tag by which nbval knows a cell whose output must be the stored one
+CHECKED = "nbval-check-output"
 #: What a lesson may import besides the standard library.
 LIBRARIES = {"matplotlib", "numpy", "scipy", "sklearn", "torch"}
 STANDARD = {"math", "pathlib", "pydoc_data", "tempfile", "time"}
@@ -43,6 +44,10 @@ def outputs_of(cells):
 
 def printed_by(cell):
     return "".join(output.text for output in cell.outputs if output.output_type == "stream")
+
+
+def checked_of(cells):
+    return [cell for cell in cells if CHECKED in cell.metadata.get("tags", [])]
 
 
 def test_there_are_five_lessons_and_the_readme_names_each_in_one_line():
@@ -118,7 +123,7 @@ def test_stores_small_pictures(code):
 
 
 def test_checked_cells_have_something_to_check(code):
-    checked = [cell for cell in code if cell.source.startswith(CHECKED)]
+    checked = checked_of(code)
     assert checked
     assert all(printed_by(cell) for cell in checked)
     assert not any("image/png" in output.get("data", {}) for output in outputs_of(checked))
@@ -126,9 +131,12 @@ def test_checked_cells_have_something_to_check(code):
 
 def test_checked_cells_hold_no_measured_decimals(code):
     """A measured number differs from machine to machine: only verdicts are checked."""
-    for cell in code:
-        if cell.source.startswith(CHECKED):
-            assert not re.search(r"\d\.\d{2,}", printed_by(cell))
+    for cell in checked_of(code):
+        assert not re.search(r"\d\.\d{2,}", printed_by(cell))
+
+
+def test_says_nothing_to_nbval_that_a_student_sees(code):
+    assert not [cell.source for cell in code if "nbval" in cell.source.lower()]
 
 
 def test_no_checked_verdict_is_false(code):
