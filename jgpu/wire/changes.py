@@ -9,11 +9,10 @@ Fields are added only, each with a default, as in a report.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
-from jgpu.errors import ProtocolError
 from jgpu.wire.fields import Ids, Name, Text
+from jgpu.wire.parts import Part, decode_json
 from jgpu.wire.report import (
     BrokerReport,
     DeviceReport,
@@ -28,7 +27,7 @@ __all__ = ["Changes", "apply", "changes", "decode_changes"]
 _Row = TypeVar("_Row")
 
 
-class Changes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Changes(Part, frozen=True, kw_only=True, omit_defaults=True):
     """What changed from one report to the next; what is not named stayed as it was."""
 
     broker: BrokerReport | UnsetType = UNSET
@@ -86,13 +85,7 @@ def apply(report: Report, told: Changes) -> Report:
 
 def decode_changes(data: bytes, where: object = "?") -> Changes:
     """Read what a broker of this or another version tells; raises `ProtocolError`."""
-    try:
-        return msgspec.json.decode(data, type=Changes)
-    except msgspec.DecodeError as error:
-        raise ProtocolError(
-            f"What the broker at {where} tells of its changes cannot be read ({error}). Have the "
-            "same version of jgpu here and there."
-        ) from None
+    return decode_json(data, Changes, "changes", where)
 
 
 def _device(row: DeviceReport) -> str:

@@ -4,14 +4,13 @@ Read by the command line and the pages. Fields are added only, each with a defau
 Moments are seconds since the epoch.
 """
 
-from typing import TypeVar
+from typing import Final
 
-import msgspec
-
-from jgpu.errors import ProtocolError
 from jgpu.wire.fields import Name, Natural, Text
+from jgpu.wire.parts import Part, decode_json
 
 __all__ = [
+    "EVENT_KINDS",
     "EventReport",
     "EventsReport",
     "UsageReport",
@@ -20,14 +19,27 @@ __all__ = [
     "decode_usage",
 ]
 
-_Kind = TypeVar("_Kind")
+#: refused requests, tickets and names that were not believed, ends of executors, memory that was
+#: moved, budgets that were used up, and what administrators and hubs did
+EVENT_KINDS: Final = (
+    "refusal",
+    "ticket",
+    "claim",
+    "fault",
+    "spill",
+    "evict",
+    "budget",
+    "quota",
+    "policy",
+    "drain",
+    "socket",
+    "name",
+    "start",
+    "stop",
+)
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all parts: an object with the names of its fields."""
-
-
-class EventReport(_Part, frozen=True):
+class EventReport(Part, frozen=True):
     """Something that happened, and who did it."""
 
     #: grows with time; never used twice
@@ -39,14 +51,14 @@ class EventReport(_Part, frozen=True):
     identity: Name = ""
     #: the door that they came by: users, administrators, owner or server
     door: Name = ""
-    #: refusal, ticket, fault, spill, evict, budget, quota, policy, drain, socket, name or stop
+    #: one of EVENT_KINDS
     kind: Name = ""
     #: the user whom it concerns, or the scope, server or uid
     about: Name = ""
     text: Text = ""
 
 
-class EventsReport(_Part, frozen=True):
+class EventsReport(Part, frozen=True):
     """What happened, the newest first, as `jgpu events --json` prints it."""
 
     events: tuple[EventReport, ...] = ()
@@ -54,7 +66,7 @@ class EventsReport(_Part, frozen=True):
     note: Text = ""
 
 
-class UsageRow(_Part, frozen=True):
+class UsageRow(Part, frozen=True):
     """Device time of one user or group within one step."""
 
     #: when the step begins
@@ -64,7 +76,7 @@ class UsageRow(_Part, frozen=True):
     device_seconds: float = 0.0
 
 
-class UsageReport(_Part, frozen=True):
+class UsageReport(Part, frozen=True):
     """Who used how much, by step and then by name; steps of which nobody used anything are out."""
 
     rows: tuple[UsageRow, ...] = ()
@@ -74,19 +86,9 @@ class UsageReport(_Part, frozen=True):
 
 def decode_events(data: bytes, where: object = "?") -> EventsReport:
     """Read an answer about events; raises `ProtocolError` for what is none."""
-    return _decode(data, EventsReport, where)
+    return decode_json(data, EventsReport, "record", where)
 
 
 def decode_usage(data: bytes, where: object = "?") -> UsageReport:
     """Read an answer about usage; raises `ProtocolError` for what is none."""
-    return _decode(data, UsageReport, where)
-
-
-def _decode(data: bytes, kind: type[_Kind], where: object) -> _Kind:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
-        raise ProtocolError(
-            f"The record of the broker at {where} cannot be read ({error}). Have the same version "
-            "of jgpu here and there."
-        ) from None
+    return decode_json(data, UsageReport, "record", where)

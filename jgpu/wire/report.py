@@ -4,18 +4,17 @@ One form for everybody. An executor fills in what it measures of its lanes and s
 process adds what it knows, as far as the asker may see it, and the command line and the pages read
 it. `schema` describes it for programs in other languages.
 
-Fields are added, never renamed or removed; each new one has a default. So a reader of any age reads
-a report of any age: it passes over what it does not know, and takes the default for what is not
-there. Sizes are bytes, times seconds; moments are seconds since the epoch.
+A reader of any age reads a report of any age (`parts`). Sizes are bytes, times seconds; moments are
+seconds since the epoch.
 """
 
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from jgpu.errors import ProtocolError
 from jgpu.wire.fields import Ids, Name, Natural, Text
+from jgpu.wire.parts import Part, decode_json
 
 __all__ = [
     "BrokerReport",
@@ -41,14 +40,7 @@ __all__ = [
 ]
 
 
-_Kind = TypeVar("_Kind")
-
-
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all parts of a report: an object with the names of its fields."""
-
-
-class BrokerReport(_Part, frozen=True):
+class BrokerReport(Part, frozen=True):
     """The broker itself."""
 
     version: Name = ""
@@ -67,14 +59,14 @@ class BrokerReport(_Part, frozen=True):
     #: draining: no iteration begins; drained: nothing is under way any more; empty: neither
     drain: Name = ""
     #: requests that were refused since the broker began, by the reason's word; for administrators
-    refusals: dict[Name, Natural] = {}
+    refusals: dict[Name, Natural] = msgspec.field(default_factory=dict)
     #: sessions that are waited for
     drain_waits_for: Ids = ()
     #: what stopping the broker would interrupt, and what would be lost by it
     drain_text: Text = ""
 
 
-class LaneReport(_Part, frozen=True):
+class LaneReport(Part, frozen=True):
     """A stream of the device and the sessions that take turns in it."""
 
     id: Natural
@@ -92,7 +84,7 @@ class LaneReport(_Part, frozen=True):
     op: Name = ""
 
 
-class CulpritReport(_Part, frozen=True):
+class CulpritReport(Part, frozen=True):
     """Whose work ended an executor; what the asker may not see is None."""
 
     user: Name
@@ -102,7 +94,7 @@ class CulpritReport(_Part, frozen=True):
     program: Name | None = None
 
 
-class TimesReport(_Part, frozen=True):
+class TimesReport(Part, frozen=True):
     """How often something took how long; counts only grow."""
 
     #: upper bounds of the buckets, seconds; the last bucket has none
@@ -113,7 +105,7 @@ class TimesReport(_Part, frozen=True):
     seconds: float = 0.0
 
 
-class MeasuresReport(_Part, frozen=True):
+class MeasuresReport(Part, frozen=True):
     """What an executor has counted since it began; the next one begins anew."""
 
     #: times that memory of a session went to the host, or came back, and the bytes
@@ -128,7 +120,7 @@ class MeasuresReport(_Part, frozen=True):
     programs: TimesReport = TimesReport()
 
 
-class MemoryReport(_Part, frozen=True):
+class MemoryReport(Part, frozen=True):
     """What all sessions of a device keep, by kind."""
 
     resident_bytes: Natural = 0
@@ -137,7 +129,7 @@ class MemoryReport(_Part, frozen=True):
     spilled_bytes: Natural = 0
 
 
-class EndReport(_Part, frozen=True):
+class EndReport(Part, frozen=True):
     """How an executor ended."""
 
     when: float
@@ -145,7 +137,7 @@ class EndReport(_Part, frozen=True):
     culprit: CulpritReport | None = None
 
 
-class DeviceReport(_Part, frozen=True):
+class DeviceReport(Part, frozen=True):
     """A device and its executor."""
 
     name: Text
@@ -175,14 +167,14 @@ class DeviceReport(_Part, frozen=True):
     last_end: EndReport | None = None
 
 
-class IterationTimes(_Part, frozen=True):
+class IterationTimes(Part, frozen=True):
     """Device time of a session's last iterations; 0 before the first."""
 
     median: float = 0.0
     p95: float = 0.0
 
 
-class SessionReport(_Part, frozen=True):
+class SessionReport(Part, frozen=True):
     """A session; what is the notebook's own is empty for whoever may not see it."""
 
     id: Natural
@@ -220,7 +212,7 @@ class SessionReport(_Part, frozen=True):
     since: float = 0.0
 
 
-class QuotaReport(_Part, frozen=True):
+class QuotaReport(Part, frozen=True):
     """What counts for a user, from all scopes together; 0 where there is no limit."""
 
     #: share of device time relative to other users with work
@@ -239,7 +231,7 @@ class QuotaReport(_Part, frozen=True):
     over_budget: Name = ""
 
 
-class StandingReport(_Part, frozen=True):
+class StandingReport(Part, frozen=True):
     """A user, what they may have, and what they used of it."""
 
     name: Name
@@ -267,7 +259,7 @@ class UserReport(StandingReport, frozen=True):
     ephemeral_bytes: Natural = 0
 
 
-class LedgerReport(_Part, frozen=True):
+class LedgerReport(Part, frozen=True):
     """The record of usage; only for administrators."""
 
     state: Name = ""
@@ -279,7 +271,7 @@ class LedgerReport(_Part, frozen=True):
     unwritten_device_seconds: float = 0.0
 
 
-class Report(_Part, frozen=True):
+class Report(Part, frozen=True):
     """Everything at one moment, as one asker may see it."""
 
     broker: BrokerReport
@@ -289,19 +281,19 @@ class Report(_Part, frozen=True):
     ledger: LedgerReport | UnsetType = UNSET
 
 
-class ScopeReport(_Part, frozen=True):
+class ScopeReport(Part, frozen=True):
     """What was said of one scope, and where."""
 
     #: default, group:NAME or user:NAME
     scope: Name
     #: configuration, hub or live
     source: Name
-    settings: dict[Name, int | float | Text] = {}
+    settings: dict[Name, int | float | Text] = msgspec.field(default_factory=dict)
     #: the moment at which it ends by itself, in seconds since the epoch; 0: it does not
     until: float = 0.0
 
 
-class QuotasReport(_Part, frozen=True):
+class QuotasReport(Part, frozen=True):
     """Who may have and who used how much, as `jgpu quota list --json` prints it."""
 
     scopes: tuple[ScopeReport, ...] = ()
@@ -313,22 +305,12 @@ class QuotasReport(_Part, frozen=True):
 
 def decode(data: bytes, where: object = "?") -> Report:
     """Read a report of this or another version; raises `ProtocolError` for what is none."""
-    return _decode(data, Report, where)
+    return decode_json(data, Report, "report", where)
 
 
 def decode_quotas(data: bytes, where: object = "?") -> QuotasReport:
     """Read an answer about quotas; raises `ProtocolError` for what is none."""
-    return _decode(data, QuotasReport, where)
-
-
-def _decode(data: bytes, kind: type[_Kind], where: object) -> _Kind:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
-        raise ProtocolError(
-            f"The report of the broker at {where} cannot be read ({error}). Have the same version "
-            "of jgpu here and there."
-        ) from None
+    return decode_json(data, QuotasReport, "report", where)
 
 
 def schema() -> dict[str, Any]:

@@ -187,7 +187,7 @@ class Steering:
             if message.on
             else "The device is not drained any more: whoever waits goes on."
         )
-        self._audit.said(visit, "drain", said)
+        self._audit.said(visit, "drain", said, by=message.by)
         return Done(said)
 
     async def _quota(self, visit: Visit, message: AskQuotas | SetQuota) -> QuotasAre:

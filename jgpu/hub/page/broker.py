@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from jgpu.errors import BrokerUnreachable, FrameError, JgpuError
-from jgpu.hub.page.figures import Figures
 from jgpu.hub.page.views import members_of
 from jgpu.wire.address import Address, ask
 from jgpu.wire.messages import AskQuotas, AskStatus, QuotasAre
@@ -43,8 +42,6 @@ class BrokerLink:
         self.version = 0
         #: session -> (its state, since when)
         self._since: dict[int, tuple[str, float]] = {}
-        #: what was counted, for monitoring
-        self.figures = Figures()
         self._quotas: QuotasReport | None = None
         self._quotas_at = float("-inf")
         self._asking = asyncio.Lock()
@@ -117,7 +114,6 @@ class BrokerLink:
             _LOG.info("The broker answers.")
         now = time.time()
         self._since = {each.id: self._since_when(each, now) for each in report.sessions}
-        self.figures.take(report, time.monotonic())
         if report != self.report or self.problem:
             self.report, self.problem = report, ""
             self._tell()

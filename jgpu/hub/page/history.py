@@ -20,7 +20,7 @@ from jgpu.hub.page.records import (
 )
 from jgpu.wire.limits import MAX_EVENTS
 from jgpu.wire.messages import AskEvents, AskUsage
-from jgpu.wire.records import EventReport, UsageRow, decode_events, decode_usage
+from jgpu.wire.records import EVENT_KINDS, EventReport, UsageRow, decode_events, decode_usage
 
 __all__ = ["Events", "Usage", "UsageList"]
 
@@ -29,10 +29,6 @@ _CHOICES: Final = (7, 14, 30, 90)
 #: events of one page, and questions to the broker until there are so many
 _PAGE: Final = 100
 _ASKED: Final = 5
-_KINDS: Final = (
-    "refusal", "ticket", "fault", "spill", "evict", "budget", "quota", "policy", "drain", "socket",
-    "name", "start", "stop",
-)  # fmt: skip
 
 
 class _FromRecord(Base):
@@ -108,7 +104,7 @@ class Events(_FromRecord):
         self.page(
             "events_table.html" if self.is_fragment else "events.html",
             events=found,
-            kinds=_KINDS,
+            kinds=EVENT_KINDS,
             kind=kind,
             more=more,
         )

@@ -5,21 +5,22 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
 from page_parts import PREFIX, USERS
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from jgpu.hub.page.figures import Figures, Histogram
-from jgpu.hub.page.metrics import Collector, MetricsSettings
+from jgpu.hub.page.collector import Collector, MetricsSettings
+from jgpu.hub.page.tally import Tally
 from jgpu.wire.records import EventReport
 from jgpu.wire.report import (
     BrokerReport,
     DeviceReport,
     LaneReport,
     LedgerReport,
+    MeasuresReport,
     Report,
     SessionReport,
+    TimesReport,
     UserReport,
 )
 
@@ -32,10 +33,15 @@ def session(state, iterations=0, device_seconds=0.0, number=1):
     )
 
 
-def report(*sessions, users=()):
-    device = DeviceReport(name="a device", kind="null", lanes=(LaneReport(id=0, running=1),))
+def report(*sessions, users=(), measures=None, refusals=None):
+    device = DeviceReport(
+        name="a device",
+        kind="null",
+        lanes=(LaneReport(id=0, running=1),),
+        measures=measures or MeasuresReport(),
+    )
     return Report(
-        broker=BrokerReport(seats=3),
+        broker=BrokerReport(seats=3, refusals=refusals or {}),
         devices=(device,),
         sessions=sessions,
         users=users,
@@ -43,11 +49,11 @@ def report(*sessions, users=()):
     )
 
 
-def exported(found, figures=None, **settings):
+def exported(found, **settings):
     """Samples by name and labels."""
-    link = SimpleNamespace(report=found, problem="", figures=figures or Figures())
+    source = SimpleNamespace(report=found, problem="")
     registry = CollectorRegistry()
-    registry.register(Collector(link, MetricsSettings(**settings)))
+    registry.register(Collector(source, {"refusal": 2}, MetricsSettings(**settings)))
     families = text_string_to_metric_families(generate_latest(registry).decode())
     return {
         (sample.name, *sorted(sample.labels.items())): sample.value
@@ -56,46 +62,47 @@ def exported(found, figures=None, **settings):
     }
 
 
-def test_waits_are_counted_when_they_are_over():
-    figures = Figures()
-    for state, now in (("idle", 0), ("waiting", 1), ("waiting", 2), ("running", 3.5)):
-        figures.take(report(session(state)), now)
-    assert dict(figures.waits.buckets) == {
-        "0.1": 0, "0.3": 0, "1": 0, "3": 1, "10": 1, "30": 1, "100": 1, "300": 1, "1000": 1,
-        "+Inf": 1,
-    }  # fmt: skip
-    assert figures.waits.sum == 2.5
-    figures.take(report(), 9)  # its session has ended
-    figures.take(report(session("waiting")), 10)
-    assert figures.waits.sum == 2.5
+def test_what_executors_counted_is_told_by_bound():
+    times = TimesReport(bounds=(0.1, 1.0), counts=(2, 0, 3), seconds=8.5)
+    measures = MeasuresReport(
+        spills=4, restores=3, spilled_bytes=400, restored_bytes=300, waits=times, programs=times
+    )
+    found = exported(report(measures=measures))
+    for name in ("jgpu_wait_seconds", "jgpu_program_seconds"):
+        buckets = {
+            dict(labels)["le"]: value
+            for (each, *labels), value in found.items()
+            if each == f"{name}_bucket"
+        }
+        assert buckets == {"0.1": 2, "1": 2, "+Inf": 5}
+        assert found[f"{name}_sum", ("device", "a device")] == 8.5
+        assert found[f"{name}_count", ("device", "a device")] == 5
+    assert found["jgpu_iteration_seconds_count", ("device", "a device")] == 0  # an older broker
+    device = ("device", "a device")
+    assert found["jgpu_moves_total", device, ("kind", "spill")] == 4
+    assert found["jgpu_moves_total", device, ("kind", "restore")] == 3
+    assert found["jgpu_moved_bytes_total", device, ("kind", "spill")] == 400
+    assert found["jgpu_moved_bytes_total", device, ("kind", "restore")] == 300
 
 
-def test_iterations_between_two_reports_count_with_their_mean():
-    figures = Figures()
-    figures.take(report(session("running", 100, 5.0)), 0)
-    figures.take(report(session("running", 110, 5.2)), 1)
-    assert dict(figures.iterations.buckets)["0.03"] == 10
-    assert dict(figures.iterations.buckets)["0.01"] == 0
-    assert figures.iterations.sum == pytest.approx(0.2)
-    figures.take(report(session("running", 0, 0.0)), 2)  # a new broker counts from the beginning
-    assert figures.iterations.sum == pytest.approx(0.2)
-
-
-def test_a_value_at_a_bound_is_not_above_it():
-    histogram = Histogram((1.0, 2.0))
-    histogram.add(1.0)
-    histogram.add(2.5, 3)
-    assert histogram.buckets == [("1", 1.0), ("2", 1.0), ("+Inf", 4.0)]
+def test_refusals_are_told_by_reason():
+    found = exported(report(refusals={"quota_exceeded": 3}))
+    assert found["jgpu_refusals_total", ("reason", "quota_exceeded")] == 3
 
 
 def test_events_are_counted_once_and_not_those_of_before():
-    figures = Figures()
-    figures.take_events([EventReport(id=7, kind="refusal")])
-    assert figures.events["refusal"] == 0
-    newer = [EventReport(id=n, kind=k) for n, k in ((9, "spill"), (8, "quota"), (7, "refusal"))]
-    figures.take_events(newer)
-    figures.take_events(newer)
-    assert {kind: count for kind, count in figures.events.items() if count} == {"spill": 1}
+    tally = Tally()
+    tally.take([EventReport(id=7, kind="refusal")])
+    assert set(tally.counts.values()) == {0}
+    newer = [EventReport(id=n, kind=k) for n, k in ((9, "spill"), (8, "claim"), (7, "refusal"))]
+    tally.take(newer)
+    tally.take(newer)
+    tally.take([EventReport(id=10, kind="of a newer broker")])
+    assert {kind: count for kind, count in tally.counts.items() if count} == {
+        "spill": 1,
+        "claim": 1,
+    }
+    assert tally.newest == 10
 
 
 def test_groups_beyond_the_first_are_one_and_users_have_no_names():
@@ -111,9 +118,9 @@ def test_groups_beyond_the_first_are_one_and_users_have_no_names():
 
 
 def test_a_broker_that_does_not_answer_is_down_and_nothing_else_is_told_of_it():
-    link = SimpleNamespace(report=report(), problem="It has ended.", figures=Figures())
+    source = SimpleNamespace(report=report(), problem="It has ended.")
     registry = CollectorRegistry()
-    registry.register(Collector(link, MetricsSettings()))
+    registry.register(Collector(source, {}, MetricsSettings()))
     text = generate_latest(registry).decode()
     assert "jgpu_up 0.0" in text
     assert "jgpu_sessions" not in text
@@ -121,7 +128,7 @@ def test_a_broker_that_does_not_answer_is_down_and_nothing_else_is_told_of_it():
 
 def test_the_dashboard_asks_for_what_is_exported():
     users = [UserReport(name="user1", groups=("class1",), device_seconds=1.0)]
-    found = exported(report(session("running"), users=users))
+    found = exported(report(session("running"), users=users, refusals={"fault": 1}))
     names, labels = {key[0] for key in found}, {}
     for name, *pairs in found:
         labels.setdefault(name, set()).update(label for label, _ in pairs)
@@ -134,7 +141,7 @@ def test_the_dashboard_asks_for_what_is_exported():
         "jgpu_device_ready",
         *(
             f"jgpu_{each}_seconds_{part}"
-            for each in ("wait", "iteration")
+            for each in ("wait", "iteration", "program")
             for part in ("sum", "count")
         ),
     }
