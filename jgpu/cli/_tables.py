@@ -27,13 +27,12 @@ from jgpu.wire.report import (
     Report,
     SessionReport,
 )
+from jgpu.wire.sizes import duration, short_size
 
 __all__ = [
     "FittingTable",
     "console",
     "device_table",
-    "format_bytes",
-    "format_seconds",
     "report",
     "session_table",
 ]
@@ -56,7 +55,6 @@ _NUMBERS: Final = frozenset(
 )
 #: of these the end is shown where there is no room
 _ENDS_COUNT: Final = frozenset({"CELL", "NOTEBOOK"})
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _LONGEST_LABEL: Final = 40
 #: work that takes so long is told of, seconds
 _LONG_S: Final = 60.0
@@ -65,23 +63,6 @@ _LEAST_TEXT: Final = 12
 _BETWEEN: Final = 3
 #: the width of what no terminal shows
 _WIDE: Final = 240
-
-
-def format_bytes(count: int) -> str:
-    """A size for people: three digits and a unit, powers of 1024."""
-    size, unit = float(count), 0
-    while size >= 1000 and unit < len(_UNITS) - 1:
-        size, unit = size / 1024, unit + 1
-    return f"{count} B" if unit == 0 else f"{size:.3g} {_UNITS[unit]}"
-
-
-def format_seconds(seconds: float) -> str:
-    """A time for people."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class FittingTable:
@@ -154,7 +135,7 @@ def _number(number: int) -> Text:
 
 
 def _size(count: int) -> Text:
-    return Text(format_bytes(count) if count else "")
+    return Text(short_size(count) if count else "")
 
 
 def device_table(status: Report) -> RenderableType:
@@ -163,8 +144,8 @@ def device_table(status: Report) -> RenderableType:
         {
             "DEVICE": Text(device.name),
             "STATE": _state(device.state),
-            "USED": Text(format_bytes(device.used_bytes)),
-            "CAPACITY": Text(format_bytes(device.capacity_bytes)),
+            "USED": Text(short_size(device.used_bytes)),
+            "CAPACITY": Text(short_size(device.capacity_bytes)),
             "POLICY": Text(device.policy),
             "LANES": Text(str(len(device.lanes))),
             "RESTARTS": _number(device.restarts),
@@ -189,7 +170,7 @@ def session_table(status: Report) -> RenderableType:
             "RESIDENT": _size(session.resident_bytes),
             "EPHEMERAL": _size(session.ephemeral_bytes),
             "SPILLED": _size(session.spilled_bytes),
-            "TIME": Text(format_seconds(session.device_seconds)),
+            "TIME": Text(duration(session.device_seconds)),
             "ITER": _number(session.iterations),
             "EACH": _each(session.iteration_seconds),
         }
@@ -238,7 +219,7 @@ def _lane(lane: LaneReport) -> str:
     if took_s < _LONG_S:
         return ""
     whose = f" of session {lane.running}" if lane.running is not None else ""
-    return f"Lane {lane.id} has been at {what}{whose} for {format_seconds(took_s)}."
+    return f"Lane {lane.id} has been at {what}{whose} for {duration(took_s)}."
 
 
 def _tail(label: str, longest: int) -> str:

@@ -17,7 +17,16 @@ from jgpu.errors import BrokerRefused, ConfigError, JgpuError
 from jgpu.hub.greeting import greet, greeting
 from jgpu.hub.isolation import Isolation
 from jgpu.hub.mounting import Mount
-from jgpu.wire.address import ADDRESS, NO_TICKET, PROBLEM, SYSTEM_SOCKET, TICKET, Address, ask
+from jgpu.wire.address import (
+    ADDRESS,
+    NO_TICKET,
+    PROBLEM,
+    SERVER_FILES_NAME,
+    SYSTEM_SOCKET,
+    TICKET,
+    Address,
+    ask,
+)
 from jgpu.wire.limits import MAX_GROUPS, MAX_NAME
 from jgpu.wire.messages import AskQuotas, HubQuota, MakeSocket, NameUser, RemoveSocket, SocketIs
 from jgpu.wire.report import decode_quotas
@@ -26,9 +35,7 @@ __all__ = ["SERVER_FILES", "Hooks", "login_uid"]
 
 #: leads the user's server to a file that routes its kernels, or says why it cannot
 _CONFIG_PATH: Final = "JUPYTER_CONFIG_PATH"
-#: beside a server's own socket, what that variable is to name
-_JUPYTER: Final = "jupyter"
-#: the same for servers that see this package's files
+#: what that variable names for servers that see this package's files
 SERVER_FILES: Final = Path(__file__).parents[1] / "kernelprovider/resources/server"
 #: of a group of the hub
 _PROPERTY: Final = "jgpu"
@@ -61,7 +68,7 @@ class Hooks:
         by_uid = self._isolation is Isolation.UID
         where = self._users if by_uid else SYSTEM_SOCKET
         environment[ADDRESS] = f"unix:{where}"
-        files = str(SERVER_FILES if by_uid else SYSTEM_SOCKET.parent / _JUPYTER)
+        files = str(SERVER_FILES if by_uid else SYSTEM_SOCKET.parent / SERVER_FILES_NAME)
         environment[_CONFIG_PATH] = _first(files, environment.get(_CONFIG_PATH, ""))
         try:
             await (self._name(spawner) if by_uid else self._give_socket(spawner))

@@ -29,6 +29,7 @@ from jgpu.sched.snapshot import Snapshot, take_snapshot
 from jgpu.sched.spilling import Spilling
 from jgpu.sched.states import IllegalEvent, LaneState, SessionState
 from jgpu.sched.turns import Turns
+from jgpu.sched.waits import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -123,9 +124,9 @@ class Core:
 
     def _tell_wait(self, session: Session) -> None:
         if session.state is SessionState.WAITING:
-            journal, waits_for = self._journal, self._table.waits_for(session)
-            journal.note(session.story, "waits", f"for {', '.join(waits_for) or 'nobody'}")
-            journal.act(Wait(session.id, waits_for, cause=journal.cause))
+            journal, users = self._journal, reason(session, self._table).users
+            journal.note(session.story, "waits", f"for {', '.join(users) or 'nobody'}")
+            journal.act(Wait(session.id, users, cause=journal.cause))
 
     # --- sessions and cells
 

@@ -111,25 +111,6 @@ class LaneTable:
             and self._journal.now >= session.away_until
         )
 
-    def waits_for(self, session: Session) -> tuple[str, ...]:
-        """Return the users whom a waiting session waits for, sorted."""
-        lane = session.lane
-        if self.draining and not session.pinned:
-            return ()
-        if self.starving is not None and self.starving is not session:
-            return (self.starving.user.name,)
-        if session.residence in (Residence.SPILLING, Residence.RESTORING):
-            return ()
-        if lane is not None and session.cramped_since is None:
-            holder = lane.running if lane.holder is session else lane.holder
-            return (holder.user.name,) if holder is not None else ()
-        names = {
-            other.user.name
-            for other in self.sessions.values()
-            if other is not session and (other.lane or other.held)
-        }
-        return tuple(sorted(names))
-
     # --- memory
 
     def lacking(self, session: Session) -> int:

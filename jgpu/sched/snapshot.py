@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from jgpu.sched.priorities import name_of
 from jgpu.sched.retirement import is_cut_off
 from jgpu.sched.states import Residence, SessionState
+from jgpu.sched.waits import reason
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -156,6 +157,7 @@ def _lane_status(lane: Lane) -> LaneStatus:
 
 
 def _session_status(session: Session, table: LaneTable, position: int) -> SessionStatus:
+    waits = reason(session, table) if position else None
     return SessionStatus(
         id=session.id,
         user=session.user.name,
@@ -163,8 +165,8 @@ def _session_status(session: Session, table: LaneTable, position: int) -> Sessio
         residence=str(session.residence),
         priority=name_of(session.priority),
         waits_since=session.wait_began if session.state is SessionState.WAITING else None,
-        waits_for=table.waits_for(session) if position else (),
-        waits_on=_waits_on(session, table) if position else "",
+        waits_for=waits.users if waits else (),
+        waits_on=waits.on if waits else "",
         lane=None if session.lane is None else session.lane.id,
         resident=session.resident,
         kept=session.kept,
@@ -191,16 +193,3 @@ def _queue_positions(table: LaneTable, policy: Policy) -> dict[int, int]:
         waiting = [each for each in lane.members.values() if each.state is SessionState.WAITING]
         queues.append(sorted(waiting, key=policy.rank))
     return {session.id: place for queue in queues for place, session in enumerate(queue, start=1)}
-
-
-def _waits_on(session: Session, table: LaneTable) -> str:
-    """What a waiting session waits for: drain, copy, budget, turn or memory."""
-    if table.draining and not session.pinned:
-        return "drain"
-    if session.residence in (Residence.SPILLING, Residence.RESTORING):
-        return "copy"
-    if session.user.throttled:
-        return "budget"
-    starved = table.starving is not None and table.starving is not session
-    in_turn = session.lane is not None and session.cramped_since is None
-    return "turn" if in_turn and not starved else "memory"

@@ -38,6 +38,7 @@ __all__ = [
     "NO_TICKET",
     "PRIORITY",
     "PROBLEM",
+    "SERVER_FILES_NAME",
     "SYSTEM_SOCKET",
     "TICKET",
     "USER",
@@ -68,6 +69,8 @@ PRIORITY: Final = "JGPU_PRIORITY"
 NO_TICKET: Final = "none"
 
 SYSTEM_SOCKET: Final = Path("/run/jgpu/broker.sock")
+#: beside the socket of one server of a hub: the folder that its JUPYTER_CONFIG_PATH is to name
+SERVER_FILES_NAME: Final = "jupyter"
 #: sun_path has 108 bytes, the last of them a zero.
 MAX_SOCKET_PATH: Final = 107
 #: Accounts below this number are the system's own (SYS_UID_MAX + 1 of login.defs).
@@ -80,7 +83,7 @@ _CREDENTIALS: Final = struct.Struct("3i")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A broker's Unix socket, and who named it: "environment", "system" or "user"."""
+    """A broker's Unix socket, and who named it: "environment", "hub", "system" or "user"."""
 
     path: Path
     origin: str

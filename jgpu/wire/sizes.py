@@ -1,8 +1,12 @@
-"""Bytes in words, as torch prints them in its messages."""
+"""Sizes and times in words: as torch prints them in its messages, and short, for tables."""
 
 from __future__ import annotations
 
-__all__ = ["size_text"]
+from typing import Final
+
+__all__ = ["duration", "short_size", "size_text"]
+
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def size_text(nbytes: int) -> str:
@@ -11,3 +15,22 @@ def size_text(nbytes: int) -> str:
         if nbytes >= size:
             return f"{nbytes / size:.2f} {unit}"
     return f"{nbytes} bytes"
+
+
+def short_size(nbytes: int) -> str:
+    """Return a size in three digits and a unit, powers of 1024: "1.5 GiB", "2 MiB", "512 B"."""
+    amount, unit = float(nbytes), 0
+    while amount >= 1000 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1024, unit + 1
+    return f"{nbytes} B" if unit == 0 else f"{amount:.3g} {_UNITS[unit]}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as "0.4 s", "2:05" (minutes), "1:00:09" or, from 48 hours on, "3 d 4 h"."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours >= 48:
+        return f"{hours // 24} d {hours % 24} h"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -101,14 +101,6 @@ def test_no_sessions_is_said():
     assert "No sessions." in drawn(STATUS | {"sessions": []})
 
 
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1024, "1 KiB"), (1 << 30, "1 GiB"), (1000 << 20, "0.977 GiB")],
-)
-def test_sizes_for_people(count, text):
-    assert _tables.format_bytes(count) == text
-
-
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """A broker without a device to wait for: its executor is never ready."""

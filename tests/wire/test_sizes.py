@@ -1,8 +1,8 @@
-"""Bytes in words."""
+"""Bytes and seconds in words."""
 
 import pytest
 
-from jgpu.wire.sizes import size_text
+from jgpu.wire.sizes import duration, short_size, size_text
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,27 @@ from jgpu.wire.sizes import size_text
 )
 def test_sizes_are_told_in_the_largest_unit_that_they_reach(nbytes, text):
     assert size_text(nbytes) == text
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [(0, "0 B"), (999, "999 B"), (1024, "1 KiB"), (1 << 30, "1 GiB"), (1000 << 20, "0.977 GiB")],
+)
+def test_short_sizes_have_three_digits(nbytes, text):
+    assert short_size(nbytes) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.04, "0.0 s"),
+        (59.94, "59.9 s"),
+        (60, "1:00"),
+        (125.9, "2:05"),
+        (3609, "1:00:09"),
+        (48 * 3600 - 1, "47:59:59"),
+        (76 * 3600, "3 d 4 h"),
+    ],
+)
+def test_times_grow_in_unit_with_their_size(seconds, text):
+    assert duration(seconds) == text

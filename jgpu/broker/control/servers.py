@@ -29,14 +29,12 @@ from jgpu.broker.control.listener import Listener
 from jgpu.broker.control.quotas.groups import Groups
 from jgpu.broker.control.wholefiles import write_whole
 from jgpu.errors import BrokerRefused, ConfigError
-from jgpu.wire.address import make_directory
+from jgpu.wire.address import SERVER_FILES_NAME, make_directory
 
 __all__ = ["Servers"]
 
 _LOG = logging.getLogger("jgpu.broker")
 _SOCKET_NAME: Final = "broker.sock"
-#: beside a server's socket: what its JUPYTER_CONFIG_PATH is to name
-JUPYTER: Final = "jupyter"
 #: servers with a socket, and uids with a name
 _MOST: Final = 4096
 
@@ -197,7 +195,7 @@ class Servers:
     def _open(self, server: _Server) -> Door:
         make_directory(self._directory)
         listener = Listener(self._place(server.name), for_all=True)
-        _furnish(listener.path.parent / JUPYTER)
+        _furnish(listener.path.parent / SERVER_FILES_NAME)
         door = Door(listener, DoorKind.SERVER, serves=server.name, user=server.user)
         self._groups.register(server.user, server.groups)
         self._servers[server.name] = server, door

@@ -12,7 +12,7 @@ from jgpu.broker.control.audit import Audit
 from jgpu.broker.control.handshake import Visit
 from jgpu.broker.control.identity import Identities
 from jgpu.broker.control.quotas.desk import Desk
-from jgpu.broker.control.quotas.requests import QuotaRequests, moment
+from jgpu.broker.control.quotas.requests import QuotaRequests, change_text
 from jgpu.broker.control.quotas.scopes import Scope
 from jgpu.broker.control.quotas.spec import FIELDS
 from jgpu.broker.control.records import Records
@@ -198,10 +198,8 @@ class Steering:
             report = await self._quotas.change(message, self.viewer(visit, message.by))
             if message.trial:
                 return QuotasAre(msgspec.json.encode(report))
-            said = ", ".join(f"{n}={v}" if v else f"no {n}" for n, v in message.settings)
             about = message.scope.strip().removeprefix("user:")
-            end = f", until {moment(message.until)}" if message.until else ""
-            said = f"Set: {said or 'nothing any more'}{end}."
+            said = f"Set: {change_text(message)}."
             self._audit.said(visit, "quota", said, about=about, by=message.by)
         return QuotasAre(msgspec.json.encode(report))
 

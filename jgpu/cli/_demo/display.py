@@ -15,8 +15,9 @@ from rich.text import Text
 
 from jgpu.cli._demo.evidence import Evidence
 from jgpu.cli._demo.lesson import Lesson
-from jgpu.cli._tables import FittingTable, format_bytes, format_seconds
+from jgpu.cli._tables import FittingTable
 from jgpu.wire.report import Report, SessionReport
+from jgpu.wire.sizes import duration, short_size
 
 __all__ = ["Display", "summary"]
 
@@ -76,9 +77,9 @@ def _row(lesson: Lesson) -> dict[str, Text]:
         "LANE": Text("" if lane is None else str(lane)),
         "STATE": _state(lesson),
         "ITERATIONS": Text(str(session.iterations)),
-        "RESIDENT": Text(format_bytes(session.resident_bytes)),
-        "EPHEMERAL": Text(format_bytes(session.ephemeral_bytes)),
-        "DEVICE TIME": Text(format_seconds(session.device_seconds)),
+        "RESIDENT": Text(short_size(session.resident_bytes)),
+        "EPHEMERAL": Text(short_size(session.ephemeral_bytes)),
+        "DEVICE TIME": Text(duration(session.device_seconds)),
     }
 
 
@@ -96,12 +97,12 @@ def _state(lesson: Lesson) -> Text:
 
 def _headline(status: Report, seconds: float) -> str:
     devices = "; ".join(
-        f"{device.name}: {format_bytes(device.used_bytes)} of "
-        f"{format_bytes(device.capacity_bytes)} in use, lanes: {len(device.lanes)}, "
+        f"{device.name}: {short_size(device.used_bytes)} of "
+        f"{short_size(device.capacity_bytes)} in use, lanes: {len(device.lanes)}, "
         f"policy {device.policy}"
         for device in status.devices
     )
-    return f"{format_seconds(seconds)}  {devices}"
+    return f"{duration(seconds)}  {devices}"
 
 
 def summary(lessons: Sequence[Lesson], status: Report, evidence: Evidence) -> Group:
@@ -116,13 +117,13 @@ def summary(lessons: Sequence[Lesson], status: Report, evidence: Evidence) -> Gr
             Text(lesson.user),
             Text(lesson.name),
             Text(lesson.problem, style="red") if lesson.problem else Text(lesson.result),
-            Text(format_seconds(lesson.seconds)),
-            Text(format_seconds(lesson.session.device_seconds if lesson.session else 0.0)),
+            Text(duration(lesson.seconds)),
+            Text(duration(lesson.session.device_seconds if lesson.session else 0.0)),
         )
     times = {user.name: user.device_seconds for user in status.users}
     total = sum(times.values()) or 1.0
     shares = ", ".join(
-        f"{user} {format_seconds(seconds)} ({100 * seconds / total:.0f} %)"
+        f"{user} {duration(seconds)} ({100 * seconds / total:.0f} %)"
         for user, seconds in sorted(times.items())
     )
     lines = [f"Device time: {shares}.", *evidence.sentences()]

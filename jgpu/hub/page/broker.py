@@ -32,7 +32,7 @@ class BrokerLink:
     """What the broker says now; on the page's event loop."""
 
     def __init__(self, socket: Path) -> None:
-        self._address = Address(socket, "environment")
+        self._address = Address(socket, "hub")
         self._changed = asyncio.Event()
         #: the last report; None before the first
         self.report: Report | None = None

@@ -9,6 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from jgpu import __version__
 from jgpu.hub.page import words
+from jgpu.wire import sizes
 
 __all__ = ["STATIC", "Renderer"]
 
@@ -29,11 +30,11 @@ class Renderer:
             lstrip_blocks=True,
         )
         self._templates.filters |= {
-            "duration": words.duration,
+            "duration": sizes.duration,
             "iso": words.iso,
             "moment": words.moment,
             "second": words.second,
-            "size": words.size,
+            "size": sizes.short_size,
         }
         self._templates.globals |= {
             "hub": hub_prefix,

@@ -1,34 +1,14 @@
-"""Sizes, times and moments as people read them, and how a quota's values are written."""
+"""Moments as people read them, and how a quota's values are written."""
 
 import time
 from typing import Any, Final
 
-__all__ = ["duration", "iso", "moment", "second", "setting", "size"]
+__all__ = ["iso", "moment", "second", "setting"]
 
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _SIZES: Final = (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
 _TIMES: Final = (("d", 86400), ("h", 3600), ("m", 60))
 #: fields of a quota that may be without a limit
 _LIMITS: Final = ("memory", "resident", "device_seconds", "sessions")
-
-
-def size(nbytes: int) -> str:
-    """Bytes for people: three digits and a unit, powers of 1024."""
-    amount, unit = float(nbytes), 0
-    while amount >= 1000 and unit < len(_UNITS) - 1:
-        amount, unit = amount / 1024, unit + 1
-    return f"{nbytes} B" if unit == 0 else f"{amount:.3g} {_UNITS[unit]}"
-
-
-def duration(seconds: float) -> str:
-    """A time for people: "0.4 s", "2:05" (minutes), "1:00:09", "3 d 4 h"."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours >= 48:
-        return f"{hours // 24} d {hours % 24} h"
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def moment(seconds: float) -> str:

@@ -18,6 +18,7 @@ from jgpu.wire.messages import (
     AskStatus,
     AskUsage,
     CellStarted,
+    Drain,
     Evict,
     MakeSocket,
     NameUser,
@@ -80,6 +81,7 @@ def test_what_administrators_do_is_on_record_with_who_and_by_which_door(broker):
 def test_what_a_program_asks_for_somebody_is_on_record_under_their_name(broker):
     broker.ask(SetQuota("user:user1", (("weight", "3"),), new=True, by="tutor1"))
     broker.ask(UsePolicy("las", by="tutor1"))
+    broker.ask(Drain(on=True, by="tutor1"))
     with pytest.raises(ConfigError):
         broker.ask(SetQuota("user:user1", (("weight", "much"),), by="tutor1"))
     with pytest.raises(BrokerRefused):  # at the users' door nobody speaks for others
@@ -87,6 +89,7 @@ def test_what_a_program_asks_for_somebody_is_on_record_under_their_name(broker):
     assert [(event.kind, event.who) for event in events(broker)[1:]] == [
         ("quota", "tutor1"),
         ("policy", "tutor1"),
+        ("drain", "tutor1"),
         ("refusal", "tutor1"),
         ("refusal", ME),
     ]

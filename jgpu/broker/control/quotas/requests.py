@@ -25,12 +25,21 @@ from jgpu.errors import BrokerRefused, ConfigError
 from jgpu.wire.messages import AskQuotas, SetQuota
 from jgpu.wire.report import QuotaReport, QuotasReport, ScopeReport, StandingReport
 
-__all__ = ["QuotaRequests", "moment"]
+__all__ = ["QuotaRequests", "change_text"]
 
 _LOG = logging.getLogger("jgpu.broker")
 _MOST_NOTES: Final = 16
 #: A setting ends within ten years, or it is meant for good.
 _LONGEST_S: Final = 10 * 366 * 86400.0
+
+
+def change_text(request: SetQuota) -> str:
+    """Return what is set, and until when, as it goes on record."""
+    said = ", ".join(
+        f"{name}={value}" if value else f"no {name}" for name, value in request.settings
+    )
+    until = f", until {moment(request.until)}" if request.until else ""
+    return f"{said or 'nothing any more'}{until}"
 
 
 class QuotaRequests:
@@ -71,10 +80,7 @@ class QuotaRequests:
             self._desk.live.try_change(scope, dict(request.settings), request.until)
             return self._report([], viewer, ())
         await self._desk.set_live(scope, dict(request.settings), request.until)
-        said = [f"{name}={value}" if value else f"no {name}" for name, value in request.settings]
-        until = f" until {moment(request.until)}" if request.until else ""
-        what = ", ".join(said) or "nothing"
-        _LOG.info("%s set of %s%s: %s.", viewer.user, scope, until, what)
+        _LOG.info("%s set of %s: %s.", viewer.user, scope, change_text(request))
         names = {scope.name} if scope.kind == "user" else self._known()
         over = self.excess(scope, [name for name, _ in request.settings])
         return self._report(sorted(names), viewer, over)
