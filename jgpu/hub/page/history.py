@@ -11,11 +11,11 @@ from jgpu.errors import JgpuError
 from jgpu.hub.page.base import Base
 from jgpu.hub.page.classlist import csv_row
 from jgpu.hub.page.records import (
-    DAY_S,
     days_back,
     drawn,
     events_for,
     plot_of,
+    stretches,
     usage_for,
 )
 from jgpu.wire.limits import MAX_EVENTS
@@ -36,20 +36,24 @@ class _FromRecord(Base):
 
     by: Literal["user", "group"]
 
-    async def usage(self) -> tuple[list[UsageRow], float, int, str]:
-        """Rows that the visitor may see, since when, for how many days, and what is missing."""
+    async def usage(self) -> tuple[list[UsageRow], list[float], str]:
+        """Rows that the visitor may see, when their days begin and end, and what is missing."""
         days = self._number("days", 14, 366)
         self.by = "group" if self.get_query_argument("by", "") == "group" else "user"
-        now = time.time()
-        since = days_back(days, now)
+        edges = days_back(days, time.time())
         await self._groups()
-        try:
-            reply = await self.link.ask(AskUsage(since, now, DAY_S, self.by))
-            report = decode_usage(reply.json)
-        except JgpuError as error:
-            raise HTTPError(503, "%s", str(error)) from None
-        rows = usage_for(self.visitor, report.rows, self.link.members, self.by)
-        return rows, since, days, report.note
+        found: list[UsageRow] = []
+        notes: dict[str, None] = {}
+        for since, until, step in stretches(edges):
+            try:
+                reply = await self.link.ask(AskUsage(since, until, step, self.by))
+                report = decode_usage(reply.json)
+            except JgpuError as error:
+                raise HTTPError(503, "%s", str(error)) from None
+            found += report.rows
+            notes[report.note] = None
+        rows = usage_for(self.visitor, found, self.link.members, self.by)
+        return rows, edges, " ".join(filter(None, notes))
 
     async def _groups(self) -> None:
         """Know who is in which group also of those who are not here."""
@@ -70,14 +74,14 @@ class Usage(_FromRecord):
 
     async def get(self) -> None:
         """A picture and the same as a table."""
-        rows, since, days, note = await self.usage()
-        plot = plot_of(rows, since, days)
+        rows, edges, note = await self.usage()
+        plot = plot_of(rows, edges)
         self.page(
             "usage.html",
             plot=plot,
             drawn=json.dumps(drawn(plot)),
             by=self.by,
-            days=days,
+            days=len(plot.days),
             choices=_CHOICES,
             note=note,
         )

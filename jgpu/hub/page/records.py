@@ -5,18 +5,28 @@ it is shown to who may see whom it concerns, and not even then where it names an
 """
 
 import re
-import time
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+from itertools import pairwise
 from typing import Final
 
 from jgpu.hub.page.views import Members
 from jgpu.hub.page.visitors import Visitor
 from jgpu.wire.records import EventReport, UsageRow
 
-__all__ = ["DAY_S", "OTHERS", "Plot", "days_back", "drawn", "events_for", "plot_of", "usage_for"]
+__all__ = [
+    "OTHERS",
+    "Plot",
+    "days_back",
+    "drawn",
+    "events_for",
+    "plot_of",
+    "stretches",
+    "usage_for",
+]
 
-DAY_S: Final = 86400.0
 _WORD: Final = re.compile(r"[^\s,;:()\"'=]*[^\s,;:()\"'=.]")
 #: stands for all whose names the visitor may not see
 OTHERS: Final = "everybody else"
@@ -67,10 +77,27 @@ def _named(text: str, members: Members) -> set[str]:
     return {word for word in _WORD.findall(text) if word in members}
 
 
-def days_back(days: int, now: float) -> float:
-    """The beginning of the first of so many days, the last of which is today, by this clock."""
-    today = time.localtime(now)
-    return time.mktime((today.tm_year, today.tm_mon, today.tm_mday - days + 1, 0, 0, 0, 0, 0, -1))
+def days_back(days: int, now: float) -> list[float]:
+    """When each of so many days begins by this host's clock, and when today, the last one, ends.
+
+    A day has 23 or 25 hours where clocks are changed.
+    """
+    first = datetime.fromtimestamp(now).date() - timedelta(days=days - 1)
+    return [
+        datetime.combine(first + timedelta(days=day), time()).timestamp() for day in range(days + 1)
+    ]
+
+
+def stretches(edges: Sequence[float]) -> list[tuple[float, float, float]]:
+    """Begin, end and length of a day of each run of days that are equally long."""
+    found: list[tuple[float, float, float]] = []
+    for begin, end in pairwise(edges):
+        since, _, step = found[-1] if found else (begin, begin, 0.0)
+        if end - begin == step:
+            found[-1] = since, end, step
+        else:
+            found.append((begin, end, end - begin))
+    return found
 
 
 def usage_for(
@@ -106,11 +133,12 @@ class Plot:
     total: float
 
 
-def plot_of(rows: Iterable[UsageRow], since: float, days: int) -> Plot:
-    """A picture of these rows, a column for each day."""
+def plot_of(rows: Iterable[UsageRow], edges: Sequence[float]) -> Plot:
+    """A picture of these rows, a column for each of the days that `days_back` gave."""
+    days = len(edges) - 1
     by_name: dict[str, list[float]] = {}
     for row in rows:
-        day = int((row.start - since) // DAY_S)
+        day = bisect_right(edges, row.start) - 1
         if 0 <= day < days:
             by_name.setdefault(row.name, [0.0] * days)[day] += row.device_seconds
     series = sorted(
@@ -118,7 +146,7 @@ def plot_of(rows: Iterable[UsageRow], since: float, days: int) -> Plot:
         key=lambda each: (-each[2], each[0]),
     )
     return Plot(
-        days=[since + day * DAY_S for day in range(days)],
+        days=list(edges[:-1]),
         series=series,
         told_apart=min(len(series), _TOLD_APART),
         total=sum(each[2] for each in series),

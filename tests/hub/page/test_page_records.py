@@ -1,11 +1,27 @@
 """What each visitor sees of what is on record, and how it is drawn."""
 
+import time
+from datetime import datetime
+
+import pytest
+
+from jgpu.broker.control.quotas.meter import SLICE_S, Charge
+from jgpu.broker.control.quotas.store import Store
 from jgpu.hub.page.now import memory_of
-from jgpu.hub.page.records import DAY_S, OTHERS, days_back, drawn, events_for, plot_of, usage_for
+from jgpu.hub.page.records import (
+    OTHERS,
+    days_back,
+    drawn,
+    events_for,
+    plot_of,
+    stretches,
+    usage_for,
+)
 from jgpu.hub.page.visitors import Visitor
 from jgpu.wire.records import EventReport, UsageRow
 from jgpu.wire.report import SessionReport
 
+DAY_S = 86400.0
 MEMBERS = {"user1": ("class1",), "user2": ("class1",), "user3": ("class2",)}
 EVENTS = [
     EventReport(id=4, who="user3", about="user1", kind="evict", identity="uid 7", text="of user3"),
@@ -60,7 +76,8 @@ def test_usage_of_others_is_one_sum_a_day():
 
 def test_a_picture_tells_eight_names_apart():
     used = rows(*((day, f"user{n}", 3600.0 * n) for day in (0, 1) for n in range(1, 12)))
-    plot = plot_of([*used, UsageRow(start=5 * DAY_S, name="late", device_seconds=1.0)], 0.0, 2)
+    late = UsageRow(start=5 * DAY_S, name="late", device_seconds=1.0)
+    plot = plot_of([*used, late], [0.0, DAY_S, 2 * DAY_S])
     assert [name for name, _, _ in plot.series][:2] == ["user11", "user10"]
     assert plot.total == 2 * 3600.0 * 66
     picture = drawn(plot)
@@ -71,8 +88,65 @@ def test_a_picture_tells_eight_names_apart():
 
 def test_days_begin_at_midnight_here():
     now = 20 * DAY_S + 5000.0  # the tests' clock is UTC
-    assert days_back(1, now) == 20 * DAY_S
-    assert days_back(14, now) == 7 * DAY_S
+    assert days_back(1, now) == [20 * DAY_S, 21 * DAY_S]
+    assert days_back(14, now) == [day * DAY_S for day in range(7, 22)]
+    assert stretches(days_back(14, now)) == [(7 * DAY_S, 21 * DAY_S, DAY_S)]
+
+
+@pytest.fixture
+def zone(monkeypatch):
+    """Have the clock be another place's."""
+
+    def choose(name):
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+
+    yield choose
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("place", "now", "short_or_long"),
+    [
+        ("Europe/Berlin", datetime(2026, 10, 27, 23, 30), {"2026-10-25": 25}),
+        ("Europe/Berlin", datetime(2026, 3, 31, 0, 10), {"2026-03-29": 23}),
+        ("America/Santiago", datetime(2026, 9, 8, 12), {"2026-09-06": 23}),  # has no midnight
+        ("Australia/Lord_Howe", datetime(2026, 4, 7, 12), {"2026-04-05": 24.5}),
+        ("UTC", datetime(2026, 10, 27, 23, 30), {}),
+    ],
+)
+def test_each_day_has_what_was_used_on_it_where_clocks_are_changed(
+    tmp_path, zone, place, now, short_or_long
+):
+    zone(place)
+    edges = days_back(7, now.timestamp())
+    slices = range(int(edges[0]) // SLICE_S - 300, int(edges[-1]) // SLICE_S + 300)
+    store = Store(f"sqlite:///{tmp_path}/usage.sqlite")
+    store.open(0.0)
+    store.write(
+        [
+            Charge("run", 1, number, "user1", "", "", begin, begin + 1, 1.0)
+            for number in slices
+            for begin in [float(number * SLICE_S)]
+        ],
+        {},
+    )
+    found = [
+        UsageRow(start=since + number * step, name=name, device_seconds=used)
+        for since, until, step in stretches(edges)
+        for number, name, used in store.usage(int(since), int(until), int(step), "", 1000)
+    ]
+    store.close()
+    plot = plot_of(found, edges)
+    days = [time.strftime("%Y-%m-%d", time.localtime(day)) for day in plot.days]
+    assert days[-1] == f"{now:%Y-%m-%d}"
+    assert len(set(days)) == 7
+    hours = dict.fromkeys(days, 24) | short_or_long
+    ((_, values, _),) = plot.series
+    assert dict(zip(days, values, strict=True)) == {
+        day: many * 3600 / SLICE_S for day, many in hours.items()
+    }
 
 
 def test_memory_is_in_one_place():
