@@ -147,6 +147,18 @@ def test_the_systemd_unit_is_printed_for_this_interpreter(capsys):
     assert "@PYTHON@" not in unit
 
 
+def test_nothing_in_the_systemd_unit_takes_the_gpu_away(capsys):
+    """DevicePolicy is auto, so any device that is allowed by name shuts out all others.
+
+    ProtectClock allows the clock's, in systemd before 253 with nothing else said of devices.
+    """
+    assert main(["broker", "--systemd-unit"]) == 0
+    unit = capsys.readouterr().out
+    said = {line.partition("=")[0] for line in unit.splitlines() if not line.startswith("#")}
+    assert not said & {"PrivateDevices", "ProtectClock", "DeviceAllow", "DevicePolicy"}
+    assert "CapabilityBoundingSet=\n" in unit  # and so nobody there sets the clock
+
+
 # -- quotas ----------------------------------------------------------------------------------
 
 
