@@ -25,7 +25,7 @@ SIDE_BY_SIDE := --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --n
 
 env: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt labextension/built/package.json
 	@$(PYTHON) -c 'import sys; sys.exit("jgpu needs Python 3.11 or newer; name one: make env PYTHON=...") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || { echo "Making the environment in $(VENV) (about a minute)."; $(PYTHON) -m venv $(VENV); }
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[broker,hub,notebooks,test]'

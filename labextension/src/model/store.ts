@@ -1,0 +1,86 @@
+/** The state of the moment, and how old it is. */
+
+import type { ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
+
+import { Lanes } from './lanes';
+import { merge } from './patch';
+import type { IKernelState, IState } from './state';
+import { NOTHING } from './state';
+
+/** What the server sends: the whole state at first, then what has changed of it. */
+export type Message = { state: IState } | { patch: object };
+
+/** Holds what the server said last; parts of the page redraw themselves when it changes. */
+export class Store {
+  /** `now`: seconds since the epoch by the page's clock. */
+  constructor(now: () => number = () => Date.now() / 1000) {
+    this._now = now;
+  }
+
+  get state(): IState {
+    return this._state;
+  }
+
+  /** Whether the figures are those of earlier: the server is silent, or the broker is for it. */
+  get stale(): boolean {
+    return this._silent || this._state.problem !== '';
+  }
+
+  /** Whether the notebook server itself does not answer. */
+  get silent(): boolean {
+    return this._silent;
+  }
+
+  /** Whether there is something to show at all. */
+  get known(): boolean {
+    return this._state.known || this._state.problem !== '';
+  }
+
+  get lanes(): Lanes {
+    return this._lanes;
+  }
+
+  /** Emitted after each change. */
+  get changed(): ISignal<this, void> {
+    return this._changed;
+  }
+
+  /** The server's clock now, which may differ from this machine's. */
+  get serverNow(): number {
+    return this._now() + this._ahead;
+  }
+
+  kernel(id: string | undefined): IKernelState | undefined {
+    return id !== undefined && Object.prototype.hasOwnProperty.call(this._state.kernels, id)
+      ? this._state.kernels[id]
+      : undefined;
+  }
+
+  /** Take in what the server sent. */
+  receive(message: Message): void {
+    const made = 'state' in message ? message.state : merge(this._state, message.patch);
+    this._state = { ...NOTHING, ...(made as IState) };
+    this._ahead = this._state.at - this._now();
+    this._silent = false;
+    if (!this._state.problem) {
+      this._lanes.see(this._state.device, this._state.at);
+    }
+    this._changed.emit();
+  }
+
+  /** The server does not answer; what it said last stays. */
+  fallSilent(): void {
+    if (!this._silent && this._state.at) {
+      this._silent = true;
+      this._changed.emit();
+    }
+  }
+
+  private _now: () => number;
+  private _state: IState = NOTHING;
+  private _ahead = 0;
+  private _silent = false;
+  private _lanes = new Lanes();
+  private _changed = new Signal<this, void>(this);
+}
