@@ -15,10 +15,11 @@ from tornado.web import HTTPError
 
 from jgpu.errors import JgpuError
 from jgpu.hub.page.base import Base
-from jgpu.hub.page.classlist import BadCell, Line, read_list
+from jgpu.hub.page.classlist import MOST_BYTES, BadCell, Line, read_list
 from jgpu.hub.page.settings import FIELDS, Setting, check_rights, moment_of
 from jgpu.wire.messages import Done, Drain, Evict, QuotasAre, SetQuota, UsePolicy
 from jgpu.wire.report import decode_quotas
+from jgpu.wire.sizes import short_size
 
 __all__ = ["ClassList", "DrainBroker", "FreeMemory", "Policy", "Quotas"]
 
@@ -171,10 +172,15 @@ class ClassList(_Setting):
     _lines: list[Line]
 
     async def post(self) -> None:
-        """All rows, or none."""
+        """All rows, or none; read only from those who may set anything of anybody."""
+        if not (self.visitor.administers or self.visitor.tutors):
+            self.forbid("You may not set what others may have.")
         files = self.request.files.get("list", [])
         if not files:
             raise HTTPError(400, "No file is chosen.")
+        if len(files[0].body) > MOST_BYTES:
+            most = short_size(MOST_BYTES)
+            raise HTTPError(413, f"A class list has at most {most}. Nothing was changed.")
         try:
             lines = read_list(files[0].body.decode("utf-8"), time.time())
         except UnicodeDecodeError:

@@ -31,6 +31,8 @@ __all__ = ["HubPage", "launch"]
 
 _NAME: Final = "jgpu"
 _URL: Final = "http://127.0.0.1:8017"
+#: of one request; it is held in memory before anybody is asked who sends it
+_MOST_BYTES: Final = 16 << 20
 #: for how long streams may go on once the page is to end, seconds
 _LEAVE_S: Final = 1.0
 
@@ -100,7 +102,7 @@ class HubPage(Application):
         auth = self._auth()
         link = BrokerLink(Path(self.admin_socket))
         pages = make_application(auth, link, self._metrics(), self.check_seconds)
-        server = HTTPServer(pages, xheaders=True)
+        server = HTTPServer(pages, xheaders=True, max_body_size=_MOST_BYTES)
         server.add_sockets(_listen(self.url))
         self.log.info("The page of the broker at %s listens at %s.", self.admin_socket, self.url)
         ended = asyncio.Event()

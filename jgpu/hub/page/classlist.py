@@ -2,6 +2,8 @@
 
 A table may have columns that say nothing of quotas (a student's number); only `user`, `until` and
 the fields of a quota count. An empty cell leaves a field as it is, "-" takes out what was set.
+Semicolons and tabs between cells are understood as well: where a comma is written for a decimal
+point, spreadsheets put semicolons there.
 """
 
 import csv
@@ -17,14 +19,18 @@ from jgpu.hub.page.words import setting
 from jgpu.wire.limits import MAX_NAME
 from jgpu.wire.report import ScopeReport, StandingReport
 
-__all__ = ["BadCell", "Line", "csv_row", "read_list", "write_list"]
+__all__ = ["MOST_BYTES", "BadCell", "Line", "csv_row", "read_list", "write_list"]
 
-#: rows of one list
+#: rows of one list, and what it may come to
 MOST_ROWS: Final = 5000
+MOST_BYTES: Final = 4 << 20
+#: what may stand between cells
+_BETWEEN: Final = (",", ";", "\t")
 _TAKE_OUT: Final = "-"
 _FORMAT: Final = "%Y-%m-%d %H:%M"
-#: what a spreadsheet would take for a formula
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_QUOTE: Final = "'"
+#: what a spreadsheet would take for a formula, and what keeps it from that
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", _QUOTE)
 
 
 class BadCell(ConfigError):
@@ -46,7 +52,8 @@ class Line:
 
 def read_list(text: str, now: float) -> list[Line]:
     """All rows that set something; raises `BadCell` for the first that is not understood."""
-    rows = csv.reader(io.StringIO(text.removeprefix("\ufeff")), strict=True)
+    text = text.removeprefix("\ufeff")
+    rows = csv.reader(io.StringIO(text), delimiter=_between(text), strict=True)
     lines: list[Line] = []
     try:
         header = [cell.strip().lower() for cell in next(rows, [])]
@@ -68,6 +75,13 @@ def read_list(text: str, now: float) -> list[Line]:
     return [line for line in lines if line.setting.values]
 
 
+def _between(text: str) -> str:
+    """What stands between cells: with it the first line has a column `user`."""
+    first = text.partition("\n")[0].lower()
+    names = {each: [cell.strip(' \r"') for cell in first.split(each)] for each in _BETWEEN}
+    return next((each for each in _BETWEEN if "user" in names[each]), _BETWEEN[0])
+
+
 def _check_header(header: list[str]) -> None:
     if "user" not in header:
         raise BadCell(1, "1", "the first line has to name the columns, one of them `user`.")
@@ -77,10 +91,12 @@ def _check_header(header: list[str]) -> None:
 
 
 def _line(header: list[str], row: list[str], number: int, now: float) -> Line:
-    if len(row) > len(header):
+    if any(cell.strip() for cell in row[len(header) :]):
         raise BadCell(number, str(len(header) + 1), "there are more cells than columns.")
     cells = {name: cell.strip() for name, cell in zip(header, row, strict=False)}
-    user = cells["user"].removeprefix("'")
+    user = cells["user"]
+    if user.removeprefix(_QUOTE).startswith(_FORMULA):
+        user = user.removeprefix(_QUOTE)
     if not user or len(user) > MAX_NAME - len("user:") or not user.isprintable():
         raise BadCell(number, "user", f"{user[:40]!r} is no user's name.")
     values = {
@@ -124,6 +140,6 @@ def csv_row(cells: list[str]) -> str:
     """One line; what a spreadsheet would run is quoted for it."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\r\n").writerow(
-        [f"'{cell}" if cell.startswith(_FORMULA) else cell for cell in cells]
+        [f"{_QUOTE}{cell}" if cell.startswith(_FORMULA) else cell for cell in cells]
     )
     return out.getvalue()

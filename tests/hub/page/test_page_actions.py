@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 from urllib.parse import urlencode
 
 import pytest
@@ -175,6 +176,25 @@ def test_an_error_in_a_list_is_told_by_line_and_column_and_nothing_is_set(page, 
     assert place in answer.text
     assert "Nothing was changed." in answer.text
     assert said(page, "user:alpha1") == {}
+
+
+def test_a_list_is_read_only_from_those_who_may_set_anything(page):
+    """A list of ten megabytes would hold up the page for everybody."""
+    for who in ("alpha1", "reader1"):
+        answer = upload(page, who, "no list at all")
+        assert (answer.status, "You may not set" in answer.text) == (403, True)
+
+
+def test_a_list_that_is_too_large_is_refused_by_its_size(page):
+    answer = upload(page, "admin1", "user,weight\n" + "," * (4 << 20))
+    assert (answer.status, "at most 4 MiB" in answer.text) == (413, True)
+
+
+def test_a_request_that_is_larger_than_any_is_not_even_heard_out(page):
+    with socket.create_connection(("127.0.0.1", page.port), 20) as stranger:
+        head = f"POST {PREFIX}quotas HTTP/1.1\r\nHost: page\r\nContent-Length: {17 << 20}\r\n\r\n"
+        stranger.sendall(head.encode())
+        assert stranger.recv(1000).startswith(b"HTTP/1.1 400")
 
 
 def test_names_of_a_list_may_be_new(page):

@@ -26,7 +26,7 @@ SAID = st.fixed_dictionaries(
 )
 NAMES = st.text(
     st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=30
-).filter(lambda name: not name.startswith("'"))
+)
 
 
 def written(said, until=0.0):
@@ -115,6 +115,29 @@ def test_an_error_says_where_it_is(text, line, column):
     with pytest.raises(BadCell, match="Nothing was changed") as caught:
         read_list(text, NOW)
     assert (caught.value.line, caught.value.column) == (line, column)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeffuser;weight;memory\r\nuser1;2;4G\r\n;;\r\n",
+        "user\tweight\tmemory\nuser1\t2\t4G\n",
+        '"Name, first";"User";weight;memory\n"Doe, Jane";user1;2;4G\n',
+        "user,weight,memory\r\nuser1,2,4G,,\r\n,,,,,\r\n",
+    ],
+)
+def test_what_spreadsheets_write_is_read(text):
+    (line,) = read_list(text, NOW)
+    assert line.setting.scope == "user:user1"
+    assert line.setting.values == {"weight": "2", "memory": "4G"}
+
+
+@pytest.mark.parametrize(
+    ("cell", "user"), [("'=1+1", "=1+1"), ("=1+1", "=1+1"), ("'n", "'n"), ("''n", "'n"), ("'", "'")]
+)
+def test_a_quote_that_keeps_a_spreadsheet_from_a_formula_is_no_part_of_the_name(cell, user):
+    (line,) = read_list(f"user,weight\n{cell},2\n", NOW)
+    assert line.setting.scope == f"user:{user}"
 
 
 @given(st.text(max_size=200))
