@@ -26,6 +26,7 @@ _MOST_ROWS: Final = 20_000
 #: seconds since the epoch, by the year 9999
 _LATEST: Final = 253_402_300_800.0
 _ADMINISTRATOR: Final = "an administrator"
+_OTHERS: Final = "This concerned another user."
 
 
 class Records:
@@ -103,8 +104,13 @@ def _seen(event: EventReport, viewer: Viewer) -> EventReport:
     who = event.who
     if who and not viewer.sees(who):
         who = _ADMINISTRATOR if event.door in ("administrators", "owner") else SOMEBODY
-    about = event.about if viewer.sees(event.about) or not event.about else SOMEBODY
-    return replace(event, who=who, about=about, identity="")
+    if not event.about or viewer.sees(event.about):
+        return replace(event, who=who, identity="")
+    # Who comes by the users' door is no administrator, though their uid did it as one.
+    named = (event.about.partition(":")[2] or event.about) in event.text
+    return replace(
+        event, who=who, about=SOMEBODY, identity="", text=_OTHERS if named else event.text
+    )
 
 
 def _span(request: AskUsage) -> tuple[int, int, int]:

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import pwd
+import re
 import sqlite3
 import time
 
@@ -50,6 +51,19 @@ def usage(broker, where=None, **fields):
         (row.name, row.device_seconds)
         for row in decode_usage(broker.ask(AskUsage(**asked), where).json).rows
     ]
+
+
+def test_at_the_users_door_no_uid_reads_of_others_what_it_did_as_an_administrator(broker):
+    """The hub's hooks are root's, and root in a container is root here as well."""
+    broker.ask(NameUser(20001, "user1", ("class",)))
+    broker.ask(MakeSocket("user2/", "user2", ()))
+    broker.ask(SetQuota("group:class", (("weight", "2"),), new=True))
+    broker.ask(SetQuota(f"user:{ME}", (("weight", "2"),), new=True))
+    found = decode_events(broker.ask(AskEvents(), broker.users).json)
+    assert not {"user1", "user2", "class"} & set(
+        re.split(r"[^a-z0-9]", str([(e.about, e.text) for e in found.events]))
+    )
+    assert "Set: weight=2." in {event.text for event in found.events if event.about == ME}
 
 
 def test_what_administrators_do_is_on_record_with_who_and_by_which_door(broker):
