@@ -18,9 +18,17 @@ from jgpu.broker.control.quotas.ledger import Ledger, LedgerState
 from jgpu.broker.control.quotas.leftovers import Leftovers, find_leftovers, leave, read_leftovers
 from jgpu.broker.control.quotas.meter import SLICE_S, Charge, Meter
 from jgpu.broker.control.quotas.problems import LedgerBroken, LedgerProblem, Setting, SettingKey
-from jgpu.broker.control.quotas.store import Store, check_url
+from jgpu.broker.control.quotas.store import (
+    CHARGES,
+    EVENTS,
+    SETTINGS,
+    TIMED_SETTINGS,
+    Store,
+    check_url,
+)
 from jgpu.broker.control.quotas.usage import Usage
 from jgpu.errors import ConfigError
+from jgpu.wire import limits
 from jgpu.wire.report import LedgerReport
 
 NOW = 1_000_000_000.0
@@ -494,3 +502,11 @@ def test_a_database_that_hangs_holds_nobody_up_who_stops(path, monkeypatch):
 
     run(work)
     release.set()
+
+
+def test_every_name_that_a_hub_may_tell_fits_the_ledger():
+    """SQLite takes any length; other databases would refuse the row, and all that go with it."""
+    columns = [
+        CHARGES.c.user, SETTINGS.c.name, TIMED_SETTINGS.c.name, EVENTS.c.who, EVENTS.c.about,
+    ]  # fmt: skip
+    assert [column.type.length for column in columns] == [limits.MAX_NAME] * 5

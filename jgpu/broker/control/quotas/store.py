@@ -29,6 +29,7 @@ from jgpu.broker.control.quotas.entries import (
 from jgpu.broker.control.quotas.meter import SLICE_S, Charge
 from jgpu.broker.control.quotas.problems import LedgerBroken, LedgerProblem, Setting, SettingKey
 from jgpu.errors import ConfigError
+from jgpu.wire.limits import MAX_NAME
 from jgpu.wire.records import EventReport
 
 __all__ = ["Loaded", "Store", "check_url"]
@@ -46,7 +47,7 @@ CHARGES = sa.Table(
     sa.Column("run", sa.String(32), primary_key=True),
     sa.Column("session", sa.Integer, primary_key=True),
     sa.Column("slice", sa.BigInteger, primary_key=True),
-    sa.Column("user", sa.String(64), primary_key=True),
+    sa.Column("user", sa.String(MAX_NAME), primary_key=True),
     sa.Column("device", sa.String(256), nullable=False),
     sa.Column("kernel_id", sa.String(256), nullable=False),
     sa.Column("start", sa.Float(53), nullable=False),
@@ -57,7 +58,7 @@ SETTINGS = sa.Table(
     "jgpu_quotas",
     _METADATA,
     sa.Column("kind", sa.String(8), primary_key=True),
-    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("name", sa.String(MAX_NAME), primary_key=True),
     sa.Column("field", sa.String(16), primary_key=True),
     sa.Column("value", sa.String(64), nullable=False),
 )
@@ -66,7 +67,7 @@ TIMED_SETTINGS = sa.Table(
     "jgpu_timed_quotas",
     _METADATA,
     sa.Column("kind", sa.String(8), primary_key=True),
-    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("name", sa.String(MAX_NAME), primary_key=True),
     sa.Column("field", sa.String(16), primary_key=True),
     sa.Column("value", sa.String(64), nullable=False),
     sa.Column("until", sa.Float(53), nullable=False),
