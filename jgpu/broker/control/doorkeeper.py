@@ -40,6 +40,10 @@ class Doorkeeper:
         """Those that are open."""
         return tuple(self._waiting)
 
+    def keeps(self, door: Door) -> bool:
+        """Whether this one is open."""
+        return door in self._waiting
+
     async def run(self) -> None:
         """Until cancelled; the doors are closed then."""
         try:

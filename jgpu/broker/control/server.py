@@ -272,7 +272,13 @@ class Broker:
                 async with asyncio.timeout(_REFUSAL_TIMEOUT_S):
                     await reply(visit.connection, Refused(error.reason, text))
 
+    def _check_door(self, visit: Visit) -> None:
+        """A server that has ended is no way in, neither for those who knocked while it lived."""
+        if visit.door.serves and not self._doorkeeper.keeps(visit.door):
+            raise BrokerRefused("The server has ended that this socket was made for.")
+
     async def _answer(self, visit: Visit, message: ControlMessage) -> None:
+        self._check_door(visit)
         if isinstance(message, Hello):
             await self._open(visit, message)
         elif isinstance(message, TakeSeat):
@@ -300,6 +306,7 @@ class Broker:
         self._look_for_forgery(visit, hello.ticket, hello.user, user)
         identity = self._identity(visit, claimed)
         await self._desk.look_up(user)
+        self._check_door(visit)
         number = self.sessions.admit(visit, user, hello, identity)
         await self.sessions.welcome(number)
 

@@ -30,6 +30,7 @@ from jgpu.broker.control.quotas.groups import Groups
 from jgpu.broker.control.wholefiles import write_whole
 from jgpu.errors import BrokerRefused, ConfigError
 from jgpu.wire.address import SERVER_FILES_NAME, make_directory
+from jgpu.wire.limits import MAX_NAME
 
 __all__ = ["Servers"]
 
@@ -181,6 +182,8 @@ class Servers:
         said = _Quota(group, dict(settings))
         if self._quotas.get(group, _Quota(group, {})) == said:
             return False
+        if len(f"group:{group}") > MAX_NAME:  # no report could tell of it
+            raise BrokerRefused(f"A group's name of {len(group)} letters is too long for a quota.")
         if settings and group not in self._quotas and len(self._quotas) >= _MOST:
             raise BrokerRefused(f"A hub has said of {len(self._quotas)} groups what they may have.")
         self._set_quota(group, settings)

@@ -10,6 +10,7 @@ from control_client import until
 from jgpu.broker.control.identity import login_name
 from jgpu.errors import BrokerRefused, ConfigError
 from jgpu.wire.address import Address
+from jgpu.wire.framing import FrameWriter
 from jgpu.wire.limits import PROTOCOL
 from jgpu.wire.messages import (
     AskQuotas,
@@ -21,6 +22,7 @@ from jgpu.wire.messages import (
     LeaveSeat,
     MakeSocket,
     NameUser,
+    Refused,
     RemoveSocket,
     SetQuota,
     TakeSeat,
@@ -123,6 +125,15 @@ def test_a_hubs_quota_that_is_none_is_refused_by_its_field_and_changes_nothing(
     assert quota_of(broker).weight == 2.0
 
 
+def test_of_a_group_with_a_name_that_no_report_could_tell_nothing_is_said(broker):
+    """Hubs allow 255 letters; `group:` before it is too much for a scope's name."""
+    broker.ask(HubQuota("g" * 250, (("weight", "2"),)))
+    with pytest.raises(BrokerRefused, match="255 letters is too long"):
+        broker.ask(HubQuota("g" * 255, (("weight", "2"),)))
+    (scope,) = decode_quotas(broker.ask(AskQuotas()).json).scopes
+    assert scope.scope == f"group:{'g' * 250}"
+
+
 def test_a_servers_socket_lies_where_nobody_else_gets(broker):
     path = make(broker).path
     assert path.stat().st_mode & 0o777 == 0o666
@@ -188,6 +199,20 @@ def test_what_came_by_a_socket_that_is_removed_ends_with_it(broker):
     until(lambda: [row.user for row in look(broker).sessions] == ["user2"])
     assert broker.ask(AskSockets()).servers == ("user2/lab",)
     assert "none" in broker.ask(RemoveSocket("user1/lab")).text
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_who_knocked_at_a_socket_before_it_was_removed_is_nobody_afterwards(broker, again):
+    late, asker = broker.client(make(broker)), broker.client(make(broker))
+    broker.ask(RemoveSocket("user1/lab"))
+    if again:
+        make(broker, user="user2")
+    refused = late.hello()
+    assert isinstance(refused, Refused), refused
+    assert "server has ended" in refused.text
+    asker.socket.sendall(FrameWriter().encode(AskStatus(), 0))
+    assert isinstance(asker.control_reply(), Refused)
+    assert not look(broker).sessions
 
 
 def test_a_server_that_is_anothers_now_has_another_socket_and_nothing_of_before(broker):
