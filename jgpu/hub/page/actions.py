@@ -103,7 +103,10 @@ class _Setting(_Action):
 
     async def apply(self, settings: list[Setting], *, new: bool) -> str:
         """Have the broker try everything, then do it; what is worth saying of it."""
-        await self.link.quotas()  # who is in which group, as the broker knows now
+        try:
+            await self.link.quotas()  # who is in which group, as the broker knows now
+        except JgpuError as error:
+            raise HTTPError(503, "%s", str(error)) from None
         members = self.link.members
         try:
             check_rights(self.visitor, [each.scope for each in settings], members)

@@ -9,7 +9,7 @@ from real_broker import real_broker, until
 
 from jgpu.hub.page.now import PARTS, why
 from jgpu.hub.page.views import SOMEBODY
-from jgpu.hub.page.visitors import READ
+from jgpu.hub.page.visitors import ADMIN, READ
 from jgpu.wire.address import Address, admin_socket
 from jgpu.wire.report import SessionReport
 
@@ -54,6 +54,33 @@ def test_a_page_that_was_opened_before_the_broker_was_there_shows_it_once_it_is(
         assert set(re.findall('hx-target="#([a-z]+)"', seen)) == set(PARTS)
         assert all(f'id="{name}"' in text for name in PARTS)
         events.close()
+    finally:
+        process.end()
+        hub.close()
+
+
+def test_without_a_broker_everything_that_is_asked_for_is_answered_by_a_sentence(tmp_path):
+    hub, port = FakeHub(), free_port()
+    admin = Address(admin_socket(tmp_path / "broker.sock"), "environment")
+    process = start_page(hub, admin, port)
+    try:
+        until(lambda: answers(port))
+        page = RunningPage(hub, admin, port, process, {"admin1": hub.knows("admin1", ADMIN)})
+        looks = (
+            "people",
+            "people.csv",
+            "people/edit?scope=default",
+            "usage",
+            "usage.csv",
+            "events",
+        )
+        forms = {
+            "quotas": "scope=default&weight=2", "policy": "policy=fair", "drain": "on=1",
+        }  # fmt: skip
+        said = [page.get(path, "admin1") for path in looks]
+        said += [page.request("POST", p, page.tokens["admin1"], f) for p, f in forms.items()]
+        assert [answer.status for answer in said] == [503] * 7 + [409] * 2
+        assert all("There is no broker at" in answer.text for answer in said)
     finally:
         process.end()
         hub.close()
