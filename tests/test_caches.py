@@ -173,6 +173,8 @@ CACHES = {
 STATE = {
     "jgpu.wire.report.BrokerReport.refusals": "how often, by reason",
     "jgpu.wire.report.ScopeReport": "an answer about quotas",
+    "jgpu.wire.report.SessionReport.cells": "times, by cell",
+    "jgpu.broker.executor.celltimes.CellTimes": "times, by cell",
     "jgpu.device.activate._done": "whether the device was activated",
     "jgpu.device.autocast._library": "registrations with torch",
     "jgpu.device.cells._running": "the cell that runs",

@@ -36,6 +36,7 @@ CONTROL, EXECUTOR, PROGRAMS = "jgpu.broker.control.", "jgpu.broker.executor.", (
 REGISTRY = "tests/broker/control/test_registry.py::"
 SHARED = "tests/broker/programs/test_programs_shared.py::"
 GROWTH = "tests/broker/executor/test_growth.py::"
+CELLS = "tests/broker/executor/test_celltimes.py::"
 CONTROL_GROWTH = "tests/broker/control/test_control_growth.py::"
 SCHED = "tests/sched/test_scheduler_growth.py::"
 
@@ -110,6 +111,13 @@ BOUNDED = {
         CONTROL_GROWTH + "test_a_channel_that_nobody_reads_says_so",
     ),
     # -- the executor
+    EXECUTOR + "celltimes.CellTimes._next": Bounded(
+        "session", "1,024 cells, then the oldest is the one before it",
+        CELLS + "test_cells_without_end_behind_one_work_are_bounded",
+    ),
+    EXECUTOR + "celltimes.CellTimes._seconds": Bounded(
+        "session", "16 cells", CELLS + "test_the_last_sixteen_are_remembered",
+    ),
     EXECUTOR + "connection.Connection._unsent": Bounded(
         "session, user", "32 MiB, 128 MiB, then the stream is broken",
         GROWTH + "test_a_client_that_does_not_read_is_ended",
@@ -351,6 +359,9 @@ OWNED = {
     """,
     "the last 256 programs that were refused": """
         broker.executor.definitions.Definitions._bad
+    """,
+    "the executor's sixteen last cells of a session": """
+        wire.report.SessionReport.cells
     """,
     "a memo of 4,096, 1,024 or 256 answers": """
         broker.executor.programs.contracts.language._meta

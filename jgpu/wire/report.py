@@ -8,7 +8,7 @@ A reader of any age reads a report of any age (`parts`). Sizes are bytes, times 
 seconds since the epoch.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -17,6 +17,7 @@ from jgpu.wire.fields import Ids, Name, Natural, Text
 from jgpu.wire.parts import Part, decode_json
 
 __all__ = [
+    "SOMEBODY",
     "BrokerReport",
     "CulpritReport",
     "DeviceReport",
@@ -40,6 +41,10 @@ __all__ = [
 ]
 
 
+#: stands for a user whose name the asker may not see
+SOMEBODY: Final = "another user"
+
+
 class BrokerReport(Part, frozen=True):
     """The broker itself."""
 
@@ -49,6 +54,8 @@ class BrokerReport(Part, frozen=True):
     socket: Text = ""
     #: started by one person for themselves
     private: bool = False
+    #: the user whose report this is
+    asker: Name = ""
     #: when the broker began
     started: float = 0.0
     #: the version that the device computes with
@@ -206,6 +213,8 @@ class SessionReport(Part, frozen=True):
     #: the notebook's path
     label: Text = ""
     cell: Text = ""
+    #: device time of the last cells that used the device, oldest first; for their user alone
+    cells: dict[Name, float] = {}
     pid: Natural | None = None
     age_seconds: float = 0.0
     #: when it began

@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from jgpu.broker.control.quotas.desk import Desk
 from jgpu.broker.control.quotas.problems import LedgerProblem
-from jgpu.broker.control.report import SOMEBODY, Viewer
+from jgpu.broker.control.report import Viewer
 from jgpu.errors import BrokerRefused
 from jgpu.wire.messages import AskEvents, AskUsage
 from jgpu.wire.records import EventReport, EventsReport, UsageReport, UsageRow
+from jgpu.wire.report import SOMEBODY
 
 __all__ = ["Records"]
 

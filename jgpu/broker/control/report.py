@@ -6,7 +6,6 @@ sessions are there, because they explain why one waits.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from msgspec.structs import asdict, replace
 
@@ -14,6 +13,7 @@ from jgpu.broker.control.registry import Session, SessionState, UserUsage
 from jgpu.broker.flightpage import Entry
 from jgpu.wire.messages import DeviceFacts, ReportIs
 from jgpu.wire.report import (
+    SOMEBODY,
     BrokerReport,
     DeviceReport,
     EndReport,
@@ -27,9 +27,6 @@ from jgpu.wire.report import (
 )
 
 __all__ = ["DeviceView", "Viewer", "build_report"]
-
-#: Stands for a user whose name the asker may not see.
-SOMEBODY: Final = "another user"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +83,21 @@ def build_report(
     lost = any(d.state in ("restarting", "failed") for d in devices)
     own = frozenset(s.number for s in sessions if viewer.sees(s.user))
     return Report(
-        broker=broker,
+        broker=replace(broker, asker=viewer.user),
         devices=tuple(_device(device, viewer, own, now, epoch) for device in devices),
         sessions=tuple(
-            _session(s, measured.get(s.number), viewer, now, epoch, lost=lost) for s in sessions
+            _session(
+                each,
+                measured.get(each.number),
+                viewer,
+                now,
+                epoch,
+                lost=lost,
+                private=broker.private,
+            )
+            for each in sessions
         ),
-        users=_users(sessions, measured, usage, viewer, standing),
+        users=_users(sessions, measured, usage, viewer, standing, private=broker.private),
     )
 
 
@@ -149,9 +155,11 @@ def _session(
     epoch: float,
     *,
     lost: bool,
+    private: bool,
 ) -> SessionReport:
     """What the executor measured, with what only this process knows of the session."""
     visible = viewer.sees(session.user)
+    own = private or session.user == viewer.user
     row = measured or SessionReport(
         id=session.number, state="lost" if lost and session.adoptions else "starting"
     )
@@ -164,6 +172,7 @@ def _session(
         waits_on=row.waits_on if visible else "",
         label=session.label if visible else "",
         cell=row.cell if visible else "",
+        cells=row.cells if own else {},
         pid=session.peer.pid if visible else None,
         age_seconds=max(0.0, now - session.since),
         since=epoch + session.since,
@@ -176,9 +185,13 @@ def _users(
     usage: Mapping[str, UserUsage],
     viewer: Viewer,
     standing: Callable[[str], StandingReport],
+    *,
+    private: bool,
 ) -> tuple[UserReport, ...]:
-    """Everybody who has or had a session; for most askers that is themselves."""
+    """Everybody who has or had a session, and whoever asks for themselves."""
     here = {name: _Sums() for name in usage}
+    if private or not viewer.administrator:
+        here.setdefault(viewer.user, _Sums())
     for name, settled in usage.items():
         here[name].device_seconds = settled.device_seconds
         here[name].ended = settled.sessions

@@ -190,6 +190,7 @@ class Dispatch:
 
     def _cell_started(self, session: Session, message: messages.CellStarted) -> None:
         session.cell = message.label
+        session.cells.begin(message.label, session.next_work - 1)
         self._gate.waited(session)
         self._turns.cell_started(session)
 

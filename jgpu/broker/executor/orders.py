@@ -233,6 +233,7 @@ class Orders:
                 if status.waits_since is None
                 else self._epoch + status.waits_since,
                 cell=found.cell,
+                cells=found.cells.seconds,
             )
             for status in snapshot.sessions
             if (found := self._pump.sessions.get(status.id)) is not None

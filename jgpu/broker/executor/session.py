@@ -18,6 +18,7 @@ import msgspec
 import torch
 
 from jgpu.broker.executor.accounts import Account
+from jgpu.broker.executor.celltimes import CellTimes
 from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.course import Course
 from jgpu.broker.executor.devices.base import Device, Port
@@ -139,6 +140,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self.table = BufferTable()
+        self.cells = CellTimes()
         #: how far its lane has come
         self.course = Course()
         self.generators: dict[int, torch.Generator] = {0: self.device.generator(_SEED)}
@@ -296,6 +298,7 @@ class Session:
         oldest = self.offered.popleft()
         assert oldest is work, "works of a session finish in order"
         work.state = WorkState.DONE
+        self.cells.count(work.number, work.measured_s)
         self.launched -= 1
         self.queued_bytes -= work.nbytes
         self.iterations += work.ends_iteration and not (work.skipped or work.stopped)

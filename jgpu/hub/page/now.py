@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from jgpu.hub.page.views import SOMEBODY, Members, report_for
+from jgpu.hub.page.views import Members, report_for
 from jgpu.hub.page.visitors import Visitor
-from jgpu.wire.report import DeviceReport, LaneReport, Report, SessionReport
+from jgpu.wire.report import SOMEBODY, DeviceReport, LaneReport, Report, SessionReport
 
 __all__ = ["PARTS", "Memory", "memory_of", "now_values", "why"]
 

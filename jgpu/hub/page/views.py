@@ -8,10 +8,10 @@ another in what these functions return.
 """
 
 from collections.abc import Mapping
-from typing import Final
 
 from jgpu.hub.page.visitors import Visitor
 from jgpu.wire.report import (
+    SOMEBODY,
     BrokerReport,
     DeviceReport,
     EndReport,
@@ -22,10 +22,7 @@ from jgpu.wire.report import (
     SessionReport,
 )
 
-__all__ = ["SOMEBODY", "Members", "members_of", "quotas_for", "report_for"]
-
-#: stands for a user whose name the visitor may not see
-SOMEBODY: Final = "another user"
+__all__ = ["Members", "members_of", "quotas_for", "report_for"]
 
 #: user -> groups
 Members = Mapping[str, tuple[str, ...]]

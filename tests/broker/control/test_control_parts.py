@@ -240,6 +240,7 @@ ROW = SessionReport(
     waits_for=("user2",),
     waits_on="turn",
     cell="cell 4",
+    cells={"cell 3": 0.5},
 )
 LANE = LaneReport(id=0, capacity_bytes=2000, sessions=(1, 2), running=2)
 MEASURES = MeasuresReport(spills=3, waits=TimesReport(bounds=(1.0,), counts=(2, 1), seconds=4.5))
@@ -313,6 +314,7 @@ def test_an_administrator_sees_everything():
         "spilled_resident_bytes": 0,
         "label": "a.ipynb",
         "cell": "cell 4",
+        "cells": {},
         "pid": 101,
         "age_seconds": 3.0,
         "since": 105.0,
@@ -327,6 +329,7 @@ def test_others_see_themselves_and_that_there_are_others():
     own, other = made["sessions"]
     assert (own["user"], own["label"], own["pid"]) == ("user1", "a.ipynb", 101)
     assert own["waits_for"] == ["another user"]
+    assert (own["cells"], other["cells"]) == ({"cell 3": 0.5}, {})
     assert (other["user"], other["label"], other["kernel_id"], other["pid"]) == (
         "another user",
         "",
@@ -336,6 +339,18 @@ def test_others_see_themselves_and_that_there_are_others():
     assert [row["name"] for row in made["users"]] == ["user1"]
     assert made["devices"][0]["pid"] is None
     assert made["devices"][0]["measures"]["spills"] == 0
+
+
+def test_whoever_asks_is_named_and_told_where_they_stand_before_their_first_session():
+    made = report(Viewer("user9", administrator=False))
+    assert made["broker"]["asker"] == "user9"
+    assert [(row["name"], row["sessions"]) for row in made["users"]] == [("user9", 0)]
+
+
+def test_an_administrators_account_is_no_user():
+    made = report(Viewer("root", administrator=True))
+    assert made["broker"]["asker"] == "root"
+    assert "root" not in [row["name"] for row in made["users"]]
 
 
 def test_sessions_between_two_executors_are_lost():

@@ -172,7 +172,9 @@ def test_whoever_says_more_is_dropped_and_so_is_whoever_goes(broker):
 def test_watchers_at_a_servers_socket_go_with_it(broker, watching):
     path = broker.ask(MakeSocket("server1", "user1")).path
     reports = watching(Address(Path(path), "environment"))
-    assert next(reports).users == ()
+    first = next(reports)
+    assert [(row.name, row.sessions) for row in first.users] == [("user1", 0)]
+    assert first.broker.asker == "user1"
     broker.ask(RemoveSocket("server1"))
     with pytest.raises(BrokerUnreachable):
         told(reports, lambda report: False)
