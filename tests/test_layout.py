@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "jgpu.kernelprovider": {"jgpu", "jgpu.errors", "jgpu.wire"},
     "jgpu.broker": {"jgpu", "jgpu.errors", "jgpu.wire", "jgpu.sched"},
     "jgpu.hub": {"jgpu", "jgpu.errors", "jgpu.wire"},
+    "jgpu.labserver": {"jgpu", "jgpu.errors", "jgpu.wire"},
     "jgpu.cli": {
         "jgpu",
         "jgpu.broker",
@@ -148,6 +149,7 @@ def test_importing_the_package_loads_itself_alone():
         "jgpu.kernelprovider.provisioner",
         "jgpu.cli",
         "jgpu.hub.page.app",
+        "jgpu.labserver.app",
     ],
 )
 def test_a_jupyter_server_never_loads_torch_or_the_broker(module):

@@ -1,0 +1,50 @@
+"""JSON merge patches (RFC 7396): what makes one state of another.
+
+In a patch `null` removes a key, so a state has none: what is not known is not there.
+
+Invariant: `apply(patch(before, after), before) == after` for all objects without null.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["apply", "patch", "without_nulls"]
+
+
+def patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the smallest patch; empty where nothing is different."""
+    found: dict[str, Any] = {}
+    for key, value in after.items():
+        known = before.get(key)
+        if isinstance(value, dict) and isinstance(known, dict):
+            if inner := patch(known, value):
+                found[key] = inner
+        elif key not in before or _differ(known, value):
+            found[key] = value
+    found.update(dict.fromkeys(before.keys() - after.keys()))
+    return found
+
+
+def apply(change: Any, target: Any) -> Any:
+    """Return what RFC 7396 (section 2) makes of a target; leaves the target as it is."""
+    if not isinstance(change, dict):
+        return change
+    made = dict(target) if isinstance(target, dict) else {}
+    for key, value in change.items():
+        if value is None:
+            made.pop(key, None)
+        else:
+            made[key] = apply(value, made.get(key))
+    return made
+
+
+def without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:
+    """An object without the keys that have no value."""
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Whether JSON tells them apart: 1 and true are the same for Python alone."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is not other
+    return bool(one != other)
