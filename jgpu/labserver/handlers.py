@@ -47,6 +47,11 @@ class _Base(APIHandler):
         self.set_header("Content-Type", "application/json")
         self.finish({"message": said or HTTPStatus(status_code).phrase, "reason": None})
 
+    def log_exception(self, kind: Any, value: Any, trace: Any) -> None:
+        """Jupyter logs the request; what was wrong with it is told whoever asked."""
+        if not isinstance(value, web.HTTPError):
+            super().log_exception(kind, value, trace)
+
 
 class Current(_Base):
     """The whole state, for pages whose proxy lets no WebSocket through."""

@@ -57,6 +57,8 @@ def _is_settled(shown: Mapping[str, Any], newest: Mapping[str, Any]) -> bool:
     """Whether an object is a kernel whose figures a person looks at now."""
     if shown.get("cell") != newest.get("cell"):
         return True
+    if shown.get("cells", {}).keys() != newest.get("cells", {}).keys():
+        return True  # a cell that began and ended since
     state = newest.get("state")
     return state in _AT_REST and shown.get("state") != state
 

@@ -34,6 +34,12 @@ def test_a_cells_time_is_told_with_its_end():
     assert urgent(before, after) == after
 
 
+def test_a_cell_that_is_over_before_anybody_saw_it_is_told_at_once():
+    before = shown(state="idle", cells={"7": 1.0}, device_seconds=1.0)
+    after = shown(state="idle", cells={"7": 1.0, "8": 0.1}, device_seconds=1.1)
+    assert urgent(before, after) == after
+
+
 def test_figures_of_whoever_comes_to_rest_are_the_last():
     before = shown(state="running", cells={"7": 1.0}, device_seconds=1.0)
     after = shown(state="idle", cells={"7": 2.0}, device_seconds=2.0)
