@@ -214,7 +214,7 @@ class SessionReport(Part, frozen=True):
     label: Text = ""
     cell: Text = ""
     #: device time of the last cells that used the device, oldest first; for their user alone
-    cells: dict[Name, float] = {}
+    cells: dict[Name, float] = msgspec.field(default_factory=dict)
     pid: Natural | None = None
     age_seconds: float = 0.0
     #: when it began
