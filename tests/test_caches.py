@@ -188,6 +188,7 @@ STATE = {
     "jgpu.device.infer._last": "a counter",
     "jgpu.device.largest": "what lives, and the limit that the broker told",
     "jgpu.device.loops.Loops._counted": "how far a running loop is",
+    "jgpu.device.magics": "one answer to a question",
     "jgpu.device.modules._optimizers": "what lives",
     "jgpu.device.recorder.Compiled.wanted": "what is read after each run: a guess",
     "jgpu.device.recorder.Recorder.by_hash": "programs that were sent, by their hash",

@@ -46,8 +46,25 @@ def _hook(shell: Any) -> None:
     shell.events.register("pre_run_cell", _started)
     shell.events.register("post_run_cell", _ended)
     shell.run_code = _by_statement(shell.run_code)
+    if shell.find_line_magic("jgpu") is None:  # under `jgpu run`; kernels have it from their start
+        shell.register_magic_function(_jgpu, "line", "jgpu")
     # The cell that imports torch is running already.
     current.session.cell = shell.execution_count
+
+
+def _jgpu(line: str) -> None:
+    from jgpu.device.magics import command
+
+    command.run(line)
+
+
+def _explanation() -> str | None:
+    from jgpu.device.magics import command
+
+    return command.run.__doc__
+
+
+_jgpu.getdoc = _explanation  # type: ignore[attr-defined] # where IPython looks first
 
 
 def _by_statement(run_code: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -72,8 +89,17 @@ def _started(info: Any) -> None:
     session.forget_frame()
     session.loops.forget()
     session.waits.forget()
+    if _only_asks(info.raw_cell):
+        session.begin_unseen_cell()
+        return
     shell = _shell()
     session.begin_cell(str(shell.execution_count if shell else ""))
+
+
+def _only_asks(code: str | None) -> bool:
+    """Whether a cell is `%jgpu` alone: it is no reason to bring back what was moved to the host."""
+    lines = (code or "").split("\n")
+    return any(lines) and all(line.startswith("%jgpu") or not line.strip() for line in lines)
 
 
 def _ended(result: Any) -> None:

@@ -43,6 +43,8 @@ PIECES = (12, 24, 48, 96, 128)
 _LISTEN_EVERY = 8
 #: Works whose notebook lines are kept to explain a failure.
 _KEPT_WORKS = 1024
+#: for so long whoever only looks waits for a thread that computes
+_MOMENT_S = 0.2
 
 
 class Session:
@@ -612,6 +614,24 @@ class Session:
             if self._link is not None and not self._forked:
                 self._pump(self._link)
 
+    def catch_up(self) -> bool:
+        """Send what was recorded and forgotten and take in what has arrived, without waiting.
+
+        False, and nothing was done, where another thread is at it for longer than a moment.
+        """
+        held = False
+        try:
+            with quiet():  # Ctrl-C must not strike between having the lock and giving it back
+                held = self._lock.acquire(timeout=_MOMENT_S)
+            if held:
+                self.cut()
+                self.release()
+                self.poll()
+            return held
+        finally:
+            if held:
+                self._lock.release()
+
     def wait_until(self, done: Callable[[], bool]) -> None:
         """Wait until what arrives has made `done` true."""
         with self._lock:
@@ -651,6 +671,10 @@ class Session:
         """A notebook cell begins: what Ctrl-C takes back is counted from here on."""
         with suppress(errors.JgpuError):  # what was lost is told at the next use
             self.notify(m.CellStarted(name))
+        self.begin_unseen_cell()
+
+    def begin_unseen_cell(self) -> None:
+        """The same, and the broker need not prepare for work of it."""
         self._before_cell = self._work
 
     def finish_cell(self, result: Any) -> None:

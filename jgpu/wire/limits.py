@@ -20,6 +20,7 @@ __all__ = [
     "MAX_WANTED",
     "OLDEST_PROTOCOL",
     "PROTOCOL",
+    "REPORT_AGE_S",
     "WANTED_BYTES",
 ]
 
@@ -53,3 +54,5 @@ MAX_DIMS: Final = 64
 MAX_LIST: Final = 16384
 MAX_NAME: Final = 256
 MAX_TEXT: Final = 16384
+#: Seconds that a report may be old when whoever asks is given it.
+REPORT_AGE_S: Final = 0.2

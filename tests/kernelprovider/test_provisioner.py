@@ -232,6 +232,7 @@ def test_a_kernel_whose_environment_lacks_the_client_says_so_once(control, bare_
         assert "lacks the package jgpu" in said["stderr"]
         assert f"jgpu kernelspec install --python {python}" in said["stderr"]
         assert run(client, "print(2)") == {"stdout": "2\n", "stderr": "", "error": ""}
+        assert run(client, "%jgpu release")["stdout"] == said["stderr"]
 
 
 def test_every_kernel_is_routed_by_the_default_provisioner(control, monkeypatch, tmp_path):

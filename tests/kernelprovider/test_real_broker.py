@@ -77,6 +77,9 @@ def test_a_kernel_without_a_seat_says_why_where_it_says_cuda(broker, tmp_path, m
         assert run(client, "import torch; print(torch.ones(2).sum())")["stdout"] == "tensor(2.)\n"
         said = run(client, "torch.ones(2).cuda()")
         assert said["error"] == "BrokerUnreachable"
+        said = run(client, "%jgpu")
+        assert said["error"] == ""
+        assert said["stdout"].startswith("GPU: There is no broker at ")
 
 
 def test_an_interrupt_of_an_idle_kernel_does_nothing(broker):

@@ -57,8 +57,7 @@ from jgpu.wire.sizes import size_text
 __all__ = ["Sessions"]
 
 _LOG = logging.getLogger("jgpu.broker")
-#: A report this old is still told; the executor is asked at most this often.
-_REPORT_AGE_S: Final = 0.2
+#: So long an executor may take to report.
 _REPORT_TIMEOUT_S: Final = 1.0
 #: A notebook's path is cut to this many characters.
 _LABEL_LENGTH: Final = 1024
@@ -354,8 +353,8 @@ class Sessions:
         return self._report
 
     async def shown_report(self) -> ReportIs | None:
-        """The same for whoever looks, and may look as often as he likes: 0.2 s old at most."""
-        if time.monotonic() - self._shown_at >= _REPORT_AGE_S:
+        """The same for whoever looks, as often as they like: `REPORT_AGE_S` old at most."""
+        if time.monotonic() - self._shown_at >= limits.REPORT_AGE_S:
             await self.latest_report()
             self._shown_at = time.monotonic()
         return self._report

@@ -1,7 +1,8 @@
 # Run by IPython as PYTHONSTARTUP inside a kernel that is to share the GPU, by that kernel's own
 # Python, in the user's namespace: no import of jgpu, no syntax newer than Python 3.6, no name left
 # behind. A kernel whose environment lacks the client says so in its first cell, so that nothing is
-# ever computed on the CPU in silence. Then the startup file that this one displaced is run.
+# ever computed on the CPU in silence. The magic %jgpu is there from the start, and loads what it
+# needs when it is used. Then the startup file that this one displaced is run.
 
 
 def _jgpu_startup(shell) -> str:  # type: ignore[no-untyped-def] # noqa: ANN001
@@ -43,6 +44,24 @@ def _jgpu_startup(shell) -> str:  # type: ignore[no-untyped-def] # noqa: ANN001
         shell.events.unregister("pre_run_cell", tell)
         print(text, file=sys.stderr)  # noqa: T201
 
+    def command():  # type: ignore[no-untyped-def] # noqa: ANN202
+        from jgpu.device.magics import command
+
+        return command.run
+
+    def jgpu(line):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        try:
+            run = None if text else command()
+        except ImportError:
+            run = None
+        if run is None:
+            print(text or "This environment's jgpu is too old for %jgpu; update it.")  # noqa: T201
+        else:
+            run(line)
+
+    def explain():  # type: ignore[no-untyped-def] # noqa: ANN202
+        return command().__doc__
+
     outer = os.environ.pop("JGPU_OUTER_PYTHONSTARTUP", "")
     os.environ.pop("PYTHONSTARTUP", None)
     if outer:
@@ -50,6 +69,9 @@ def _jgpu_startup(shell) -> str:  # type: ignore[no-untyped-def] # noqa: ANN001
     text = problem() if shell is not None else ""
     if text:
         shell.events.register("pre_run_cell", tell)
+    if shell is not None:
+        jgpu.getdoc = explain  # type: ignore[attr-defined] # where IPython looks first
+        shell.register_magic_function(jgpu, "line", "jgpu")
     return outer
 
 

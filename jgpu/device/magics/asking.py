@@ -1,0 +1,95 @@
+"""Where this process stands: its own session, without waiting for it, and what the broker says.
+
+Works before torch is imported, and while another thread computes.
+"""
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from jgpu.errors import BrokerUnreachable, DeviceLost
+from jgpu.wire import address, limits, report
+from jgpu.wire.messages import AskStatus, StatusIs
+
+if TYPE_CHECKING:
+    from jgpu.device.session import Session
+
+__all__ = ["ask_report", "counted", "own_row", "own_user", "report_of", "session", "shell"]
+
+_TIMEOUT_S: Final = 5.0
+_AGAIN_S: Final = 0.03
+
+
+def session() -> "Session | None":
+    """This process's session, if it has used the device; what it recorded is on its way then.
+
+    Raises `DeviceLost` where what it had is lost and nothing was made since.
+    """
+    current = sys.modules.get("jgpu.device.current")
+    found: Session | None = getattr(current, "session", None)
+    if found is None:
+        return None
+    if found.used:
+        found.catch_up()
+    elif found.why_lost:
+        raise DeviceLost(found.on_lost(found.why_lost))
+    else:
+        return None
+    return found
+
+
+def counted(mine: "Session") -> int:
+    """Bytes that the executor has for this session and that Python has not forgotten."""
+    return mine.held.nbytes - mine.held.of(mine.graveyard[:])
+
+
+def shell() -> Any:
+    """IPython's shell; None where there is none."""
+    module = sys.modules.get("IPython.core.interactiveshell")
+    if module is None or not module.InteractiveShell.initialized():
+        return None
+    return module.InteractiveShell.instance()
+
+
+def ask_report() -> report.Report:
+    """The broker's report; raises where this process has no seat or nobody answers."""
+    if os.environ.get(address.TICKET) == address.NO_TICKET:
+        raise BrokerUnreachable(
+            os.environ.get(address.PROBLEM) or "This notebook could not get a seat."
+        )
+    where = address.find()
+    reply = address.ask(where, AskStatus(), _TIMEOUT_S)
+    if not isinstance(reply, StatusIs):
+        raise BrokerUnreachable(f"The broker at {where} gave no report.")
+    return report.decode(reply.json, where)
+
+
+def report_of(mine: "Session") -> tuple[report.Report, report.SessionReport | None]:
+    """The broker's report, and what it says of this session.
+
+    A report may be older than what the cell has just done. It is asked for again until it counts
+    what this process does, unless that takes too long, as it does while another thread computes.
+    """
+    deadline = time.monotonic() + 2 * limits.REPORT_AGE_S
+    while True:
+        told = ask_report()
+        row = own_row(told, mine.number)
+        known = row.resident_bytes + row.ephemeral_bytes if row is not None else None
+        if known == counted(mine) or time.monotonic() > deadline:
+            return told, row
+        time.sleep(_AGAIN_S)
+
+
+def own_row(told: report.Report, number: int | None) -> report.SessionReport | None:
+    """What the broker says of this session."""
+    return next((row for row in told.sessions if row.id == number), None)
+
+
+def own_user(told: report.Report, row: report.SessionReport | None) -> report.UserReport | None:
+    """What the broker says of this notebook's user; None before their first session."""
+    name = row.user if row is not None else os.environ.get(address.USER, "")
+    rows = [user for user in told.users if user.name == name]
+    if not rows and not name and len(told.users) == 1:
+        rows = list(told.users)
+    return rows[0] if rows else None
