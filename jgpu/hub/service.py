@@ -28,13 +28,16 @@ def add_page(
     name: str = "jgpu",
     api_token: str = "",
     user: str = "",
+    config: str | Path = "",
 ) -> None:
     """Have the hub serve the page at /services/NAME/ to all of its users.
 
     `administrators`, `tutors`, `readers`: groups of the hub; the hub's `admin_users` administer as
     well. `admin`: the broker's administrators' socket. `url`: where the page listens for the hub's
-    proxy. `user`: the account that the page runs as, where the hub may choose it. `api_token`: only
-    where the page is a unit of its own, which the hub does not start: its JUPYTERHUB_API_TOKEN.
+    proxy. `user`: the account that the page runs as, where the hub may choose it. `config`: a file
+    of the page's own settings (`c.HubPage...`), which that account must be able to read.
+    `api_token`: only where the page is a unit of its own, which the hub does not start: its
+    JUPYTERHUB_API_TOKEN.
 
     Raises `ConfigError` for a token that is too short.
     """
@@ -53,6 +56,8 @@ def add_page(
         service["command"] = [
             *(sys.executable, "-m", "jgpu", "hub-page", "--admin-socket", str(admin))
         ]
+        if config:
+            service["command"] += ["--config", str(config)]
         if user:
             service["user"] = user
     hub = c.JupyterHub

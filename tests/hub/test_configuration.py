@@ -293,3 +293,11 @@ def test_the_hubs_own_progress_follows_whichever_is_first(broker):
 
     messages = ["Shared GPU: no limits but a fair share.", "Spawning server..."]
     assert asyncio.run(told()) == [messages, messages]
+
+
+def test_a_page_that_the_hub_starts_is_given_its_file_of_settings():
+    config = Config()
+    jgpu.hub.add_page(config, config="/etc/jgpu/page.py", user="jgpu")
+    (service,) = config.JupyterHub.services
+    assert service["command"][-2:] == ["--config", "/etc/jgpu/page.py"]
+    assert service["user"] == "jgpu"

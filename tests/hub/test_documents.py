@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from jupyterhub.app import JupyterHub
 from jupyterhub.spawner import LocalProcessSpawner
 from traitlets.config import Config
 
@@ -46,6 +47,19 @@ def test_what_a_page_says_of_a_configuration_runs(code, spawners):
     config = Config()
     exec(compile(code, "jupyterhub_config.py", "exec"), {"c": config})
     assert config
+
+
+def test_what_the_guide_says_of_a_configuration_can_be_said_one_after_the_other():
+    """The page, the culler, their roles: none takes the place of another."""
+    config = Config()
+    for code in re.findall(r"```python\n(.*?)```", PAGES[0].read_text(), re.S):
+        exec(compile(code, "jupyterhub_config.py", "exec"), {"c": config})
+    hub = JupyterHub(config=config)
+    assert {"jgpu", "culler"} <= {service["name"] for service in hub.services}
+    roles = {role["name"]: role for role in hub.load_roles}
+    assert roles["culler"]["services"] == ["culler"]
+    assert roles["jgpu-administrators"]["groups"] == ["teachers"]
+    assert "tutors" in hub.load_groups
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

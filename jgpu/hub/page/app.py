@@ -94,8 +94,20 @@ class HubPage(Application):
         self.parse_command_line(list(argv or ()))
         if self.config_file:
             given = self.cli_config
-            self.load_config_file(self.config_file)
+            self._read_file(Path(self.config_file).absolute())
             self.update_config(given)
+
+    def _read_file(self, file: Path) -> None:
+        """Take what it says; raises `ConfigError` for one that is not there or says nonsense."""
+        if not file.is_file() or file.suffix not in (".py", ".json"):
+            raise ConfigError(f"There is no file {file} that ends in .py or .json.")
+        self.raise_config_file_errors = True
+        try:
+            self.load_config_file(file.name, path=[str(file.parent)])
+        except TraitError:
+            raise
+        except Exception as error:  # it is Python
+            raise ConfigError(f"{file} cannot be read: {type(error).__name__}: {error}") from None
 
     async def serve(self) -> None:
         """Until a signal ends it."""
