@@ -1,4 +1,7 @@
-"""The administrator's guide is true: its Python runs, its commands and settings exist."""
+"""The guides are true: what they say of a configuration runs, commands, settings and links exist.
+
+The cells of the students' page are run by `tests/e2e/test_students_page.py`.
+"""
 
 import re
 import sys
@@ -16,6 +19,8 @@ from jgpu.hub.page.app import HubPage
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs/administration").glob("*.md")), ROOT / "docs/trust.md"]
+#: whose Python is cells of a notebook
+STUDENTS = ROOT / "docs/students.md"
 #: spawners that the guide names and this environment has not
 SPAWNERS = {
     "dockerspawner.dockerspawner": "DockerSpawner",
@@ -62,7 +67,7 @@ def test_what_the_guide_says_of_a_configuration_can_be_said_one_after_the_other(
     assert "tutors" in hub.load_groups
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, STUDENTS], ids=lambda page: page.stem)
 def test_commands_and_settings_that_a_page_names_exist(page):
     text = page.read_text()
     named = set(re.findall(r"`(?:/srv/jgpu/bin/)?jgpu ([a-z-]+)", text))
@@ -73,7 +78,7 @@ def test_commands_and_settings_that_a_page_names_exist(page):
     assert {(section, name) for section, name in settings if name not in known[section]} == set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, STUDENTS], ids=lambda page: page.stem)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
         path, _, anchor = target.partition("#")

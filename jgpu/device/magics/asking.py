@@ -87,9 +87,6 @@ def own_row(told: report.Report, number: int | None) -> report.SessionReport | N
 
 
 def own_user(told: report.Report, row: report.SessionReport | None) -> report.UserReport | None:
-    """What the broker says of this notebook's user; None before their first session."""
-    name = row.user if row is not None else os.environ.get(address.USER, "")
-    rows = [user for user in told.users if user.name == name]
-    if not rows and not name and len(told.users) == 1:
-        rows = list(told.users)
-    return rows[0] if rows else None
+    """What the broker says of this notebook's user; None where it does not say."""
+    name = row.user if row is not None else os.environ.get(address.USER, "") or told.broker.asker
+    return next((user for user in told.users if user.name == name), None)
