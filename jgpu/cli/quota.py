@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         if name in ("set", "unset"):
             command.add_argument("scope", metavar="SCOPE", help="default, group:NAME or user:NAME")
     made["set"].add_argument("settings", nargs="+", metavar="FIELD=VALUE")
-    made["set"].add_argument("--until", default="", metavar="WHEN", help="it ends by itself then")
+    made["set"].add_argument("--until", metavar="WHEN", help="it ends by itself then")
     made["set"].add_argument("--new", action="store_true", help="the name needs not be known yet")
     made["unset"].add_argument("fields", nargs="*", metavar="FIELD")
     made["usage"].add_argument("user", nargs="?", default="", metavar="USER")
@@ -85,7 +85,7 @@ def _request(
         return AskQuotas(options.user), lambda report: [_usage(report), *_notes(report)]
     if options.command == "set":
         settings = tuple(_setting(text) for text in options.settings)
-        until = read_moment(options.until, time.time()) if options.until else 0.0
+        until = 0.0 if options.until is None else read_moment(options.until, time.time())
         request = SetQuota(options.scope, settings, options.new, until)
     else:
         request = SetQuota(options.scope, tuple((name, "") for name in options.fields))

@@ -141,6 +141,8 @@ def test_usage_is_shown_for_all_and_for_one(run):
             "that is past, or too far away",
         ),
         (("set", "user:root", "weight=2", "--until", "noon"), "'noon' is no moment"),
+        # What a script's variable says that is not set: for good is something else.
+        (("set", "user:root", "weight=2", "--until", ""), "'' is no moment"),
         (("set", "user:root", "weight"), "'weight' is no setting; write it like memory=4G."),
         (("set", "user:root", "weight="), "'weight=' is no setting"),
         (("set", "root", "weight=1"), "'root' is no scope; write default, group:NAME or user:NAME"),
