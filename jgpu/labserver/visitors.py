@@ -19,24 +19,29 @@ RESOURCE: Final = "jgpu"
 _OWNER: Final = "JUPYTERHUB_USER"
 
 
-def is_owner(user: Any, *, in_hub: bool, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether an authenticated user is whom the server belongs to.
+def is_owner(model: Mapping[str, Any] | None, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether an authenticated visitor is whom the server belongs to.
 
-    `in_hub`: the hub says who they are.
+    `model`: what the hub says of them; None where there is no hub.
     """
-    model = getattr(user, "hub_user", None)
-    if model is None and not in_hub:
+    if model is None:
         return True
-    if model is not None and model.get("kind", "user") != "user":
-        return False  # a service may have a user's name
-    return bool(user.username) and user.username == environ.get(_OWNER, "")
+    # A service may have a user's name.
+    name = model.get("name") if model.get("kind") == "user" else ""
+    return bool(name) and name == environ.get(_OWNER, "")
+
+
+def _model(handler: JupyterHandler) -> Mapping[str, Any] | None:
+    model: Mapping[str, Any] | None = getattr(handler.current_user, "hub_user", None)
+    hub = handler.settings.get("hub_auth")
+    if model is None and hub is not None:  # a server of the older kind; it has asked the hub before
+        model = hub.get_user(handler) or {}
+    return model
 
 
 async def may_act(handler: JupyterHandler) -> bool:
     """Whether who asks may change something, and the server's authorizer lets them."""
-    user = handler.current_user
-    # The hub's own parts are there in servers of the older kind, which do not extend the user.
-    if not is_owner(user, in_hub="hub_auth" in handler.settings):
+    if not is_owner(_model(handler)):
         return False
-    allowed = handler.authorizer.is_authorized(handler, user, "write", RESOURCE)
+    allowed = handler.authorizer.is_authorized(handler, handler.current_user, "write", RESOURCE)
     return bool(await ensure_async(allowed))

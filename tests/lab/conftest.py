@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "broker" / "control"))
+sys.path.append(str(Path(__file__).parents[1] / "hub" / "page"))
 sys.path.append(str(Path(__file__).parents[1] / "kernelprovider"))
 
 import pytest

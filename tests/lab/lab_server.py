@@ -162,7 +162,7 @@ def free_port():
 
 
 @contextmanager
-def start_lab(directory, *options, base=BASE, **environ):
+def start_lab(directory, *options, base=BASE, module="jupyter_server", **environ):
     """A server that reads no configuration but what is said here."""
     port = free_port()
     environment = os.environ | {
@@ -174,7 +174,8 @@ def start_lab(directory, *options, base=BASE, **environ):
     }
     for name in ("JGPU_ADDRESS", "JGPU_TICKET", "JGPU_PROBLEM", "JUPYTERHUB_USER"):
         environment.pop(name, None)
-    command = [sys.executable, "-m", "jupyter_server", "--allow-root", "--no-browser"]
+    environment["JUPYTERHUB_SERVICE_URL"] = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", module, "--allow-root", "--no-browser"]
     command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
     command += [f"--ServerApp.base_url={base}", f"--ServerApp.root_dir={directory}"]
     command += ["--ServerApp.jpserver_extensions={'jgpu.labserver': True}", *options]
@@ -194,6 +195,6 @@ def start_lab(directory, *options, base=BASE, **environ):
 
 def answers(lab):
     try:
-        return lab.request("GET", "api").status == 200
+        return lab.request("GET", "api").status in (200, 403)
     except OSError:
         return False
