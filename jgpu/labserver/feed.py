@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from jgpu.labserver.follower import Follower
+from jgpu.labserver.follower import Delays, Follower
 from jgpu.labserver.pace import Pace
 from jgpu.labserver.patches import patch
 from jgpu.labserver.state import State, state_of
@@ -51,8 +51,10 @@ class _Listener:
 class Feed:
     """The pages of one server; on its event loop."""
 
-    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
-        self.follower = Follower(self._changed, environ)
+    def __init__(
+        self, environ: Mapping[str, str] = os.environ, delays: Delays | None = None
+    ) -> None:
+        self.follower = Follower(self._changed, environ, delays or Delays())
         #: the name that the owner's kernels go by at a broker of their own
         self._claimed = environ.get(USER, "")
         self._listeners: dict[Page, _Listener] = {}

@@ -9,6 +9,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from jgpu.errors import BrokerUnreachable, FrameError, JgpuError
@@ -18,26 +19,40 @@ from jgpu.wire.messages import AskStatus, StatusIs
 from jgpu.wire.report import Report, decode
 from jgpu.wire.watching import follow
 
-__all__ = ["Follower"]
+__all__ = ["Delays", "Follower"]
 
-_TIMEOUT_S: Final = 5.0
-#: after so long a broker that does not answer is asked again
-_AGAIN_S: Final = 1.0
-#: a broker that tells of no changes is asked so often
-_OLDER_S: Final = 2.0
-#: a broker that says nothing for so long is asked whether it still answers
-_SILENCE_S: Final = 10.0
 _NO_SEAT: Final = "Kernels of this server get no part of the GPU."
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Seconds."""
+
+    #: for which an answer is waited
+    timeout_s: float = 5.0
+    #: after which a broker that does not answer is asked again
+    again_s: float = 1.0
+    #: after which a broker that tells of no changes is asked again
+    older_s: float = 2.0
+    #: after which a broker that says nothing is asked whether it still answers
+    silence_s: float = 10.0
+
+
+_DELAYS: Final = Delays()
 
 
 class Follower:
     """What the broker says now; on the server's event loop."""
 
     def __init__(
-        self, on_change: Callable[[], None], environ: Mapping[str, str] = os.environ
+        self,
+        on_change: Callable[[], None],
+        environ: Mapping[str, str] = os.environ,
+        delays: Delays = _DELAYS,
     ) -> None:
         self._on_change = on_change
         self._environ = environ
+        self._delays = delays
         self._task: asyncio.Task[None] | None = None
         self._ended: asyncio.Task[None] | None = None
         self._heard = 0.0
@@ -73,7 +88,7 @@ class Follower:
 
     async def ask(self, message: Any) -> Any:
         """One request to the broker and its reply; raises `JgpuError`."""
-        return await asyncio.to_thread(ask, find(self._environ), message, _TIMEOUT_S)
+        return await asyncio.to_thread(ask, find(self._environ), message, self._delays.timeout_s)
 
     async def status(self) -> Report:
         """The report as it is at this moment; raises `JgpuError`."""
@@ -86,13 +101,13 @@ class Follower:
 
     async def _run(self) -> None:
         while True:
-            pause_s = _AGAIN_S
+            pause_s = self._delays.again_s
             address = None
             try:
                 address = find(self._environ)
                 await self._listen(address)
             except FrameError:  # it is older, and tells of no changes
-                pause_s = _OLDER_S
+                pause_s = self._delays.older_s
                 await self._ask_once()
             except (JgpuError, OSError) as error:
                 self._lost(error, address)
@@ -119,17 +134,17 @@ class Follower:
             task.result()
 
     async def _hear(self, address: Address) -> None:
-        async with contextlib.aclosing(follow(address, _TIMEOUT_S)) as reports:
+        async with contextlib.aclosing(follow(address, self._delays.timeout_s)) as reports:
             async for report in reports:
                 self._heard = asyncio.get_running_loop().time()
                 self._take(report)
 
     async def _probe(self) -> None:
         """A broker may be silent because nothing changes, or because it hangs."""
-        loop = asyncio.get_running_loop()
+        loop, silence_s = asyncio.get_running_loop(), self._delays.silence_s
         while True:
-            await asyncio.sleep(max(0.0, self._heard + _SILENCE_S - loop.time()))
-            if loop.time() - self._heard >= _SILENCE_S:
+            await asyncio.sleep(max(0.0, self._heard + silence_s - loop.time()))
+            if loop.time() - self._heard >= silence_s:
                 await self.status()
                 self._heard = loop.time()
 
