@@ -1,8 +1,9 @@
 """Puts the report together from what the parts of the broker know at the moment.
 
 Where a user stands takes a tenth of a millisecond to find out, and watchers are told ten times a
-second: it is found out anew when the desk has judged everybody, or what was said of users changed;
-of those without a session it holds for a minute, in which only their use ages.
+second: it is found out anew when the desk has judged everybody, when a user's use was counted, or
+what was said of users changed; of those without a session it holds for a minute, in which only
+their use ages.
 """
 
 import operator
@@ -70,6 +71,10 @@ class Reporter:
         """The desk has judged everybody who has a session."""
         for session in self._registry.sessions.values():
             self._stands.pop(session.user, None)
+
+    def used(self, user: str) -> None:
+        """What a user used was counted, to the end of a session or until now."""
+        self._stands.pop(user, None)
 
     def forget(self) -> None:
         """Something was said of users: their names, their groups."""

@@ -121,6 +121,7 @@ class Broker:
         for part in (self.sessions, self.sessions.overseer, self._desk.ledger):
             part.on_change = self._watchers.changed
         self._desk.on_change = self._looked
+        self._desk.on_use = self._reporter.used
         self._status = 0
         self._group: asyncio.TaskGroup
         #: everything that runs; cancelled at the end

@@ -12,6 +12,8 @@ from jgpu.broker.control.quotas.scopes import QuotaSettings, Scope
 from jgpu.broker.control.registry import Registry
 from jgpu.broker.control.reporting import Reporter
 from jgpu.broker.control.shares import Shares
+from jgpu.wire.messages import ReportIs
+from jgpu.wire.report import SessionReport
 
 
 class Counted(QuotaRequests):
@@ -60,6 +62,28 @@ def test_of_whoever_has_a_session_it_is_found_out_at_each_look(made):
     for user in ("user1", "user2"):
         reporter._standing(user)
     assert quotas.asked == 3
+
+
+def test_what_a_session_used_to_its_end_counts_at_once_where_its_user_stands(made):
+    reporter, desk, _ = made
+    session = reporter._registry.admit(
+        Peer(1, 1),
+        "user1",
+        ticket="",
+        kernel_id="",
+        label="",
+        now=0.0,
+        identity=Identity("uid", "1"),
+    )
+    desk.on_use = reporter.used
+    desk.before_adoption(session)
+    desk.measured(
+        ReportIs(0, (), (SessionReport(id=session.number, device_seconds=2.0),), 0, "fair"), "cpu"
+    )
+    assert reporter._standing("user1").used_in_period == 2.0
+    desk.session_ended(session.number, 5.0, "cpu")
+    reporter._registry.end(session.number)
+    assert reporter._standing("user1").used_in_period == 5.0
 
 
 def test_where_users_stand_is_remembered_of_so_many(made, monkeypatch):

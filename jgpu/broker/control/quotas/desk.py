@@ -86,6 +86,8 @@ class Desk:
         self.send: Callable[[msgspec.Struct], None] = lambda order: None
         #: told when a user passes their budget, or is within it again
         self.on_standing: Callable[[str, str], None] = lambda user, text: None
+        #: told whose use of the device was counted just now
+        self.on_use: Callable[[str], None] = lambda user: None
         #: called when everybody was judged, which may have changed what they may have
         self.on_change: Callable[[], None] = lambda: None
         #: why new work of a user is refused for another reason than their budget; empty for most
@@ -207,6 +209,7 @@ class Desk:
         used_s = self._meter.measured(number, total_s, device, self.now)
         if session is not None and used_s:
             self.usage.add(session.user, used_s, self.now)
+            self.on_use(session.user)
 
     # -- every few seconds -------------------------------------------------------------------
 
