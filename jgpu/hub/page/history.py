@@ -39,14 +39,17 @@ class _FromRecord(Base):
     async def usage(self) -> tuple[list[UsageRow], list[float], str]:
         """Rows that the visitor may see, when their days begin and end, and what is missing."""
         days = self._number("days", 14, 366)
-        self.by = "group" if self.get_query_argument("by", "") == "group" else "user"
+        by_group = self.get_query_argument("by", "") == "group" and self.visitor.sees_others
+        self.by = "group" if by_group else "user"
+        # Sums of groups cannot be put together to one of everybody else.
+        asked = self.by if self.visitor.reads else "user"
         edges = days_back(days, time.time())
         await self._groups()
         found: list[UsageRow] = []
         notes: dict[str, None] = {}
         for since, until, step in stretches(edges):
             try:
-                reply = await self.link.ask(AskUsage(since, until, step, self.by))
+                reply = await self.link.ask(AskUsage(since, until, step, asked))
                 report = decode_usage(reply.json)
             except JgpuError as error:
                 raise HTTPError(503, "%s", str(error)) from None

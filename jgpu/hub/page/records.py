@@ -103,17 +103,23 @@ def stretches(edges: Sequence[float]) -> list[tuple[float, float, float]]:
 def usage_for(
     visitor: Visitor, rows: Iterable[UsageRow], members: Members, by: str
 ) -> list[UsageRow]:
-    """Device time by day, that of all whom the visitor may not see as one's."""
+    """Device time by day, that of all whom the visitor may not see as one's.
+
+    `rows` are users', but for whoever sees everybody. Whoever is in several groups that the visitor
+    may see counts in each, and everybody else once.
+    """
     if visitor.reads:
         return list(rows)
     sums: dict[tuple[float, str], float] = {}
     for row in rows:
+        groups = members.get(row.name, ())
         if by == "group":
-            visible = row.name in visitor.tutors
+            names = [group for group in groups if group in visitor.tutors]
         else:
-            visible = visitor.sees(row.name, members.get(row.name, ()))
-        key = row.start, row.name if visible else OTHERS
-        sums[key] = sums.get(key, 0.0) + row.device_seconds
+            names = [row.name] if visitor.sees(row.name, groups) else []
+        for name in names or [OTHERS]:
+            key = row.start, name
+            sums[key] = sums.get(key, 0.0) + row.device_seconds
     return [
         UsageRow(start=start, name=name, device_seconds=used)
         for (start, name), used in sorted(sums.items())

@@ -69,9 +69,16 @@ def test_usage_of_others_is_one_sum_a_day():
     assert {row.name for row in usage_for(tutor, used, MEMBERS, "user")} == {
         "user1", "user2", OTHERS,
     }  # fmt: skip
-    groups = rows((0, "class1", 3.0), (0, "class2", 4.0))
-    assert usage_for(tutor, groups, MEMBERS, "group") == rows((0, "class1", 3.0), (0, OTHERS, 4.0))
     assert usage_for(Visitor("r", reads=True), used, MEMBERS, "user") == used
+
+
+def test_of_groups_that_a_tutor_may_not_see_everybody_counts_once():
+    members = MEMBERS | {"user3": ("class2", "class3"), "user4": ("class1", "class4")}
+    used = rows((0, "user1", 1.0), (0, "user2", 2.0), (0, "user3", 4.0), (0, "user4", 8.0))
+    tutor = Visitor("tutor1", tutors=frozenset({"class1", "class4"}))
+    assert usage_for(tutor, used, members, "group") == rows(
+        (0, "class1", 11.0), (0, "class4", 8.0), (0, OTHERS, 4.0)
+    )
 
 
 def test_a_picture_tells_eight_names_apart():

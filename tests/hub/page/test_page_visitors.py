@@ -69,6 +69,12 @@ def test_others_are_there_without_names(page):
     assert "tutor" not in text
 
 
+def test_who_sees_nobody_else_has_no_usage_by_groups(page):
+    """Sums of groups count whoever is in several more than once, and their reader among them."""
+    assert page.get("usage.csv?by=group", "beta2").text == page.get("usage.csv", "beta2").text
+    assert page.get("usage.csv?by=group", "tutor1").text.startswith("day,group,")
+
+
 def test_a_service_of_the_hub_is_nobodys_user(page):
     token = page.hub.knows("alpha1", kind="service")
     try:
