@@ -36,6 +36,8 @@ export class CellMarks implements IDisposable {
     panel.sessionContext.statusChanged.connect(this._onStatus, this);
     gpu.store.changed.connect(this.update, this);
     panel.disposed.connect(this.dispose, this);
+    // The state may have come before the notebook had its cells and its kernel.
+    void Promise.all([panel.context.ready, panel.sessionContext.ready]).then(() => this.update());
   }
 
   get isDisposed(): boolean {
@@ -51,6 +53,9 @@ export class CellMarks implements IDisposable {
 
   /** Say on the cells what is so now. */
   update(): void {
+    if (this._isDisposed || !this._panel.content.model) {
+      return;
+    }
     const kernel = this._gpu.store.kernel(this._kernel);
     this._current ??= this._recalled(kernel);
     if (this._current) {

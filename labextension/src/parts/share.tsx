@@ -55,7 +55,10 @@ export function Share({ gpu }: { gpu: ISharedGpu }): JSX.Element {
       />
       {freeAt(share, trans)}
       <Figure label={trans.__('Sessions')} text={sessions} />
-      <Figure label={trans.__('Weight')} text={String(Number(share.weight.toPrecision(3)))} />
+      <Figure
+        label={trans.__('Weight')}
+        text={String(Number((share.weight ?? 1).toPrecision(3)))}
+      />
       {share.text && <p className="jgpu-Note">{share.text}</p>}
     </>
   );

@@ -20,12 +20,18 @@ function activate(
     return;
   }
   let showsSeconds = false;
-  const mark = (panel: NotebookPanel) => new CellMarks(panel, gpu, () => showsSeconds);
+  const marks = new Set<CellMarks>();
+  const mark = (panel: NotebookPanel) => {
+    const made = new CellMarks(panel, gpu, () => showsSeconds);
+    marks.add(made);
+    panel.disposed.connect(() => marks.delete(made));
+  };
   tracker.forEach(mark);
   tracker.widgetAdded.connect((_, panel) => mark(panel));
   void registry?.load(ID).then(settings => {
     const read = () => {
       showsSeconds = settings.composite.cell_seconds === true;
+      marks.forEach(each => each.update());
     };
     read();
     settings.changed.connect(read);

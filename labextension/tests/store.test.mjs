@@ -1,0 +1,52 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { NOTHING } from '../lib-tests/state.js';
+import { Store } from '../lib-tests/store.js';
+
+const STATE = {
+  ...NOTHING,
+  at: 1000,
+  known: true,
+  shares: true,
+  kernels: { a: { state: 'idle' } }
+};
+
+test('patches follow the whole state, and each is told of', () => {
+  const store = new Store(() => 50);
+  let changes = 0;
+  store.changed.connect(() => changes++);
+  store.receive({ state: STATE });
+  store.receive({ patch: { at: 1001, kernels: { a: null, b: { state: 'running' } } } });
+  assert.deepEqual(store.state.kernels, { b: { state: 'running' } });
+  assert.equal(store.kernel('a'), undefined);
+  assert.equal(store.kernel('toString'), undefined);
+  assert.equal(changes, 2);
+});
+
+test('a clock of this machine that is wrong does not matter', () => {
+  let now = 50;
+  const store = new Store(() => now);
+  store.receive({ state: STATE });
+  now = 53;
+  assert.equal(store.serverNow, 1003);
+});
+
+test('what was known stays while the server is silent, and is fresh when it speaks again', () => {
+  const store = new Store();
+  store.fallSilent();
+  assert.equal(store.silent, false); // nothing is shown that could be of earlier
+  store.receive({ state: STATE });
+  store.fallSilent();
+  assert.deepEqual([store.stale, store.kernel('a').state], [true, 'idle']);
+  store.receive({ patch: { problem: 'The broker does not answer.' } });
+  assert.deepEqual([store.stale, store.silent], [true, false]);
+  store.receive({ patch: { problem: '' } });
+  assert.equal(store.stale, false);
+});
+
+test('a server that says less than it should is no error', () => {
+  const store = new Store();
+  store.receive({ state: { at: 1 } });
+  assert.deepEqual(store.state.kernels, {});
+});
