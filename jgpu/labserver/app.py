@@ -23,6 +23,8 @@ class LabServer(ExtensionApp):
     def initialize_settings(self) -> None:
         """Nothing is asked of a broker before somebody listens."""
         self.settings["jgpu_feed"] = Feed()
+        # Pages ask only where this says that somebody answers.
+        self.settings.setdefault("page_config_data", {})["jgpuServer"] = True
 
     def initialize_handlers(self) -> None:
         """What pages may ask."""

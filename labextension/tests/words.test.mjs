@@ -30,8 +30,10 @@ test('whoever waits hears for what, and how many are ahead', () => {
 });
 
 test('names are said where they may be seen, each once', () => {
-  const said = behind => reason({ ...waiting, behind }, trans);
+  const said = behind => reason({ ...waiting, behind }, trans, 'user1');
   assert.match(said(['user2', '', 'user2', 'user3']), /user2, user3\.$/);
+  assert.match(said(['user1', 'user2']), /now with user2\.$/);
+  assert.match(said(['user1', 'user1']), /notebook of yours/);
   assert.equal(said(['']), said(undefined));
 });
 

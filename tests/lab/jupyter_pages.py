@@ -195,7 +195,7 @@ class Page:
 
     def ready(self):
         """Wait until the notebook is there."""
-        self.view.wait_for_selector(".jp-Notebook .jp-CodeCell")
+        self.view.wait_for_selector(".jp-Notebook .jp-CodeCell:visible")
 
     @property
     def status(self):

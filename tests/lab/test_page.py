@@ -222,6 +222,7 @@ def test_a_hidden_tab_sends_and_gets_nothing_and_follows_again_when_it_is_seen(j
     page.says("GPU · waiting, 1 ahead · 1.2/4 GiB")
 
 
+@pytest.mark.long
 def test_where_websockets_are_blocked_it_asks_every_five_seconds(browser, jupyter):
     page = Page(browser, jupyter, "lab/tree/lesson.ipynb?reset")
     page.view.route_web_socket("**/jgpu/api/watch*", lambda socket: socket.close())
@@ -269,6 +270,7 @@ def test_notebook_7_has_it_in_its_toolbar(browser, jupyter, page):
     seven.close()
 
 
+@pytest.mark.long
 def test_a_server_that_says_nothing_of_it_is_asked_nothing(browser, tmp_path):
     option = '--ServerApp.jpserver_extensions={"jgpu.labserver": False}'
     jupyter = Jupyter(tmp_path, option)
@@ -285,5 +287,5 @@ def test_a_server_that_says_nothing_of_it_is_asked_nothing(browser, tmp_path):
 
 
 def open_panel(page):
-    page.view.evaluate("jupyterapp.commands.execute('jgpu:show')")
+    page.view.evaluate("void jupyterapp.commands.execute('jgpu:show')")
     page.view.locator("#jgpu-panel").wait_for()

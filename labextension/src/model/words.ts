@@ -2,7 +2,7 @@
 
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { duration, size, sizeOf } from './figures';
+import { duration, short, size, sizeOf } from './figures';
 import type { IKernelState, IShareState, IState } from './state';
 
 /** The state in one or two words; what a person must see at a glance. */
@@ -58,15 +58,19 @@ export function cellWords(kernel: IKernelState, trans: TranslationBundle): strin
   }
 }
 
-/** Why it is so, in a sentence. */
-export function reason(kernel: IKernelState | undefined, trans: TranslationBundle): string {
+/** Why it is so, in a sentence; `owner`: whose notebook it is. */
+export function reason(
+  kernel: IKernelState | undefined,
+  trans: TranslationBundle,
+  owner?: string
+): string {
   switch (kernel?.state) {
     case undefined:
       return trans.__('This notebook has not used the GPU yet.');
     case 'running':
       return trans.__('This notebook has its turn on the GPU.');
     case 'waiting':
-      return waitingReason(kernel, trans);
+      return waitingReason(kernel, trans, owner);
     case 'starting':
       return trans.__('The session on the GPU begins.');
     case 'paused':
@@ -80,7 +84,7 @@ export function reason(kernel: IKernelState | undefined, trans: TranslationBundl
   }
 }
 
-function waitingReason(kernel: IKernelState, trans: TranslationBundle): string {
+function waitingReason(kernel: IKernelState, trans: TranslationBundle, owner?: string): string {
   switch (kernel.waits_on) {
     case 'memory':
       return trans.__('There is no room on the GPU for it now; it goes on when there is.');
@@ -91,14 +95,16 @@ function waitingReason(kernel: IKernelState, trans: TranslationBundle): string {
     case 'budget':
       return trans.__('Your GPU time is used up; it goes on when the GPU has nothing else to do.');
     default:
-      return othersReason(kernel, trans);
+      return othersReason(kernel, trans, owner);
   }
 }
 
-function othersReason(kernel: IKernelState, trans: TranslationBundle): string {
-  const names = [...new Set(kernel.behind ?? [])]
-    .filter(name => name)
-    .map(name => name.slice(0, 40));
+function othersReason(kernel: IKernelState, trans: TranslationBundle, owner?: string): string {
+  const behind = [...new Set(kernel.behind ?? [])];
+  if (owner && behind.length && behind.every(name => name === owner)) {
+    return trans.__('Another notebook of yours has its turn on the GPU.');
+  }
+  const names = behind.filter(name => name && name !== owner).map(name => short(name, 40));
   return names.length && names.length <= 5
     ? trans.__('It takes turns with others, now with %1.', names.join(', '))
     : trans.__('It takes turns with others who use the GPU.');

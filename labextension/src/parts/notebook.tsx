@@ -53,7 +53,7 @@ export function ThisNotebook({ gpu }: { gpu: ISharedGpu }): JSX.Element {
       <p className="jgpu-State" data-jgpu-state={kernel?.state ?? 'none'}>
         <span>{stateWords(kernel, trans)}</span>
       </p>
-      <p className="jgpu-Note">{reason(kernel, trans)}</p>
+      <p className="jgpu-Note">{reason(kernel, trans, store.state.share?.user)}</p>
       {kernel && (
         <>
           <Memory gpu={gpu} kernel={kernel} />

@@ -41,7 +41,7 @@ export class Status extends ReactWidget {
           role="button"
           tabIndex={0}
           aria-haspopup="dialog"
-          title={reason(kernel, trans)}
+          title={reason(kernel, trans, share?.user)}
           onClick={this._open}
           onKeyDown={this._onKey}
         >
