@@ -8,12 +8,14 @@ counts for who it is.
 """
 
 import asyncio
+import contextlib
+import json
 import pwd
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from jgpu.errors import BrokerRefused, ConfigError, JgpuError
+from jgpu.errors import BrokerRefused, ConfigError, FrameError, JgpuError
 from jgpu.hub.greeting import greet, greeting
 from jgpu.hub.isolation import Isolation
 from jgpu.hub.mounting import Mount
@@ -99,7 +101,7 @@ class Hooks:
         for group in spawner.user.groups:
             try:
                 await self._ask(HubQuota(group.name, _settings(group)))
-            except (BrokerRefused, ConfigError) as error:
+            except (BrokerRefused, ConfigError, FrameError) as error:
                 spawner.log.warning("The property jgpu of group %s: %s", group.name, error)
 
     async def _name(self, spawner: Any) -> None:
@@ -146,10 +148,16 @@ def _groups(spawner: Any) -> tuple[str, ...]:
 
 
 def _settings(group: Any) -> tuple[tuple[str, str], ...]:
-    """A group's quota as text; raises `ConfigError` for what is none."""
+    """A group's quota as text; raises `ConfigError` for what is none.
+
+    A value that was typed into the hub's own page for groups is a text, whatever it says.
+    """
     said = (getattr(group, "properties", None) or {}).get(_PROPERTY, {})
+    if isinstance(said, str):
+        with contextlib.suppress(ValueError):
+            said = json.loads(said or "{}")
     if not isinstance(said, Mapping):
-        raise ConfigError(f"{said!r} is no quota, as {{'weight': 2, 'memory': '8G'}} would be.")
+        raise ConfigError(f'{said!r} is no quota, as {{"weight": 2, "memory": "8G"}} would be.')
     return tuple((str(field)[:MAX_NAME], str(value)[:MAX_NAME]) for field, value in said.items())
 
 

@@ -181,6 +181,35 @@ def test_a_groups_property_is_its_quota_until_it_is_taken_away(broker, caplog):
     assert standing(broker, "user1").quota.weight == 1.0
 
 
+def test_a_groups_property_may_be_typed_into_the_hubs_page_for_groups(broker):
+    """Which makes a text of whatever is typed."""
+    made = hooks(Isolation.UID, broker, broker, lambda spawner: 20001)
+    server = spawner("user1", "typed")
+    server.user.groups[0].properties = {"jgpu": '{"weight": 3, "memory": "2G"}'}
+    run(made.before_start, server)
+    quota = standing(broker, "user1").quota
+    assert (quota.weight, quota.memory) == (3.0, 2 << 30)
+    server.user.groups[0].properties = {"jgpu": ""}
+    run(made.before_start, server)
+    assert standing(broker, "user1").quota.weight == 1.0
+
+
+@pytest.mark.parametrize(
+    "said", ["weight=2", "[1]", 3, {f"field{number}": 1 for number in range(40)}]
+)
+def test_a_groups_property_that_is_no_quota_costs_nothing_but_itself(broker, caplog, said):
+    made = hooks(Isolation.UID, broker, broker, lambda spawner: 20001)
+    server = spawner("user1", "wrong", "right")
+    server.user.groups[0].properties = {"jgpu": said}
+    server.user.groups[1].properties = {"jgpu": {"weight": 4}}
+    run(made.before_start, server)
+    assert "The property jgpu of group wrong" in caplog.text
+    assert "has no shared GPU" not in caplog.text
+    assert standing(broker, "user1").quota.weight == 4.0
+    server.user.groups[1].properties = {}
+    run(made.before_start, server)
+
+
 def test_a_container_gets_its_servers_socket_where_its_kernels_look_and_loses_it(broker):
     made = hooks(Isolation.SOCKET, "/run/jgpu/broker.sock", broker)
     server = run(made.before_start, spawner("user1", "class"))
