@@ -18,6 +18,7 @@ _KINDS: Final = {
     "memory": ("live.memory", "many sessions whose models fit and whose other tensors do not"),
     "waiting": ("live.waiting", "sessions that want three times the memory there is"),
     "herd": ("live.herd", "sixty notebooks that come at once: seats, and first iterations"),
+    "lab": ("live.lab", "JupyterLab's page: bytes to it, the server's processor, how soon"),
     "first-iterations": ("live.first", "jobs that arrive together: fair against fifo"),
 }
 

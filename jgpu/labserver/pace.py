@@ -28,7 +28,7 @@ GROWING: Final = frozenset(
 #: states in which nothing grows: its figures are the last for now
 _AT_REST: Final = frozenset({"idle", "spilled", "lost"})
 #: between two messages at least
-_LEAST_S: Final = 0.1
+_LEAST_S: Final = 0.2
 #: between two messages with what grows
 _GROWS_S: Final = 2.0
 #: of the messages on average, and how much may come at once

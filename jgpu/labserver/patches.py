@@ -6,20 +6,24 @@ Invariant: `apply(patch(before, after), before) == after` for all objects withou
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 __all__ = ["apply", "patch", "without_nulls"]
+
+_NOTHING: Final = object()
 
 
 def patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """Return the smallest patch; empty where nothing is different."""
     found: dict[str, Any] = {}
     for key, value in after.items():
-        known = before.get(key)
+        known = before.get(key, _NOTHING)
+        if known is value:
+            continue
         if isinstance(value, dict) and isinstance(known, dict):
             if inner := patch(known, value):
                 found[key] = inner
-        elif key not in before or _differ(known, value):
+        elif known != value or _is_bool(known) != _is_bool(value):
             found[key] = value
     found.update(dict.fromkeys(before.keys() - after.keys()))
     return found
@@ -43,8 +47,6 @@ def without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _differ(one: Any, other: Any) -> bool:
-    """Whether JSON tells them apart: 1 and true are the same for Python alone."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is not other
-    return bool(one != other)
+def _is_bool(value: Any) -> bool:
+    """1 and true are the same for Python alone."""
+    return value is True or value is False

@@ -1,5 +1,11 @@
 """Who is let in, and to what: without and with a hub, below a path of the server's own."""
 
+import os
+import sys
+import tomllib
+from pathlib import Path
+
+import processes
 import pytest
 import websocket
 from fake_hub import FakeHub
@@ -141,3 +147,23 @@ def test_whom_the_hub_does_not_let_in_sees_nothing(hub_lab):
     assert hub_lab.request("GET", "jgpu/api/state", token=stranger).status == 403
     assert hub_lab.act("evict", "shared", token=stranger).status == 403
     assert refused(hub_lab, token=stranger) == 403
+
+
+# -- where it is installed -----------------------------------------------------------------------
+
+
+def test_a_server_finds_it_by_what_the_wheel_brings():
+    root = Path(__file__).parents[2]
+    options = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    brought = options["targets"]["wheel"]["shared-data"]
+    (here,) = (name for name, place in brought.items() if place.startswith("etc/jupyter/"))
+    assert brought[here] == "etc/jupyter/jupyter_server_config.d/jgpu.json"
+    listed = processes.run(
+        [sys.executable, "-m", "jupyter", "server", "extension", "list"],
+        env=os.environ | {"JUPYTER_CONFIG_PATH": str((root / here).parents[1])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said = (listed.stdout + listed.stderr).splitlines()
+    assert any("jgpu.labserver" in line and "OK" in line for line in said), said

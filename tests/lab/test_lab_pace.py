@@ -91,10 +91,10 @@ def test_a_page_is_never_told_too_much(wants):
         for last in range(len(window)):
             span = window[last][0] - window[0][0]
             assert sum(each for _, each in window[:last]) <= 4000 + 8000 * span + 1e-3
-    assert all(b - a >= 0.0999 for (a, _), (b, _) in pairwise(sent))
+    assert all(b - a >= 0.1999 for (a, _), (b, _) in pairwise(sent))
 
 
 def test_a_single_change_is_told_at_once():
     pace = Pace()
     pace.told(300, 10.0)
-    assert pace.next() == 10.1
+    assert pace.next() == 10.2
