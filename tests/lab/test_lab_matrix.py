@@ -1,6 +1,7 @@
 """Who is let in, and to what: without and with a hub, below a path of the server's own."""
 
 import os
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -152,18 +153,23 @@ def test_whom_the_hub_does_not_let_in_sees_nothing(hub_lab):
 # -- where it is installed -----------------------------------------------------------------------
 
 
-def test_a_server_finds_it_by_what_the_wheel_brings():
+def test_a_server_finds_it_by_what_the_wheel_brings(tmp_path):
     root = Path(__file__).parents[2]
     options = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     brought = options["targets"]["wheel"]["shared-data"]
     (here,) = (name for name, place in brought.items() if place.startswith("etc/jupyter/"))
     assert brought[here] == "etc/jupyter/jupyter_server_config.d/jgpu.json"
+    config = tmp_path / "config"
+    (config / "jupyter_server_config.d").mkdir(parents=True)
+    shutil.copy(root / here, config / "jupyter_server_config.d")
     listed = processes.run(
         [sys.executable, "-m", "jupyter", "server", "extension", "list"],
-        env=os.environ | {"JUPYTER_CONFIG_PATH": str((root / here).parents[1])},
+        env=os.environ | {"JUPYTER_CONFIG_DIR": str(config)},
         capture_output=True,
         text=True,
         check=True,
     )
-    said = (listed.stdout + listed.stderr).splitlines()
-    assert any("jgpu.labserver" in line and "OK" in line for line in said), said
+    said = listed.stdout + listed.stderr
+    _, _, ours = said.partition(f"Config dir: {config}\n")
+    lines = ours.partition("Config dir:")[0].splitlines()
+    assert any("jgpu.labserver" in line and "OK" in line for line in lines), said
