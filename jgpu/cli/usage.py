@@ -47,13 +47,13 @@ def main(arguments: Sequence[str]) -> int:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(["day", options.by, "device_seconds"])
         writer.writerows((day.isoformat(), name, f"{seconds:.3f}") for day, name, seconds in rows)
-    else:
+    elif rows or not notes:
         from jgpu.cli import _tables
 
         _tables.console().print(_table(rows, options.by))
     for note in notes:
         print(note, file=sys.stderr)
-    return 0
+    return 1 if notes else 0  # what is missing is not nothing
 
 
 def _ask(where: address.Address, day: datetime.date, by: Literal["user", "group"]) -> UsageReport:

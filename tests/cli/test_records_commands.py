@@ -54,7 +54,7 @@ def test_days_are_asked_for_one_by_one_and_shown_by_name(control, capsys):
     row = UsageRow(start=0.0, name="user1", device_seconds=1.5)
     told = msgspec.json.encode(UsageReport(rows=(row,), note="There is more."))
     control.replies = {AskUsage: UsageIs(told)}
-    assert main(["usage", "--days", "3", "--csv"]) == 0
+    assert main(["usage", "--days", "3", "--csv"]) == 1  # it is not all
     said = capsys.readouterr()
     today = datetime.date.today()
     days = [(today - datetime.timedelta(days=ago)).isoformat() for ago in (2, 1, 0)]
@@ -64,8 +64,15 @@ def test_days_are_asked_for_one_by_one_and_shown_by_name(control, capsys):
     asked = control.requests
     assert [request.until for request in asked[:-1]] == [request.since for request in asked[1:]]
     assert all(request.step == request.until - request.since for request in asked)
-    assert main(["usage", "--days", "1"]) == 0
+    assert main(["usage", "--days", "1"]) == 1
     assert "1.5 s" in capsys.readouterr().out
+
+
+def test_usage_that_cannot_be_read_is_not_nothing(control, capsys):
+    told = UsageReport(note="Usage cannot be read just now.")
+    control.replies = {AskUsage: UsageIs(msgspec.json.encode(told))}
+    assert main(["usage"]) == 1
+    assert capsys.readouterr() == ("", "Usage cannot be read just now.\n")
 
 
 def test_many_events_are_asked_for_in_pages(control):

@@ -26,6 +26,7 @@ __all__ = ["Events", "Usage", "UsageList"]
 
 #: days of one picture
 _CHOICES: Final = (7, 14, 30, 90)
+_IN_PART: Final = "The record cannot be read, or not all of it, just now."
 #: events of one page, and questions to the broker until there are so many
 _PAGE: Final = 100
 _ASKED: Final = 5
@@ -56,7 +57,11 @@ class _FromRecord(Base):
             found += report.rows
             notes[report.note] = None
         rows = usage_for(self.visitor, found, self.link.members, self.by)
-        return rows, edges, " ".join(filter(None, notes))
+        return rows, edges, self.told(" ".join(filter(None, notes)))
+
+    def told(self, note: str) -> str:
+        """What is said of a record that cannot be read; where it lies, administrators alone see."""
+        return _IN_PART if note and not self.visitor.administers else note
 
     async def _groups(self) -> None:
         """Know who is in which group also of those who are not here."""
@@ -94,13 +99,18 @@ class UsageList(_FromRecord):
     """The same as a CSV."""
 
     async def get(self) -> None:
-        """A row for each day and name."""
-        rows, *_ = await self.usage()
+        """A row for each day and name, and nothing where any of them is missing."""
+        rows, _, note = await self.usage()
+        if note:
+            raise HTTPError(503, "%s", note)
         self.send_csv(f"jgpu-usage-by-{self.by}", _lines(self.by, rows))
 
 
 class Events(_FromRecord):
     """What happened, who did it, and when."""
+
+    #: why older ones are missing; empty where none are
+    _note = ""
 
     async def get(self) -> None:
         """The newest first, or those before one of them."""
@@ -114,6 +124,7 @@ class Events(_FromRecord):
             kinds=EVENT_KINDS,
             kind=kind,
             more=more,
+            note=self.told(self._note),
         )
 
     async def _found(self, before: int, kind: str) -> tuple[list[EventReport], int]:
@@ -139,9 +150,11 @@ class Events(_FromRecord):
             return ()
         try:
             reply = await self.link.ask(AskEvents(before, MAX_EVENTS, user))
-            return decode_events(reply.json).events
+            report = decode_events(reply.json)
         except JgpuError as error:
             raise HTTPError(503, "%s", str(error)) from None
+        self._note = report.note
+        return report.events
 
 
 def _lines(by: str, rows: Iterable[UsageRow]) -> Iterable[str]:

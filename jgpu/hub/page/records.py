@@ -30,6 +30,8 @@ __all__ = [
 _WORD: Final = re.compile(r"[^\s,;:()\"'=]*[^\s,;:()\"'=.]")
 #: stands for all whose names the visitor may not see
 OTHERS: Final = "everybody else"
+#: that the broker is asked of at once: it answers with 20,000 rows at most
+_MOST_DAYS: Final = 14
 #: names that a plot tells apart; the rest is one
 _TOLD_APART: Final = 8
 _REST: Final = "the rest"
@@ -89,11 +91,14 @@ def days_back(days: int, now: float) -> list[float]:
 
 
 def stretches(edges: Sequence[float]) -> list[tuple[float, float, float]]:
-    """Begin, end and length of a day of each run of days that are equally long."""
+    """Begin, end and length of a day of each run of days that are equally long.
+
+    None is longer than what the broker answers of a few hundred users at once.
+    """
     found: list[tuple[float, float, float]] = []
     for begin, end in pairwise(edges):
         since, _, step = found[-1] if found else (begin, begin, 0.0)
-        if end - begin == step:
+        if end - begin == step and end - since <= _MOST_DAYS * step:
             found[-1] = since, end, step
         else:
             found.append((begin, end, end - begin))

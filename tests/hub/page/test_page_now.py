@@ -84,3 +84,25 @@ def test_without_a_broker_everything_that_is_asked_for_is_answered_by_a_sentence
     finally:
         process.end()
         hub.close()
+
+
+def test_a_record_that_cannot_be_read_is_not_an_empty_one(tmp_path):
+    """Neither as a page, nor as a file that somebody goes on to reckon with."""
+    hub, port = FakeHub(), free_port()
+    (tmp_path / "spool" / "usage.sqlite").mkdir(parents=True)
+    options = ("--device", "null", "--spool", str(tmp_path / "spool"))
+    with real_broker(tmp_path, *options, private=False) as found:
+        admin = Address(admin_socket(found.path), "environment")
+        process = start_page(hub, admin, port)
+        tokens = {"admin1": hub.knows("admin1", ADMIN), "reader1": hub.knows("reader1", READ)}
+        try:
+            until(lambda: answers(port))
+            page = RunningPage(hub, admin, port, process, tokens)
+            views = [page.get(path, who) for path in ("usage", "events") for who in tokens]
+            assert ["ledger (sqlite)" in view.text for view in views] == [True, False] * 2
+            assert ["cannot be read" in view.text for view in views] == [True] * 4
+            assert "Nobody used the GPU" not in views[0].text
+            assert [page.get("usage.csv", who).status for who in tokens] == [503] * 2
+        finally:
+            process.end()
+            hub.close()

@@ -98,6 +98,8 @@ def test_days_begin_at_midnight_here():
     assert days_back(1, now) == [20 * DAY_S, 21 * DAY_S]
     assert days_back(14, now) == [day * DAY_S for day in range(7, 22)]
     assert stretches(days_back(14, now)) == [(7 * DAY_S, 21 * DAY_S, DAY_S)]
+    months = stretches(days_back(100, now + 100 * DAY_S))  # a piece has at most 14 days
+    assert [round((until - since) / DAY_S) for since, until, _ in months] == [14] * 7 + [2]
 
 
 @pytest.fixture
