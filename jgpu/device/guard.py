@@ -49,6 +49,10 @@ def _answers(kept: list[BaseException]) -> Iterator[Any]:
 class _Here(threading.local):
     """A thread's own: a generator cannot be resumed by two."""
 
+    #: Each thread's own hides it. A name that a type has not is looked for in all of its bases, and
+    #: if an error is pending then, Python clears it, unless it still knows from before.
+    answer: Callable[[], Any] | None = None
+
     def __init__(self) -> None:
         #: errors that were taken aside
         self.kept: list[BaseException] = []

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import warnings
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu import errors
 from jgpu.device import current
@@ -70,6 +72,21 @@ def test_a_dispatch_that_raises_inside_backward():
     w = torch.ones(2, 2, device="cuda", requires_grad=True)
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         Shape.apply(w).sum().backward()
+    assert works()
+
+
+def test_an_error_inside_backward_is_not_lost_where_python_has_to_look_names_up_anew():
+    class Refusing(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func is torch.ops.aten.sum.dim_IntList:
+                sys._clear_type_cache()
+                raise ValueError("in the midst of backward")
+            return func(*args, **(kwargs or {}))
+
+    w = torch.ones(2, device="cuda", requires_grad=True)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="in the midst of backward"), Refusing():
+            (torch.ones(4, 2, device="cuda") * w).sum().backward()
     assert works()
 
 
