@@ -56,6 +56,9 @@ class _Base(APIHandler):
 class Current(_Base):
     """The whole state, for pages whose proxy lets no WebSocket through."""
 
+    #: a page that asks again and again keeps no server from being culled
+    _track_activity = False
+
     @web.authenticated
     @authorized
     async def get(self) -> None:

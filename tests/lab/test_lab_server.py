@@ -89,6 +89,19 @@ def test_pages_are_told_the_same_and_a_late_one_everything(lab):
         assert first.state["kernels"] == late.state["kernels"]
 
 
+def test_a_page_that_only_looks_is_no_activity_that_would_keep_a_server_from_culling(lab):
+    def active():
+        return lab.request("GET", "api/status").json["last_activity"]
+
+    before = active()
+    assert lab.state()["known"]
+    with lab.listen() as page:
+        page.next()
+        assert active() == before
+    assert lab.act("release", "none").status == 404
+    assert active() > before, "what a person does is activity"
+
+
 def test_nothing_is_said_in_the_log(lab):
     lines = lab.log.read_text().replace("jgpu.labserver", "").splitlines()
     assert [line for line in lines if "jgpu" in line and "POST /user/user1/jgpu" not in line] == []
