@@ -85,7 +85,7 @@ def held(session: Session) -> list[Held]:
     for storage in storages.values():
         _describe(storage)
     listed = [storage.held for storage in storages.values()]
-    return sorted(listed, key=lambda each: (-each.nbytes, next(iter(each.names.values()))))
+    return sorted(listed, key=lambda each: (-each.nbytes, HIDDEN in each.names))
 
 
 def of_errors() -> bool:
@@ -198,7 +198,7 @@ def _name_the_rest(storages: list[_Storage], graphs: list[str]) -> None:
         elif key in referrers:
             name, kind = f"no variable, but something in Python (a {referrers[key]})", HIDDEN
         else:
-            name, kind = f"kept for the backward of {_listed(graphs)}", GRAPH
+            name, kind = f"PyTorch, for the backward of {_listed(graphs)}", GRAPH
         storage.held.names[kind] = [name]
     for tensor in tensors:
         _show(looked_at[id(tensor._b)], tensor)

@@ -6,27 +6,29 @@ none of the device's tensors, Jupyter's own among them. Runs no code of the note
 are read from the objects' dictionaries.
 """
 
+import contextlib
 import functools
 import gc
 import inspect
 import sys
 import types
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
 
+from jgpu.device.compressed import Pattern
 from jgpu.device.tensor import Buffer, DeviceTensor
 
 __all__ = ["Found", "Walk", "is_closed", "locals_of"]
 
-#: objects after which a walk ends, and members of one container that are looked at
-_MOST_OBJECTS: Final = 100_000
-_MOST_MEMBERS: Final = 20_000
+#: objects after which a walk ends
+_MOST_OBJECTS: Final = 200_000
 _LONGEST_NAME: Final = 60
+_LONGEST_KEY: Final = 30
 #: packages whose objects and frames are not looked into
 _CLOSED: Final = frozenset({
     "IPython", "PIL", "_asyncio", "asyncio", "concurrent", "debugpy", "ipykernel", "jgpu",
@@ -39,8 +41,14 @@ _ATOMS: Final = (
     types.CodeType, types.BuiltinFunctionType, types.GetSetDescriptorType, torch.device,
     torch.dtype, torch.Generator, torch.Size,
 )  # fmt: skip
+#: what is of this package and holds storages
+_OURS: Final = (Buffer, Pattern, torch.UntypedStorage)
 #: to a frame's copy of its variables: its own, ours, and that of whoever counts
 _REFERENCES: Final = 3
+#: what a class says of itself, past what its metaclass may say
+_module_of: Final = type.__dict__["__module__"].__get__
+_mro_of: Final = type.__dict__["__mro__"].__get__
+_dictionary_of: Final = type.__dict__["__dict__"].__get__
 _GENERATORS: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
 
@@ -62,8 +70,6 @@ class Walk:
         self._optimizers: list[tuple[str, Any]] = []
         #: by id of a tensor, its first name
         self._tensors: dict[int, str] = {}
-        #: there was more than a walk may take
-        self.is_cut_short = False
 
     def from_roots(self, roots: Iterable[tuple[str, Any]]) -> Iterator[Found]:
         """Every storage that the roots hold, once for each tensor over it."""
@@ -83,14 +89,13 @@ class Walk:
             elif issubclass(type(value), torch.optim.Optimizer):
                 self._optimizers.append((name, value))
                 continue
-            self._push(_parts(value, name))
+            self._push(_parts_of_any(value, name))
 
     def _push(self, named: Iterable[tuple[str, Any]]) -> None:
         for name, value in named:
             if id(value) in self._seen or not _is_looked_into(type(value)):
                 continue
             if len(self._seen) >= _MOST_OBJECTS:
-                self.is_cut_short = True
                 return
             self._seen[id(value)] = value
             self._waiting.append((_shortened(name), value))
@@ -107,9 +112,9 @@ class Walk:
 
 
 def _is_looked_into(kind: type) -> bool:
-    if issubclass(kind, Buffer | torch.UntypedStorage):
+    if issubclass(kind, _OURS):
         return True
-    return not (issubclass(kind, _ATOMS) or is_closed(kind.__module__))
+    return not (issubclass(kind, _ATOMS) or is_closed(_module_of(kind)))
 
 
 def is_closed(module: object) -> bool:
@@ -133,30 +138,41 @@ def locals_of(frame: types.FrameType) -> Iterator[tuple[str, Any]]:
     yield from ((f"{name} of {where}", value) for name, value in members)
 
 
+def _parts_of_any(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The same; of an object that cannot be looked at, as far as it can."""
+    with contextlib.suppress(Exception):
+        yield from _parts(value, name)
+
+
 def _parts(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     """What a value is made of, with a name for each part."""
     kind = type(value)
     if issubclass(kind, torch.Tensor):
         with torch._C.DisableTorchFunctionSubclass():
-            gradient = value.grad if value.is_leaf else None
+            gradient, node = value.grad if value.is_leaf else None, value.grad_fn
         yield f"{name}.grad", gradient
+        yield f"the graph of {name}", node
         yield from (part for part in _attributes(value, name) if type(part[1]) is not Buffer)
     elif issubclass(kind, nn.Module):
         yield from _of_module(value, name)
     elif issubclass(kind, dict):
         for key, each in _items(value):
-            plain = isinstance(key, int | str)
+            plain = type(key) is int or (type(key) is str and len(key) <= _LONGEST_KEY)
             yield f"{name}[{key!r}]" if plain else f"a value in {name}", each
             yield f"a key in {name}", key
-    elif issubclass(kind, list | tuple | set | frozenset | deque):
-        fields = getattr(kind, "_fields", ())
-        for number, each in enumerate(_members(value)):
+    elif (base := _sequence_of(kind)) is not None:
+        fields = getattr(kind, "_fields", ()) if type(kind) is type else ()
+        for number, each in enumerate(_members(value, base.__iter__)):
             inside = issubclass(kind, set | frozenset)
             field = f".{fields[number]}" if number < len(fields) else f"[{number}]"
             yield f"an element of {name}" if inside else f"{name}{field}", each
         yield from _attributes(value, name)
     elif issubclass(kind, BaseException | types.TracebackType):
         yield from _of_error(value, name)
+    elif (following := _following_of(kind)) is not None:
+        yield from _attributes(value, name)  # what a function of people's keeps by itself
+        for node, _ in following.__get__(value):
+            yield name, node
     elif issubclass(kind, type | types.ModuleType):
         what = "__name__" if issubclass(kind, types.ModuleType) else "__module__"
         if _is_peoples(_dictionary(value).get(what)):
@@ -193,6 +209,22 @@ def _of_callable(value: Any, name: str) -> Iterator[tuple[str, Any]]:
                 yield f"inside {name}", each
 
 
+def _following_of(kind: type) -> Any:
+    """What tells the nodes behind a node of a graph, where this is the class of one."""
+    for each in _mro_of(kind):
+        member = _dictionary_of(each).get("next_functions")
+        if member is not None:
+            return member if isinstance(member, types.GetSetDescriptorType) else None
+    return None
+
+
+def _sequence_of(kind: type) -> Any:
+    """The class that knows the members, whatever a class of people's says that they are."""
+    return next(
+        (each for each in (list, tuple, set, frozenset, deque) if issubclass(kind, each)), None
+    )
+
+
 def _of_module(module: Any, name: str) -> Iterator[tuple[str, Any]]:
     members = _dictionary(module)
     for group in ("_parameters", "_buffers", "_modules"):
@@ -223,10 +255,11 @@ def _of_error(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 def _attributes(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     for key, each in _items(_dictionary(value)):
         yield f"{name}.{key}", each
-    for kind in type(value).__mro__[:-1]:
-        slots = kind.__dict__.get("__slots__", ())
+    for kind in _mro_of(type(value))[:-1]:
+        members = _dictionary_of(kind)
+        slots = members.get("__slots__", ())
         for slot in (slots,) if isinstance(slots, str) else slots:
-            member = kind.__dict__.get(slot)
+            member = members.get(slot)
             if isinstance(member, types.MemberDescriptorType):
                 try:
                     yield f"{name}.{slot}", member.__get__(value)
@@ -235,12 +268,15 @@ def _attributes(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _dictionary(value: Any) -> dict[str, Any]:
-    """An object's own attributes."""
-    try:
-        found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return dict(found) if isinstance(found, types.MappingProxyType) else found
+    """An object's own attributes, whatever it says that they are."""
+    for kind in _mro_of(type(value)):
+        member = _dictionary_of(kind).get("__dict__")
+        if isinstance(member, types.GetSetDescriptorType | types.MemberDescriptorType):
+            found = member.__get__(value)
+            return dict(found) if isinstance(found, types.MappingProxyType) else found or {}
+        if member is not None:
+            break
+    return {}
 
 
 def _items(mapping: Any) -> list[tuple[Any, Any]]:
@@ -250,10 +286,10 @@ def _items(mapping: Any) -> list[tuple[Any, Any]]:
     return _members(dict.items(mapping))
 
 
-def _members(values: Any) -> list[Any]:
+def _members(values: Any, iterate: Callable[[Any], Iterator[Any]] = iter) -> list[Any]:
     for _ in range(4):
         try:
-            return list(islice(values, _MOST_MEMBERS))
+            return list(islice(iterate(values), _MOST_OBJECTS))
         except RuntimeError:  # it was changed meanwhile
             continue
     return []

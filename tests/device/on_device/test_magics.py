@@ -95,10 +95,46 @@ def cached():
     return remembered
 
 
+class Listed(list):
+    """A class of a person's that says what it likes of itself."""
+
+    def __iter__(self):
+        raise AssertionError
+
+
+class Keyed(dict):
+    """Another."""
+
+    def items(self):
+        raise AssertionError
+
+
+def in_a_function_of_its_own():
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.inner = made()
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 2
+
+    leaf = torch.ones(3, device="cuda", requires_grad=True)
+    return Double.apply(leaf).sum() * 2
+
+
 @pytest.mark.parametrize(
     ("make", "name"),
     [
         (made, "thing"),
+        (lambda: Listed([made()]), "thing[0]"),
+        (lambda: Keyed(a=made()), "thing['a']"),
+        (lambda: {"k" * 9999: made()}, "a value in thing"),
+        (lambda: [*range(30_000), made()], "thing[30000]"),
+        (in_a_function_of_its_own, "the graph of thing.inner"),
+        (lambda: torch.nested.as_nested_tensor([made()], layout=torch.jagged), "thing._values"),
+        (lambda: made().to_sparse().to("cuda"), "thing._v"),
         (lambda: [1, [made()]], "thing[1][0]"),
         (lambda: {"a": made()}, "thing['a']"),
         (lambda: {(1, 2): made()}, "a value in thing"),
@@ -163,7 +199,7 @@ def test_what_a_backward_needs_is_said_to_be_the_graphs(notebook):
     notebook(loss=loss)
     (each,) = of_made()
     assert (each.names, each.shape) == (
-        {tensors.GRAPH: ["kept for the backward of loss"]},
+        {tensors.GRAPH: ["PyTorch, for the backward of loss"]},
         (12345,),
     )
 
@@ -182,6 +218,50 @@ def test_no_hook_of_the_notebooks_is_called(notebook):
     notebook(loss=loss, curious=Curious())
     assert of_made()
     assert calls == []
+
+
+def test_what_cannot_be_looked_at_is_passed_over(notebook):
+    asked = []
+
+    class Meta(type):
+        def __getattribute__(cls, name):
+            asked.append(name)
+            return super().__getattribute__(name)
+
+    class Odd(metaclass=Meta):
+        __slots__ = ("a", "b")
+
+    class Dictless:
+        __dict__ = property(lambda self: 1 / 0)
+
+    class Nowhere:
+        __module__ = 7
+
+    class Wild:
+        def __getattr__(self, name):
+            asked.append(name)
+            raise ZeroDivisionError
+
+        __bool__ = __eq__ = __hash__ = __len__ = __iter__ = lambda *_: 1 / 0
+
+    class Fields(tuple):
+        __slots__ = ()
+        _fields = property(lambda self: 1 / 0)
+
+    nameless = types.ModuleType("x")
+    del nameless.__name__
+    deep = [made()]
+    for _ in range(20_000):
+        deep = [deep]
+    notebook(
+        odd=Odd(), dictless=Dictless(), nowhere=Nowhere(), wild=Wild(), nameless=nameless,
+        proxy=weakref.proxy(nameless), fields=Fields((1, 2)), classes=[Odd, Wild], deep=deep,
+    )  # fmt: skip
+    asked.clear()
+    (name,) = holders()[tensors.VARIABLE]
+    assert name.startswith("…")
+    assert name.endswith("[0][0]")
+    assert asked == []
 
 
 def test_a_function_that_runs_in_a_thread(notebook):
