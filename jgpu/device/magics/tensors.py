@@ -85,7 +85,13 @@ def held(session: Session) -> list[Held]:
     for storage in storages.values():
         _describe(storage)
     listed = [storage.held for storage in storages.values()]
-    return sorted(listed, key=lambda each: (-each.nbytes, HIDDEN in each.names))
+    return sorted(listed, key=_place)
+
+
+def _place(each: Held) -> tuple[int, bool, str]:
+    """The largest come first, of two those with a name, and then by it."""
+    name = next(iter(each.names.values()))[0]
+    return -each.nbytes, HIDDEN in each.names, name
 
 
 def of_errors() -> bool:
