@@ -153,15 +153,19 @@ def _connector(problem: errors.JgpuError | None) -> Any:
 
 
 def _hello() -> dict[str, Any]:
+    from jgpu.wire.fields import sendable
     from jgpu.wire.runtime import runtime_of
 
     environ = os.environ
-    return {
-        "runtime": runtime_of(torch),
-        "pid": os.getpid(),
+    said = {
         "ticket": environ.get(address.TICKET, ""),
         "user": environ.get(address.USER, ""),
         "label": environ.get(address.LABEL, "") or os.path.basename(sys.argv[0] or "python"),
         "kernel_id": environ.get(address.KERNEL_ID, ""),
         "priority": environ.get(address.PRIORITY, ""),
+    }
+    return {
+        "runtime": runtime_of(torch),
+        "pid": os.getpid(),
+        **{field: sendable(text) for field, text in said.items()},
     }

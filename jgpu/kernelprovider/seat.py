@@ -12,6 +12,7 @@ from typing import Final
 from jgpu.errors import BrokerUnreachable
 from jgpu.kernelprovider import privatebroker
 from jgpu.wire.address import USER, Address, ask, find
+from jgpu.wire.fields import sendable
 from jgpu.wire.limits import MAX_NAME, PROTOCOL
 from jgpu.wire.messages import LeaveSeat, SeatTaken, TakeSeat
 
@@ -41,8 +42,9 @@ def take(
     Raises errors of `jgpu.errors` whose sentence is fit for the user.
     """
     address = find(environ)
+    user = sendable(environ.get(USER, ""))
     request = TakeSeat(
-        PROTOCOL, kernel_id[:MAX_NAME], label[:LABEL_LENGTH], environ.get(USER, "")[:MAX_NAME]
+        PROTOCOL, kernel_id[:MAX_NAME], sendable(label[:LABEL_LENGTH]), user[:MAX_NAME]
     )
     try:
         reply = ask(address, request)

@@ -70,6 +70,17 @@ def page(notebook, code):
     return reply["content"]["payload"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["caf\udce9.ipynb", "<b>\n\x1b[31m" + "x" * 10_000 + ".ipynb"])
+def test_a_notebook_of_whatever_name_has_its_seat(host, path):
+    """As file systems have them: no UTF-8, markup, longer than a name may be."""
+    notebook = host.notebook(path)
+    assert notebook.ok("import torch; print(torch.ones(3, device='cuda').sum().item())") == "3.0"
+    assert " of 2 GiB · " in notebook.ok("%jgpu")
+    label = host.sessions[notebook.id]["label"]
+    assert (label, label.isprintable()) == (label[:1024], True)
+
+
 def test_memory_names_outputs_and_errors_and_release_gives_it_back(host):
     notebook = host.notebook()
     notebook.ok(MODEL + "torch.cuda.synchronize()")
@@ -105,6 +116,7 @@ def test_memory_names_outputs_and_errors_and_release_gives_it_back(host):
     assert notebook.ok("y = model(kept[:, :256]).sum().item(); print(y == y)") == "True"
 
 
+@pytest.mark.slow
 def test_an_error_that_holds_nothing_of_the_device_stays_for_the_debugger(host):
     notebook = host.notebook()
     notebook.ok(MODEL)
@@ -113,6 +125,7 @@ def test_an_error_that_holds_nothing_of_the_device_stays_for_the_debugger(host):
     assert notebook.ok("import sys; print(type(sys.last_value).__name__)") == "ZeroDivisionError"
 
 
+@pytest.mark.slow
 def test_while_a_thread_trains(host):
     notebook = host.notebook()
     notebook.ok(MODEL + TRAIN)
@@ -126,6 +139,7 @@ def test_while_a_thread_trains(host):
     assert said == "torch.Size([64, 16384]) True"
 
 
+@pytest.mark.slow
 def test_a_session_that_is_lost_a_broker_that_is_gone_and_a_budget_that_is_used_up(own_host):
     notebook = own_host.notebook()
     notebook.ok(MODEL + "torch.cuda.synchronize()")
