@@ -168,8 +168,14 @@ def check_broker() -> Iterator[Finding]:
             advice = "Start the host's broker (systemctl start jgpu-broker), or unset JGPU_ADDRESS."
             yield Finding("broker", _PROBLEM, text, advice)
         return
+    if not (stat.S_ISSOCK(found.st_mode) or stat.S_ISLNK(found.st_mode)):
+        advice = "Remove it, or have JGPU_ADDRESS name the broker's socket."
+        yield Finding("socket", _PROBLEM, f"{where.path} is no socket.", advice)
+        return
     mode = stat.S_IMODE(found.st_mode)
-    if mode & 0o007:
+    if where.path.with_name(address.SERVER_FILES_NAME).is_dir():
+        yield Finding("socket", _OK, "It was made for this server alone.")
+    elif mode & 0o007:
         advice = "Restart the broker; it makes its socket with mode 0600, or 0660 with --group."
         yield Finding("socket", _PROBLEM, f"Anybody may connect: mode {mode:04o}.", advice)
     yield from _ask(where)

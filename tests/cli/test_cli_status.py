@@ -14,8 +14,8 @@ from jgpu.cli import _tables, doctor, main
 from jgpu.cli.top import looks
 from jgpu.device.versions import VERSIONS
 from jgpu.errors import BrokerUnreachable
-from jgpu.wire.address import Address
-from jgpu.wire.messages import AskStatus, Refused, StatusIs, Watch
+from jgpu.wire.address import Address, admin_socket, ask
+from jgpu.wire.messages import AskStatus, MakeSocket, Refused, StatusIs, Watch
 from jgpu.wire.report import decode
 
 STATUS = {
@@ -205,6 +205,27 @@ def test_doctor_says_that_a_named_broker_is_absent(monkeypatch, tmp_path):
 
 def test_doctor_says_that_ones_own_broker_is_started_when_needed():
     assert findings(doctor.check_broker)[-1] == ("broker", "note")
+
+
+def test_doctor_knows_what_lies_where_a_socket_should_be(monkeypatch, tmp_path):
+    path = tmp_path / "file"
+    path.touch()
+    monkeypatch.setenv("JGPU_ADDRESS", f"unix:{path}")
+    assert findings(doctor.check_broker)[1:] == [("socket", "problem")]
+
+
+def test_doctor_finds_nothing_wrong_with_a_socket_that_was_made_for_one_server(
+    monkeypatch, tmp_path
+):
+    """Everybody in a server's container may connect to it, and nobody else gets there."""
+    options = ("--device", "null", "--spool", f"{tmp_path}/spool")
+    with real_broker(tmp_path, *options, private=False) as found:
+        admin = Address(admin_socket(found.path), "environment")
+        made = ask(admin, MakeSocket("user1/", "user1", ()), 15)
+        monkeypatch.setenv("JGPU_ADDRESS", f"unix:{made.path}")
+        assert findings(doctor.check_broker)[:3] == [
+            ("address", "ok"), ("socket", "ok"), ("broker", "ok"),
+        ]  # fmt: skip
 
 
 def test_doctor_explains_each_problem(monkeypatch, capsys):
