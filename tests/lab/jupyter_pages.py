@@ -149,7 +149,7 @@ class Page:
         """`path`: below the server's address, as "lab/tree/lesson.ipynb"."""
         self.jupyter = jupyter
         self.view = browser.new_context(
-            viewport={"width": 1280, "height": 800}, **options
+            viewport={"width": 1280, "height": 860}, **options
         ).new_page()
         self.view.set_default_timeout(1000 * DEADLINE_S)
         #: what the extension's code complained of

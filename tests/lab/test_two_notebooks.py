@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.e2e, needs_chromium, pytest.mark.tim
 expect = playwright.expect
 FIRST = "import torch\nx = torch.ones(1 << 20, device='cuda')\nx.sum().item()"
 #: One op of some seconds, which nobody can part.
-LONG = "torch.linalg.svd(torch.rand(2400, 2400, device='cuda'))[1][0].item()"
+LONG = "torch.linalg.svd(torch.rand(3000, 3000, device='cuda'))[1][0].item()"
 SHORT = "x = x + 1\nx.sum().item()"
 NAMES = ("one.ipynb", "other.ipynb", "third.ipynb")
 
@@ -139,6 +139,8 @@ def test_who_waits_is_seen_and_memory_comes_back_and_nothing_stays_of_what_is_go
             .click()
         ),
     )
+    third = kernels["third.ipynb"]
+    ended(page, third, lambda: jupyter.ask(f"api/kernels/{third}/restart", {}, "POST"))
     other = kernels["other.ipynb"]
     ended(page, other, lambda: kill(other))
     page.close()

@@ -10,6 +10,8 @@ from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from tornado import web, websocket
 
+from jgpu.labserver.patches import patch
+
 _UNKNOWN = {
     "at": 0,
     "problem": "",
@@ -31,21 +33,10 @@ class Told:
         self.polled = 0
 
     def tell(self, state):
-        """Pages get it as a patch, except that what went has to be named."""
-        gone = {
-            part: dict.fromkeys(self.state.get(part, {}).keys() - state.get(part, {}).keys())
-            for part in ("kernels",)
-        }
-        self.state = state
+        """Pages get what is different, as from the real server."""
+        change, self.state = patch(self.state, state), state
         for page in self.pages:
-            page.write_message(
-                json.dumps(
-                    {
-                        "patch": state
-                        | {part: state.get(part, {}) | names for part, names in gone.items()}
-                    }
-                )
-            )
+            page.write_message(json.dumps({"patch": change}))
 
     def answer(self):
         """What the test wants to know."""
