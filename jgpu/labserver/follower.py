@@ -6,6 +6,7 @@ nor kept from ending because it is unused. It comes back by itself, in silence.
 
 import asyncio
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ from jgpu.wire.watching import follow
 
 __all__ = ["Delays", "Follower"]
 
+_LOG = logging.getLogger("jgpu.labserver")
 _NO_SEAT: Final = "Kernels of this server get no part of the GPU."
 
 
@@ -110,6 +112,10 @@ class Follower:
                 pause_s = self._delays.older_s
                 await self._ask_once()
             except (JgpuError, OSError) as error:
+                self._lost(error, address)
+            except Exception as error:  # a mistake of our own ends it for a moment, not for good
+                if self.problem != str(error):
+                    _LOG.exception("The broker's report could not be followed.")
                 self._lost(error, address)
             await asyncio.sleep(pause_s)
 

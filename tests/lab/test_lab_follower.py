@@ -17,7 +17,7 @@ from real_broker import real_broker
 
 from jgpu.errors import FrameError
 from jgpu.labserver.feed import Feed
-from jgpu.labserver.follower import Delays
+from jgpu.labserver.follower import Delays, Follower
 from jgpu.labserver.patches import apply
 from jgpu.wire.address import Address, user_socket
 from jgpu.wire.framing import FrameReader, FrameWriter
@@ -274,6 +274,30 @@ def test_kernels_without_a_way_to_the_gpu_are_said_to_have_none(place):
             assert (await feed.asked())["problem"] == environ["JGPU_PROBLEM"]
 
     asyncio.run(main())
+
+
+def test_a_mistake_of_our_own_is_said_and_does_not_last(place, caplog):
+    path, environ = place
+    problems = []
+
+    def changed():
+        problems.append(follower.problem)
+        if problems.count("") <= 3 and not follower.problem:
+            raise ValueError("a mistake")
+
+    async def main():
+        nonlocal follower
+        follower = Follower(changed, environ, SOON)
+        async with Played(path, lambda message: status()):
+            follower.start()
+            await soon(lambda: len(problems) >= 7)
+            assert follower.known
+            await follower.close()
+
+    follower = None
+    asyncio.run(main())
+    assert problems == ["", "a mistake"] * 3 + [""]
+    assert len(caplog.records) == 3
 
 
 def test_an_address_that_is_none_is_said(place):
