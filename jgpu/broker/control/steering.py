@@ -118,7 +118,8 @@ class Steering:
             events = await self._records.events(message, self.viewer(visit))
             return EventsAre(msgspec.json.encode(events))
         if isinstance(message, AskUsage):
-            await self._desk.count_all(self._sessions.latest_report)
+            if message.until > self._desk.now:  # what is over needs no executor to say more
+                await self._desk.count_all(self._sessions.latest_report)
             usage = await self._records.usage(message, self.viewer(visit))
             return UsageIs(msgspec.json.encode(usage))
         if isinstance(message, AskQuotas | SetQuota):

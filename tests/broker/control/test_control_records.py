@@ -5,6 +5,7 @@ import itertools
 import os
 import pwd
 import re
+import signal
 import sqlite3
 import time
 
@@ -279,3 +280,19 @@ def test_usage_of_no_time_or_too_many_steps_is_refused(broker):
     ):
         with pytest.raises((BrokerRefused, QuotaExceeded), match=text):
             usage(broker, **fields)
+
+
+def test_days_that_are_over_are_told_without_asking_an_executor_that_may_not_answer(broker):
+    """It is waited for a second each time, and a year is some twenty questions."""
+    client = broker.client()
+    client.hello(user="user1")
+    client.receive()
+    executor = broker.status()["devices"][0]["pid"]
+    os.kill(executor, signal.SIGSTOP)
+    try:
+        now, began = time.time(), time.monotonic()
+        for day in range(1, 61):
+            usage(broker, since=now - (day + 1) * DAY_S, until=now - day * DAY_S)
+        assert time.monotonic() - began < 30  # 60 s and more, if it were asked
+    finally:
+        os.kill(executor, signal.SIGCONT)
