@@ -85,19 +85,21 @@ def _started(info: Any) -> None:
     global _running
     _running += 1
     interrupts.install()  # the kernel sets its own handler for each cell
+    if _only_asks(info.raw_cell):
+        return
     session = current.session
     session.forget_frame()
     session.loops.forget()
     session.waits.forget()
-    if _only_asks(info.raw_cell):
-        session.begin_unseen_cell()
-        return
     shell = _shell()
     session.begin_cell(str(shell.execution_count if shell else ""))
 
 
 def _only_asks(code: str | None) -> bool:
-    """Whether a cell is `%jgpu` alone: it is no reason to bring back what was moved to the host."""
+    """Whether a cell is `%jgpu` alone: no reason to bring back what was moved to the host.
+
+    Nor to wait for a thread that computes, where it runs beside another cell.
+    """
     lines = (code or "").split("\n")
     return any(lines) and all(line.startswith("%jgpu") or not line.strip() for line in lines)
 
@@ -108,6 +110,9 @@ def _ended(result: Any) -> None:
     if not current.is_warm():
         with suppress(RuntimeError):  # no loop runs in IPython's terminal
             asyncio.get_running_loop().call_later(_PAUSE_S, _warm_between_cells)
+    info = getattr(result, "info", None)
+    if _only_asks(getattr(info, "raw_cell", None)):
+        return
     session = current.session
     session.forget_frame()
     session.finish_cell(result)

@@ -671,10 +671,6 @@ class Session:
         """A notebook cell begins: what Ctrl-C takes back is counted from here on."""
         with suppress(errors.JgpuError):  # what was lost is told at the next use
             self.notify(m.CellStarted(name))
-        self.begin_unseen_cell()
-
-    def begin_unseen_cell(self) -> None:
-        """The same, and the broker need not prepare for work of it."""
         self._before_cell = self._work
 
     def finish_cell(self, result: Any) -> None:

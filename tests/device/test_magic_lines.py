@@ -101,6 +101,12 @@ def test_a_notebook_that_does_not_use_it_is_told_what_it_could_have():
     assert said(None, None, None) == f"{yet} · nobody waits"
 
 
+def test_a_device_that_is_not_ready_has_no_size_yet():
+    device = replace(DEVICE, capacity_bytes=0)
+    assert said(None, None, device) == "GPU: this notebook does not use it yet · nobody waits"
+    assert "· 1.2 GiB (model 922 MiB, kept 307 MiB) ·" in said(device=device)
+
+
 def test_a_budget_is_told_with_what_is_used_of_it():
     quota = QuotaReport(device_seconds=4 * 3600.0, period=86400.0)
     text = said(user=replace(USER, quota=quota, used_in_period=342.0))

@@ -140,6 +140,34 @@ def test_while_a_thread_trains(host):
 
 
 @pytest.mark.slow
+def test_beside_a_cell_that_computes_in_a_subshell(host, tmp_path):
+    """The kernel takes the question while its cell trains, and answers it at once."""
+    notebook = host.notebook()
+    notebook.ok(MODEL)
+    end = tmp_path / "end"
+    cell = notebook.begin(
+        "import os\nprint('begun')\nsteps = 0\n"
+        f"while not os.path.exists({str(end)!r}):\n"
+        "    value, steps = (kept @ kept.T).sum().item(), steps + 1"
+    )
+    client = notebook.client
+    client.control_channel.send(client.session.msg("create_subshell_request"))
+    subshell = client.get_control_msg(timeout=50)["content"]["subshell_id"]
+    try:
+        for words in ("", "memory", "release"):
+            content = {"code": f"%jgpu {words}", "silent": False, "store_history": False}
+            question = client.session.msg("execute_request", content)
+            question["header"]["subshell_id"] = subshell
+            client.shell_channel.send(question)
+            said = notebook.end(question["header"]["msg_id"])
+            assert said.stdout.startswith("GPU"), said.shown
+    finally:
+        end.touch()
+    assert not notebook.end(cell).error
+    assert notebook.ok("print(steps > 0, torch.isfinite(model.weight).all().item())") == "True True"
+
+
+@pytest.mark.slow
 def test_a_session_that_is_lost_a_broker_that_is_gone_and_a_budget_that_is_used_up(own_host):
     notebook = own_host.notebook()
     notebook.ok(MODEL + "torch.cuda.synchronize()")

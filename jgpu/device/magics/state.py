@@ -64,9 +64,10 @@ def _memory(device: DeviceReport, row: SessionReport | None, user: UserReport | 
     limit = user.quota.memory if user is not None else 0
     whole = min(limit or device.capacity_bytes, device.capacity_bytes)
     if row is None:
-        return f"{size(whole)} for you" if limit else f"{size(whole)} on the device"
+        whose = "for you" if limit else "on the device"
+        return f"{size(whole)} {whose}" if whole else ""
     used = row.resident_bytes + row.ephemeral_bytes
-    text = of(used, whole)
+    text = of(used, whole) if whole else size(used)
     if used:
         text += f" (model {size(row.resident_bytes)}, kept {size(row.ephemeral_bytes)}"
         text += f"; of this {size(row.spilled_bytes)} on the host)" if row.spilled_bytes else ")"
