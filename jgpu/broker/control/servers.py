@@ -162,16 +162,21 @@ class Servers:
         return server.user
 
     def name(self, uid: int, user: str, groups: Iterable[str]) -> None:
-        """Whose uid it is from now on; without `user` it is the host's business again."""
+        """Whose uid it is from now on; without `user` it is the host's business again.
+
+        Of too many the one is forgotten that was named longest ago: hubs have new users each year,
+        and name each when a server of theirs starts.
+        """
+        self._people.pop(uid, None)
         if user:
-            if uid not in self._people and len(self._people) >= _MOST:
-                raise BrokerRefused(f"{len(self._people)} uids have names already.")
             person = _Person(uid, user, tuple(sorted(groups)))
             self._people[uid] = person
             self._groups.register(user, person.groups)
-        else:
-            self._people.pop(uid, None)
         self._identities.register(uid, user)
+        if len(self._people) > _MOST:
+            oldest = next(iter(self._people))
+            del self._people[oldest]
+            self._identities.register(oldest, "")
         self._write()
 
     def quota(self, group: str, settings: Mapping[str, str]) -> bool:

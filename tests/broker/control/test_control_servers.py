@@ -7,7 +7,9 @@ import signal
 import pytest
 from control_client import until
 
-from jgpu.broker.control.identity import login_name
+from jgpu.broker.control import servers
+from jgpu.broker.control.identity import Identities, login_name
+from jgpu.broker.control.quotas.groups import Groups
 from jgpu.errors import BrokerRefused, ConfigError
 from jgpu.wire.address import Address
 from jgpu.wire.framing import FrameWriter
@@ -255,6 +257,25 @@ def test_a_uid_has_the_name_that_a_hub_gives_it(broker):
     assert "seven" in decode_quotas(broker.ask(AskQuotas("user7")).json).users[0].groups
     broker.ask(NameUser(os.getuid()))
     assert open_session(broker, broker.users)[1].user == OWN
+
+
+def test_of_too_many_uids_the_one_that_was_named_longest_ago_is_forgotten(monkeypatch, tmp_path):
+    """A hub's new users of many years later are named all the same."""
+    monkeypatch.setattr(servers, "_MOST", 3)
+
+    def make_servers():
+        identities = Identities(lambda uid: f"login{uid}")
+        made = (tmp_path, tmp_path / "record", None, identities, Groups({}), None, None)
+        return servers.Servers(*made), identities
+
+    hub, identities = make_servers()
+    for uid in (1, 2, 3, 1, 4, 5):
+        hub.name(uid, f"user{uid}", ("class",))
+    named = {uid: identities.name(uid) for uid in (1, 2, 3, 4, 5)}
+    assert named == {1: "user1", 2: "login2", 3: "login3", 4: "user4", 5: "user5"}
+    again, identities = make_servers()
+    again.reopen()
+    assert {uid: identities.name(uid) for uid in named} == named
 
 
 def test_a_record_that_cannot_be_read_costs_names_and_nothing_else(start_broker, tmp_path):
