@@ -66,12 +66,13 @@ def test_a_notebook_that_waits_says_for_what_and_behind_how_many():
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        ("turn", "waiting for its turn"),
-        ("copy", "waiting for its memory to come back"),
-        ("drain", "waiting for the end of a drain"),
-        ("budget", "waiting for nobody else to need the device"),
-        ("", "waiting"),
-        ("something newer", "waiting"),
+        ("turn", "waiting, next"),
+        ("memory", "waiting for memory"),
+        ("copy", "waiting for its memory"),
+        ("drain", "waiting for maintenance"),
+        ("budget", "waiting, over budget"),
+        ("", "waiting, next"),
+        ("something newer", "waiting, next"),
     ],
 )
 def test_every_reason_has_words(what, words):

@@ -9,18 +9,13 @@ from jgpu.wire.report import DeviceReport, Report, SessionReport, UserReport
 __all__ = ["describe", "line"]
 
 _UNUSED: Final = "this notebook does not use it yet"
-_STATES: Final = {
-    "idle": "resting",
-    "spilled": "resting",
-    "paused": "held off",
-    "lost": "lost, for the device is being started again",
-}
+#: the words that the pages of JupyterLab have for the same
+_STATES: Final = {"idle": "resting", "spilled": "resting"}
 _WAITS: Final = {
-    "turn": "for its turn",
-    "memory": "for memory",
-    "copy": "for its memory to come back",
-    "drain": "for the end of a drain",
-    "budget": "for nobody else to need the device",
+    "memory": "waiting for memory",
+    "copy": "waiting for its memory",
+    "drain": "waiting for maintenance",
+    "budget": "waiting, over budget",
 }
 
 
@@ -54,9 +49,10 @@ def _state(row: SessionReport | None) -> str:
         return _UNUSED
     if row.state != "waiting":
         return _STATES.get(row.state, row.state)
-    text = f"waiting {_WAITS.get(row.waits_on, '')}".rstrip()
-    ahead = (row.queue_position or 1) - 1
-    return f"{text}, {ahead} ahead" if ahead else text
+    text, ahead = _WAITS.get(row.waits_on, ""), (row.queue_position or 1) - 1
+    if ahead:
+        return f"{text or 'waiting'}, {ahead} ahead"
+    return text or "waiting, next"
 
 
 def _memory(device: DeviceReport, row: SessionReport | None, user: UserReport | None) -> str:
