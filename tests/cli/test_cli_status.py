@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import msgspec
 import processes
@@ -214,12 +216,14 @@ def test_doctor_knows_what_lies_where_a_socket_should_be(monkeypatch, tmp_path):
     assert findings(doctor.check_broker)[1:] == [("socket", "problem")]
 
 
-def test_doctor_finds_nothing_wrong_with_a_socket_that_was_made_for_one_server(
-    monkeypatch, tmp_path
-):
+def test_doctor_finds_nothing_wrong_with_a_socket_that_was_made_for_one_server(monkeypatch):
     """Everybody in a server's container may connect to it, and nobody else gets there."""
-    options = ("--device", "null", "--spool", f"{tmp_path}/spool")
-    with real_broker(tmp_path, *options, private=False) as found:
+    with (
+        tempfile.TemporaryDirectory(prefix="jgpu-") as name,  # a socket's path is short
+        real_broker(
+            Path(name), "--device", "null", "--spool", f"{name}/spool", private=False
+        ) as found,
+    ):
         admin = Address(admin_socket(found.path), "environment")
         made = ask(admin, MakeSocket("user1/", "user1", ()), 15)
         monkeypatch.setenv("JGPU_ADDRESS", f"unix:{made.path}")
