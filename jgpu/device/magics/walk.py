@@ -13,14 +13,22 @@ import inspect
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
 
 from jgpu.device.compressed import Pattern
+from jgpu.device.magics.reading import (
+    attributes_of,
+    dictionary_of,
+    following_of,
+    items_of,
+    members_of,
+    module_of,
+    sequence_of,
+)
 from jgpu.device.tensor import Buffer, DeviceTensor
 
 __all__ = ["Found", "Walk", "is_closed", "locals_of"]
@@ -45,10 +53,6 @@ _ATOMS: Final = (
 _OURS: Final = (Buffer, Pattern, torch.UntypedStorage)
 #: to a frame's copy of its variables: its own, ours, and that of whoever counts
 _REFERENCES: Final = 3
-#: what a class says of itself, past what its metaclass may say
-_module_of: Final = type.__dict__["__module__"].__get__
-_mro_of: Final = type.__dict__["__mro__"].__get__
-_dictionary_of: Final = type.__dict__["__dict__"].__get__
 _GENERATORS: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
 
@@ -101,12 +105,12 @@ class Walk:
             self._waiting.append((_shortened(name), value))
 
     def _of_optimizer(self, optimizer: Any, name: str) -> Iterator[tuple[str, Any]]:
-        members = _dictionary(optimizer)
-        for number, (param, state) in enumerate(_items(members.get("state", {}))):
+        members = dictionary_of(optimizer)
+        for number, (param, state) in enumerate(items_of(members.get("state", {}))):
             whose = self._tensors.get(id(param), f"parameter {number} of {name}")
-            for key, value in _items(state) if isinstance(state, dict) else ():
+            for key, value in items_of(state) if isinstance(state, dict) else ():
                 yield f"{key} of {whose}, in {name}", value
-        for key, value in _items(members):
+        for key, value in items_of(members):
             if key != "state":
                 yield f"{name}.{key}", value
 
@@ -114,7 +118,7 @@ class Walk:
 def _is_looked_into(kind: type) -> bool:
     if issubclass(kind, _OURS):
         return True
-    return not (issubclass(kind, _ATOMS) or is_closed(_module_of(kind)))
+    return not (issubclass(kind, _ATOMS) or is_closed(module_of(kind)))
 
 
 def is_closed(module: object) -> bool:
@@ -131,7 +135,7 @@ def locals_of(frame: types.FrameType) -> Iterator[tuple[str, Any]]:
     if not frame.f_code.co_flags & inspect.CO_OPTIMIZED or frame.f_trace is not None:
         return
     found = frame.f_locals
-    members = _items(found)
+    members = items_of(found)
     if isinstance(found, dict) and sys.getrefcount(found) <= _REFERENCES:
         found.clear()
     where = _called(frame.f_code.co_qualname)
@@ -152,31 +156,31 @@ def _parts(value: Any, name: str) -> Iterator[tuple[str, Any]]:
             gradient, node = value.grad if value.is_leaf else None, value.grad_fn
         yield f"{name}.grad", gradient
         yield f"the graph of {name}", node
-        yield from (part for part in _attributes(value, name) if type(part[1]) is not Buffer)
+        yield from (part for part in attributes_of(value, name) if type(part[1]) is not Buffer)
     elif issubclass(kind, nn.Module):
         yield from _of_module(value, name)
     elif issubclass(kind, dict):
-        for key, each in _items(value):
+        for key, each in items_of(value):
             plain = type(key) is int or (type(key) is str and len(key) <= _LONGEST_KEY)
             yield f"{name}[{key!r}]" if plain else f"a value in {name}", each
             yield f"a key in {name}", key
-    elif (base := _sequence_of(kind)) is not None:
+    elif (base := sequence_of(kind)) is not None:
         fields = getattr(kind, "_fields", ()) if type(kind) is type else ()
-        for number, each in enumerate(_members(value, base.__iter__)):
+        for number, each in enumerate(members_of(value, base.__iter__)):
             inside = issubclass(kind, set | frozenset)
             field = f".{fields[number]}" if number < len(fields) else f"[{number}]"
             yield f"an element of {name}" if inside else f"{name}{field}", each
-        yield from _attributes(value, name)
+        yield from attributes_of(value, name)
     elif issubclass(kind, BaseException | types.TracebackType):
         yield from _of_error(value, name)
-    elif (following := _following_of(kind)) is not None:
-        yield from _attributes(value, name)  # what a function of people's keeps by itself
+    elif (following := following_of(kind)) is not None:
+        yield from attributes_of(value, name)  # what a function of people's keeps by itself
         for node, _ in following.__get__(value):
             yield name, node
     elif issubclass(kind, type | types.ModuleType):
         what = "__name__" if issubclass(kind, types.ModuleType) else "__module__"
-        if _is_peoples(_dictionary(value).get(what)):
-            yield from _attributes(value, name)
+        if _is_peoples(dictionary_of(value).get(what)):
+            yield from attributes_of(value, name)
     else:
         yield from _of_callable(value, name)
 
@@ -192,7 +196,7 @@ def _of_callable(value: Any, name: str) -> Iterator[tuple[str, Any]]:
                 yield f"{variable} in the closure of {name}", content
         yield f"a default of {name}", value.__defaults__
         yield f"a default of {name}", value.__kwdefaults__
-        yield from _attributes(value, name)
+        yield from attributes_of(value, name)
     elif kind is types.MethodType:
         yield name, value.__self__
         yield name, value.__func__
@@ -202,35 +206,19 @@ def _of_callable(value: Any, name: str) -> Iterator[tuple[str, Any]]:
         for each in gc.get_referents(value):
             yield f"a local variable of {name}", each
     else:
-        yield from _attributes(value, name)
-        attributes = _dictionary(value)
+        yield from attributes_of(value, name)
+        attributes = dictionary_of(value)
         for each in gc.get_referents(value):  # of a container or an iterator that is written in C
             if each is not attributes and not isinstance(each, type | types.ModuleType):
                 yield f"inside {name}", each
 
 
-def _following_of(kind: type) -> Any:
-    """What tells the nodes behind a node of a graph, where this is the class of one."""
-    for each in _mro_of(kind):
-        member = _dictionary_of(each).get("next_functions")
-        if member is not None:
-            return member if isinstance(member, types.GetSetDescriptorType) else None
-    return None
-
-
-def _sequence_of(kind: type) -> Any:
-    """The class that knows the members, whatever a class of people's says that they are."""
-    return next(
-        (each for each in (list, tuple, set, frozenset, deque) if issubclass(kind, each)), None
-    )
-
-
 def _of_module(module: Any, name: str) -> Iterator[tuple[str, Any]]:
-    members = _dictionary(module)
+    members = dictionary_of(module)
     for group in ("_parameters", "_buffers", "_modules"):
-        for key, value in _items(members.get(group) or {}):
+        for key, value in items_of(members.get(group) or {}):
             yield f"{name}[{key}]" if key.isdigit() else f"{name}.{key}", value
-    for key, value in _items(members):
+    for key, value in items_of(members):
         if key not in ("_parameters", "_buffers", "_modules"):
             yield f"{name}.{key}", value
 
@@ -241,58 +229,15 @@ def _of_error(value: Any, name: str) -> Iterator[tuple[str, Any]]:
         for part in (value.__traceback__, value.__cause__, value.__context__):
             yield name, part
         yield f"an argument of {name}", value.args
-        yield from _attributes(value, name)
+        yield from attributes_of(value, name)
         return
     traceback: types.TracebackType | None = value
     while traceback is not None:
         frame = traceback.tb_frame
         if frame.f_code.co_name != "<module>" and not is_closed(frame.f_globals.get("__name__")):
-            for variable, each in _items(frame.f_locals):
+            for variable, each in items_of(frame.f_locals):
                 yield f"{variable} of {_called(frame.f_code.co_name)} in {name}", each
         traceback = traceback.tb_next
-
-
-def _attributes(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    for key, each in _items(_dictionary(value)):
-        yield f"{name}.{key}", each
-    for kind in _mro_of(type(value))[:-1]:
-        members = _dictionary_of(kind)
-        slots = members.get("__slots__", ())
-        for slot in (slots,) if isinstance(slots, str) else slots:
-            member = members.get(slot)
-            if isinstance(member, types.MemberDescriptorType):
-                try:
-                    yield f"{name}.{slot}", member.__get__(value)
-                except AttributeError:
-                    continue
-
-
-def _dictionary(value: Any) -> dict[str, Any]:
-    """An object's own attributes, whatever it says that they are."""
-    for kind in _mro_of(type(value)):
-        member = _dictionary_of(kind).get("__dict__")
-        if isinstance(member, types.GetSetDescriptorType | types.MemberDescriptorType):
-            found = member.__get__(value)
-            return dict(found) if isinstance(found, types.MappingProxyType) else found or {}
-        if member is not None:
-            break
-    return {}
-
-
-def _items(mapping: Any) -> list[tuple[Any, Any]]:
-    """The entries, as they are while another thread may change them."""
-    if not isinstance(mapping, dict):
-        mapping = dict(mapping)
-    return _members(dict.items(mapping))
-
-
-def _members(values: Any, iterate: Callable[[Any], Iterator[Any]] = iter) -> list[Any]:
-    for _ in range(4):
-        try:
-            return list(islice(iterate(values), _MOST_OBJECTS))
-        except RuntimeError:  # it was changed meanwhile
-            continue
-    return []
 
 
 def _is_peoples(module: object) -> bool:
