@@ -6,6 +6,7 @@ Does not cover what a page shows of it (`test_page`).
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -52,6 +53,15 @@ def test_what_the_page_loads_first_is_there():
     package = json.loads((BUILT / "package.json").read_text())
     assert (BUILT / package["jupyterlab"]["_build"]["load"]).is_file()
     assert package["name"] == "@jgpu/lab"
+
+
+def test_it_asks_for_no_newer_jupyterlab_than_it_says():
+    """The build would ask for the JupyterLab that it was made with, and older ones would refuse."""
+    package = json.loads((SOURCES / "package.json").read_text())
+    entry = BUILT / json.loads((BUILT / "package.json").read_text())["jupyterlab"]["_build"]["load"]
+    asked = set(re.findall(r'requiredVersion:"([^"]+)"', entry.read_text()))
+    assert asked <= set(package["dependencies"].values())
+    assert "^4.2.0" in asked
 
 
 @pytest.mark.slow

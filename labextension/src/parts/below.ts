@@ -2,7 +2,7 @@
 
 import { Panel, Widget } from '@lumino/widgets';
 
-/** Open until there is a click elsewhere, or Escape. */
+/** Open until there is a click elsewhere, or whoever opened it ends it. */
 export class Below extends Panel {
   constructor(body: Widget, anchor: Widget) {
     super();
@@ -15,25 +15,17 @@ export class Below extends Panel {
     this.node.style.right = `${Math.max(0, window.innerWidth - right)}px`;
     this.node.style.maxHeight = `${window.innerHeight - bottom}px`;
     document.addEventListener('pointerdown', this._onPointer, true);
-    document.addEventListener('keydown', this._onKey, true);
     anchor.disposed.connect(this.dispose, this);
   }
 
   override dispose(): void {
     document.removeEventListener('pointerdown', this._onPointer, true);
-    document.removeEventListener('keydown', this._onKey, true);
     super.dispose();
   }
 
   private _onPointer = (event: PointerEvent): void => {
     const target = event.target as Node;
     if (!this.node.contains(target) && !this._anchor.node.contains(target)) {
-      this.dispose();
-    }
-  };
-
-  private _onKey = (event: KeyboardEvent): void => {
-    if (event.key === 'Escape') {
       this.dispose();
     }
   };

@@ -67,10 +67,20 @@ export class Status extends ReactWidget {
   private _open = (): void => {
     this._popup?.dispose();
     const body = new Details(this._gpu, this._kernel);
-    this._popup =
+    const popup =
       this._place === 'toolbar'
         ? new Below(body, this)
         : showPopup({ body, anchor: this, align: 'left', hasDynamicSize: true });
+    this._popup = popup;
+    // JupyterLab's own popup hears Escape only while something in it has the focus.
+    const onKey = (event: KeyboardEvent) => {
+      if (event.key === 'Escape') {
+        popup.dispose();
+        this.node.querySelector<HTMLElement>('[role="button"]')?.focus();
+      }
+    };
+    document.addEventListener('keydown', onKey, true);
+    popup.disposed.connect(() => document.removeEventListener('keydown', onKey, true));
   };
 
   private _gpu: ISharedGpu;

@@ -24,7 +24,7 @@ function activate(
   const isPresent = PageConfig.getOption('jgpuServer') === 'true';
   if (isPresent) {
     const { kernels, serverSettings } = serviceManager;
-    const isOpen = () => kernels.runningCount > 0;
+    const isOpen = () => !kernels.running().next().done;
     const connection = new Connection(store, serverSettings, isOpen);
     kernels.runningChanged.connect(() => connection.update());
     void kernels.ready.then(() => connection.update());
