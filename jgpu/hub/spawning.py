@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import pwd
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ from typing import Any, Final
 from jgpu.errors import BrokerRefused, ConfigError, FrameError, JgpuError
 from jgpu.hub.greeting import greet, greeting
 from jgpu.hub.isolation import Isolation
+from jgpu.hub.leftovers import leftovers, server_name
 from jgpu.hub.mounting import Mount
 from jgpu.wire.address import (
     ADDRESS,
@@ -30,7 +32,16 @@ from jgpu.wire.address import (
     ask,
 )
 from jgpu.wire.limits import MAX_GROUPS, MAX_NAME
-from jgpu.wire.messages import AskQuotas, HubQuota, MakeSocket, NameUser, RemoveSocket, SocketIs
+from jgpu.wire.messages import (
+    AskQuotas,
+    AskSockets,
+    HubQuota,
+    MakeSocket,
+    NameUser,
+    RemoveSocket,
+    SocketIs,
+    SocketsAre,
+)
 from jgpu.wire.report import decode_quotas
 
 __all__ = ["SERVER_FILES", "Hooks", "login_uid"]
@@ -42,6 +53,8 @@ SERVER_FILES: Final = Path(__file__).parents[1] / "kernelprovider/resources/serv
 #: of a group of the hub
 _PROPERTY: Final = "jgpu"
 _TIMEOUT_S: Final = 5.0
+#: between two times that sockets are looked for whose servers are gone
+_SWEEP_S: Final = 60.0
 
 
 class Hooks:
@@ -60,6 +73,7 @@ class Hooks:
         self._admin = Address(admin, "hub")
         self._uid_of = uid_of
         self._mount = mount
+        self._swept = float("-inf")
 
     async def before_start(self, spawner: Any) -> None:
         """Tell the broker whose server it is, and the server where the broker is."""
@@ -76,6 +90,8 @@ class Hooks:
             await (self._name(spawner) if by_uid else self._give_socket(spawner))
             await self._tell_groups(spawner)
             said = await self._standing(spawner)
+            if not by_uid:
+                await self._sweep(spawner)
         except (JgpuError, OSError) as error:
             spawner.log.warning("%s has no shared GPU for now: %s", spawner._log_name, error)
             if not by_uid:  # its kernels have nowhere to ask
@@ -117,6 +133,20 @@ class Hooks:
         assert isinstance(made, SocketIs)
         self._mount(spawner, str(Path(made.path).parent), str(SYSTEM_SOCKET.parent))
 
+    async def _sweep(self, spawner: Any) -> None:
+        """Take away the sockets of servers after whose end nothing of the hub was called."""
+        if time.monotonic() - self._swept < _SWEEP_S:
+            return
+        self._swept = time.monotonic()
+        try:
+            there = await self._ask(AskSockets())
+            assert isinstance(there, SocketsAre)
+            for name in leftovers(there.servers, spawner.user.db):
+                spawner.log.info("The server %s is gone; so is its GPU socket now.", name)
+                await self._ask(RemoveSocket(name))
+        except JgpuError as error:
+            spawner.log.warning("GPU sockets of servers that are gone may stay: %s", error)
+
     async def _standing(self, spawner: Any) -> str:
         """What is left of the user's part, in a sentence."""
         reply = await self._ask(AskQuotas(spawner.user.name))
@@ -139,8 +169,7 @@ def login_uid(spawner: Any) -> int:
 
 
 def _server(spawner: Any) -> str:
-    """A server's name, unique in its hub."""
-    return f"{spawner.user.name}/{spawner.name}"
+    return server_name(spawner.user.name, spawner.name)
 
 
 def _groups(spawner: Any) -> tuple[str, ...]:

@@ -9,7 +9,10 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from jupyterhub import orm
 from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
 from traitlets.config import Config
 
 import jgpu.hub
@@ -19,7 +22,7 @@ from jgpu.hub.isolation import Isolation, class_of, isolation_of
 from jgpu.hub.mounting import mount
 from jgpu.hub.spawning import SERVER_FILES, Hooks
 from jgpu.wire.address import Address, ask
-from jgpu.wire.messages import AskQuotas
+from jgpu.wire.messages import AskQuotas, AskSockets, MakeSocket, RemoveSocket
 from jgpu.wire.report import QuotaReport, StandingReport, decode_quotas
 
 
@@ -100,10 +103,23 @@ class FakeSpawner:
     log: object = field(default_factory=lambda: logging.getLogger("hub"))
 
 
-def spawner(name="user1", *groups):
-    return FakeSpawner(
-        SimpleNamespace(name=name, groups=[SimpleNamespace(name=g, properties={}) for g in groups])
-    )
+def spawner(name="user1", *groups, db=None):
+    user = SimpleNamespace(name=name, db=db)
+    user.groups = [SimpleNamespace(name=g, properties={}) for g in groups]
+    return FakeSpawner(user)
+
+
+def hub_database(running=(), ended=()):
+    """A hub's own database, with users who have a server that runs, or had one."""
+    engine = create_engine("sqlite://")
+    orm.Base.metadata.create_all(engine)
+    db = Session(engine)
+    for name in {*running, *ended}:
+        user = orm.User(name=name)
+        server = orm.Server() if name in running else None
+        db.add_all([user, orm.Spawner(user=user, name="", server=server)])
+    db.commit()
+    return db
 
 
 def run(hook, spawner):
@@ -212,7 +228,7 @@ def test_a_groups_property_that_is_no_quota_costs_nothing_but_itself(broker, cap
 
 def test_a_container_gets_its_servers_socket_where_its_kernels_look_and_loses_it(broker):
     made = hooks(Isolation.SOCKET, "/run/jgpu/broker.sock", broker)
-    server = run(made.before_start, spawner("user1", "class"))
+    server = run(made.before_start, spawner("user1", "class", db=hub_database(["user1"])))
     (folder,) = (k for k, v in server.read_only_volumes.items() if v == "/run/jgpu")
     assert "broker.sock" in os.listdir(folder)
     assert {"jupyter_server_config.py", "startup.py"} <= set(os.listdir(f"{folder}/jupyter"))
@@ -222,6 +238,26 @@ def test_a_container_gets_its_servers_socket_where_its_kernels_look_and_loses_it
     assert again.read_only_volumes == {"/data": "/data", folder: "/run/jgpu"}
     run(made.after_stop, server)
     assert not Path(folder).exists()
+
+
+def test_sockets_of_servers_that_are_gone_are_taken_away_at_the_next_start_of_any(broker, caplog):
+    caplog.set_level("INFO")
+    made = hooks(Isolation.SOCKET, "/run/jgpu/broker.sock", broker)
+    everybody = ("user1", "user2", "user3")
+    db = hub_database(running=everybody)
+    for name in everybody:
+        run(made.before_start, spawner(name, db=db))
+    address = Address(broker, "hub")
+    ask(address, MakeSocket("user9/", "user9"))  # another hub's
+    assert ask(address, AskSockets()).servers == ("user1/", "user2/", "user3/", "user9/")
+    # Their spawners crash, and the hub as well: nobody is called, and it begins anew.
+    db = hub_database(running=["user1", "user4"], ended=["user2", "user3"])
+    made = hooks(Isolation.SOCKET, "/run/jgpu/broker.sock", broker)
+    run(made.before_start, spawner("user4", db=db))
+    assert ask(address, AskSockets()).servers == ("user1/", "user9/", "user4/")
+    assert "The server user2/ is gone; so is its GPU socket now." in caplog.text
+    for name in ("user1/", "user4/", "user9/"):
+        ask(address, RemoveSocket(name))
 
 
 # -- systemd -------------------------------------------------------------------------------------
