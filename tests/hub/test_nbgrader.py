@@ -106,7 +106,7 @@ def course(directory):
 
 def nbgrader(directory, environ, *arguments):
     done = processes.run(
-        [sys.executable, "-m", "nbgrader", *arguments],
+        ["nice", "-n", "19", sys.executable, "-m", "nbgrader", *arguments],
         cwd=directory,
         env=environ | {"PATH": f"{Path(sys.executable).parent}:{environ['PATH']}"},
         capture_output=True,

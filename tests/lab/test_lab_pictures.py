@@ -66,7 +66,7 @@ def state(kernel, at):
             "text": "",
         },
         "device": {
-            "name": "NVIDIA H200",
+            "name": "the lab's GPU",
             "kind": "cuda",
             "state": "ready",
             "capacity": 80 * GIB,
