@@ -7,7 +7,7 @@ import socket
 import struct
 
 import pytest
-from host import Host
+from host import Host, until
 
 from jgpu.wire.address import user_socket
 
@@ -93,7 +93,9 @@ def test_a_private_broker_that_was_killed_is_started_again_with_the_kernel(tmp_p
         notebook = host.notebook(HOME=str(home), JGPU_ADDRESS=f"unix:{private}")
         assert notebook.ok(f"import torch; print({USE})") == "3.0"
         os.kill(process_behind(private), signal.SIGKILL)
-        assert notebook.run(USE).error in ("DeviceLost", "BrokerUnreachable")
+        # The executor is a process of its own, and computes until it has noticed.
+        lost = until(lambda: notebook.run(USE).error, "the executor's end")
+        assert lost in ("DeviceLost", "BrokerUnreachable")
         said = notebook.run(USE)
         assert said.error == "BrokerUnreachable"
         assert "Restart the kernel" in said.shown
