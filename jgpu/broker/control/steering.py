@@ -154,8 +154,9 @@ class Steering:
         viewer = self.viewer(visit)
         session = self._registry.sessions.get(message.session)
         if session is None or not (viewer.administrator or session.user == viewer.user):
+            whose = "" if viewer.administrator else " of yours"
             raise BrokerRefused(
-                f"There is no session {message.session} of yours; `jgpu status` lists them."
+                f"There is no session {message.session}{whose}; `jgpu status` lists them."
             )
         self._sessions.evict(message)
         what = "Its memory, the model included," if message.resident else "What is not its model"

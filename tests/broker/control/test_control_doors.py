@@ -87,6 +87,8 @@ def test_what_is_ones_own_is_steered_by_the_users_door(two):
 
 def test_an_administrator_steers_what_is_others(two):
     assert isinstance(two.ask(Evict(1)), Done)
+    with pytest.raises(BrokerRefused, match=r"There is no session 99; `jgpu status`"):
+        two.ask(Evict(99))
     assert isinstance(two.ask(UsePolicy("fifo")), Done)
     assert isinstance(two.ask(SetQuota("user:user1", (("weight", "2"),), new=True)), QuotasAre)
 
