@@ -98,10 +98,8 @@ def _kernel(row: SessionReport, moments: Moments) -> State:
             "behind": [_shown(user) for user in row.waits_for],
             "lane": row.lane,
             "cell": row.cell[:_NAME],
-            "model": round_bytes(row.resident_bytes - row.spilled_resident_bytes),
-            "kept": round_bytes(
-                row.ephemeral_bytes - (row.spilled_bytes - row.spilled_resident_bytes)
-            ),
+            "model": round_bytes(row.resident_on_device),
+            "kept": round_bytes(row.ephemeral_on_device),
             "spilled": round_bytes(row.spilled_bytes),
             "device_seconds": round_seconds(row.device_seconds),
             "iterations": row.iterations,

@@ -220,6 +220,21 @@ class SessionReport(Part, frozen=True):
     #: when it began
     since: float = 0.0
 
+    @property
+    def resident_on_device(self) -> int:
+        """Bytes of the model that are on the device; what was moved to the host is not."""
+        return self.resident_bytes - self.spilled_resident_bytes
+
+    @property
+    def ephemeral_on_device(self) -> int:
+        """Bytes of everything else that are on the device."""
+        return self.ephemeral_bytes - (self.spilled_bytes - self.spilled_resident_bytes)
+
+    @property
+    def bytes_on_device(self) -> int:
+        """Bytes of both that are on the device."""
+        return self.resident_on_device + self.ephemeral_on_device
+
 
 class QuotaReport(Part, frozen=True):
     """What counts for a user, from all scopes together; 0 where there is no limit."""

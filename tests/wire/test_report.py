@@ -47,6 +47,15 @@ def test_a_report_of_an_older_broker_has_the_defaults_of_what_it_does_not_say():
     assert not read.ledger
 
 
+def test_what_was_moved_to_the_host_is_not_on_the_device():
+    session = report.SessionReport(
+        id=1, resident_bytes=100, ephemeral_bytes=30, spilled_bytes=60, spilled_resident_bytes=40
+    )
+    assert session.resident_on_device == 60
+    assert session.ephemeral_on_device == 10
+    assert session.bytes_on_device == 70
+
+
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"\xff", b'{"broker": 1}'])
 @pytest.mark.parametrize("decode", [report.decode, report.decode_quotas])
 def test_what_is_no_report_is_a_sentence(data, decode):

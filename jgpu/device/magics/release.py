@@ -9,7 +9,8 @@ import sys
 import time
 from typing import Final
 
-from jgpu.device.magics.asking import ask_report, counted, own_row, session, shell
+from jgpu.device.ipython import shell
+from jgpu.device.magics.asking import ask_report, counted, own_row, session
 from jgpu.device.magics.words import size
 from jgpu.errors import DeviceLost
 from jgpu.wire import address, limits
@@ -53,10 +54,10 @@ def _said(freed: int, *, dropped: bool, first: SessionReport, last: SessionRepor
     if moved:
         did.append(f"{size(moved)} went to the host and comes back when the notebook goes on")
     text = "GPU: " + ("; ".join(did) if did else "there was nothing to release")
-    left = last.resident_bytes + last.ephemeral_bytes - last.spilled_bytes
-    text += f". On the GPU now: {size(left)}"
-    if _kept(last):
-        text += f", of it {size(_kept(last))} beside the model, for the notebook is at work"
+    text += f". On the GPU now: {size(last.bytes_on_device)}"
+    kept = last.ephemeral_on_device
+    if kept:
+        text += f", of it {size(kept)} beside the model, for the notebook is at work"
     return f"{text}."
 
 
@@ -81,7 +82,7 @@ def _move(number: int | None) -> tuple[SessionReport, SessionReport]:
         last = _row(number)
         works = last.state in _AT_WORK or last.iterations != first.iterations
         patience = _WHILE_AT_WORK_S if works else _DEADLINE_S
-        if not _kept(last) or time.monotonic() - begun > patience:
+        if not last.ephemeral_on_device or time.monotonic() - begun > patience:
             return first, last
         time.sleep(_LOOK_S)
 
@@ -91,9 +92,3 @@ def _row(number: int | None) -> SessionReport:
     if row is None:
         raise DeviceLost("The broker knows this notebook's session no longer.")
     return row
-
-
-def _kept(row: SessionReport) -> int:
-    """Bytes on the device that are not the model's."""
-    away = row.spilled_bytes - row.spilled_resident_bytes
-    return max(0, row.ephemeral_bytes - away)

@@ -36,10 +36,9 @@ class Memory:
 
     def add(self, session: SessionReport) -> None:
         """Count a session; what it has on the host is not on the device as well."""
-        away = session.spilled_resident_bytes
         self.sessions += 1
-        self.resident += session.resident_bytes - away
-        self.ephemeral += session.ephemeral_bytes - (session.spilled_bytes - away)
+        self.resident += session.resident_on_device
+        self.ephemeral += session.ephemeral_on_device
         self.spilled += session.spilled_bytes
 
 
