@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from jgpu.device import current, interrupts
+from jgpu.device import current, interrupts, ipython
 from jgpu.device.interrupts import quiet
 from jgpu.device.tensor import DeviceTensor
 
@@ -29,17 +29,10 @@ _running = 0
 def install() -> None:
     """Hook IPython's events, now or as soon as there is a shell."""
     current.session.on_lost = _explain
-    shell = _shell()
-    if shell is not None:
-        _hook(shell)
+    found = ipython.shell()
+    if found is not None:
+        _hook(found)
     current.session.find_frame = _find_frame
-
-
-def _shell() -> Any:
-    module = sys.modules.get("IPython.core.interactiveshell")
-    if module is None or not module.InteractiveShell.initialized():
-        return None
-    return module.InteractiveShell.instance()
 
 
 def _hook(shell: Any) -> None:
@@ -91,7 +84,7 @@ def _started(info: Any) -> None:
     session.forget_frame()
     session.loops.forget()
     session.waits.forget()
-    shell = _shell()
+    shell = ipython.shell()
     session.begin_cell(str(shell.execution_count if shell else ""))
 
 

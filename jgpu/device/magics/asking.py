@@ -6,7 +6,7 @@ Works before torch is imported, and while another thread computes.
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from jgpu.errors import BrokerUnreachable, DeviceLost
 from jgpu.wire import address, limits, report
@@ -15,7 +15,7 @@ from jgpu.wire.messages import AskStatus, StatusIs
 if TYPE_CHECKING:
     from jgpu.device.session import Session
 
-__all__ = ["ask_report", "counted", "own_row", "own_user", "report_of", "session", "shell"]
+__all__ = ["ask_report", "counted", "own_row", "own_user", "report_of", "session"]
 
 _TIMEOUT_S: Final = 5.0
 _AGAIN_S: Final = 0.03
@@ -42,14 +42,6 @@ def session() -> "Session | None":
 def counted(mine: "Session") -> int:
     """Bytes that the executor has for this session and that Python has not forgotten."""
     return mine.held.nbytes - mine.held.of(mine.graveyard[:])
-
-
-def shell() -> Any:
-    """IPython's shell; None where there is none."""
-    module = sys.modules.get("IPython.core.interactiveshell")
-    if module is None or not module.InteractiveShell.initialized():
-        return None
-    return module.InteractiveShell.instance()
 
 
 def ask_report() -> report.Report:
