@@ -19,8 +19,8 @@ from typing import Any, Final
 from jgpu.errors import BrokerRefused, ConfigError, FrameError, JgpuError
 from jgpu.hub.greeting import greet, greeting
 from jgpu.hub.isolation import Isolation
-from jgpu.hub.leftovers import leftovers, server_name
 from jgpu.hub.mounting import Mount
+from jgpu.hub.orphans import orphans, server_name
 from jgpu.wire.address import (
     ADDRESS,
     NO_TICKET,
@@ -141,7 +141,7 @@ class Hooks:
         try:
             there = await self._ask(AskSockets())
             assert isinstance(there, SocketsAre)
-            for name in leftovers(there.servers, spawner.user.db):
+            for name in orphans(there.servers, spawner.user.db):
                 spawner.log.info("The server %s is gone; so is its GPU socket now.", name)
                 await self._ask(RemoveSocket(name))
         except JgpuError as error:

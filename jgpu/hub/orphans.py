@@ -7,7 +7,7 @@ whatever belongs to users whom it does not know; another hub of the host may.
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["leftovers", "server_name"]
+__all__ = ["orphans", "server_name"]
 
 
 def server_name(user: str, server: str) -> str:
@@ -15,7 +15,7 @@ def server_name(user: str, server: str) -> str:
     return f"{user}/{server}"
 
 
-def leftovers(sockets: Iterable[str], hub: Any) -> list[str]:
+def orphans(sockets: Iterable[str], hub: Any) -> list[str]:
     """Those of these servers that a hub knows to be gone; `hub` is a session of its database.
 
     A server that is being started is in there before its spawner's hooks are called.
