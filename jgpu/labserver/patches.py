@@ -2,13 +2,14 @@
 
 In a patch `null` removes a key, so a state has none: what is not known is not there.
 
-Invariant: `apply(patch(before, after), before) == after` for all objects without null.
+Invariant: what the standard makes of `before` by `patch(before, after)` is `after`, for all objects
+without null.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["apply", "patch", "without_nulls"]
+__all__ = ["patch", "without_nulls"]
 
 _NOTHING: Final = object()
 
@@ -27,19 +28,6 @@ def patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]
             found[key] = value
     found.update(dict.fromkeys(before.keys() - after.keys()))
     return found
-
-
-def apply(change: Any, target: Any) -> Any:
-    """Return what RFC 7396 (section 2) makes of a target; leaves the target as it is."""
-    if not isinstance(change, dict):
-        return change
-    made = dict(target) if isinstance(target, dict) else {}
-    for key, value in change.items():
-        if value is None:
-            made.pop(key, None)
-        else:
-            made[key] = apply(value, made.get(key))
-    return made
 
 
 def without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:

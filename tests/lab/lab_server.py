@@ -12,9 +12,9 @@ from http.cookies import SimpleCookie
 import processes
 import websocket
 from control_client import Client
+from merging import merged
 from real_broker import until
 
-from jgpu.labserver.patches import apply
 from jgpu.wire.messages import CellEnded, CellStarted, Upload
 
 TOKEN = "the-owners"
@@ -101,7 +101,7 @@ class Listener:
             assert self.state is None
             self.state = message["state"]
         else:
-            self.state = apply(message["patch"], self.state)
+            self.state = merged(message["patch"], self.state)
         return self.state
 
     def until(self, condition):

@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from lab_server import Notebook
+from merging import merged
 from real_broker import real_broker
 
 from jgpu.errors import FrameError
 from jgpu.labserver.feed import Feed
 from jgpu.labserver.follower import Delays, Follower
-from jgpu.labserver.patches import apply
 from jgpu.wire.address import Address, user_socket
 from jgpu.wire.framing import FrameReader, FrameWriter
 from jgpu.wire.messages import AskStatus, ControlMessage, Refused, StatusIs
@@ -41,7 +41,7 @@ class Recorder:
     async def tell(self, text):
         message = json.loads(text)
         self.messages.append(message)
-        self.state = message.get("state") or apply(message["patch"], self.state)
+        self.state = message.get("state") or merged(message["patch"], self.state)
         self.told.set()
         await self.reads.wait()
 

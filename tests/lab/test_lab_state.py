@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lab_reports import DEVICE, GIB, MIB, REPORTS, USER, WAITING, report, session, state
+from merging import merged
 
-from jgpu.labserver.patches import apply, patch
+from jgpu.labserver.patches import patch
 from jgpu.labserver.rounding import round_bytes, round_moment, round_seconds
 from jgpu.labserver.state import Moments, kernel_sessions, state_of
 from jgpu.wire.report import SOMEBODY, SessionReport
@@ -207,14 +208,14 @@ OBJECTS = st.dictionaries(st.sampled_from("abc"), _VALUES)
 @given(OBJECTS, OBJECTS)
 def test_a_patch_makes_one_state_of_another(before, after):
     change = patch(before, after)
-    assert json.dumps(apply(change, before), sort_keys=True) == json.dumps(after, sort_keys=True)
+    assert json.dumps(merged(change, before), sort_keys=True) == json.dumps(after, sort_keys=True)
     assert patch(after, after) == {}
 
 
 @given(REPORTS, REPORTS)
 def test_a_patch_makes_one_report_of_another(before, after):
     one, other = state(before), state(after)
-    assert apply(patch(one, other), one) == other
+    assert merged(patch(one, other), one) == other
 
 
 @pytest.mark.parametrize(
@@ -239,4 +240,4 @@ def test_a_patch_makes_one_report_of_another(before, after):
     ],
 )
 def test_patches_are_applied_as_the_standard_says(target, change, made):
-    assert apply(change, target) == made
+    assert merged(change, target) == made
