@@ -21,8 +21,11 @@ export function size(bytes: number): string {
   return `${amount(bytes, unit)} ${UNITS[unit]}`;
 }
 
-/** A part of a whole in the whole's unit: "1.2/4 GiB". */
+/** A part of a whole in the whole's unit, "1.2/4 GiB"; alone where there is no whole (0). */
 export function sizeOf(bytes: number, whole: number): string {
+  if (!whole) {
+    return size(bytes);
+  }
   const unit = unitOf(whole);
   return `${amount(bytes, unit)}/${amount(whole, unit)} ${UNITS[unit]}`;
 }

@@ -2,7 +2,7 @@
 
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { duration, short, size, sizeOf } from './figures';
+import { duration, short, sizeOf } from './figures';
 import type { IKernelState, IShareState, IState } from './state';
 
 /** The state in one or two words; what a person must see at a glance. */
@@ -115,7 +115,7 @@ export function shareWords(share: IShareState | null | undefined): string {
   if (!share) {
     return '';
   }
-  return share.memory ? sizeOf(share.used, share.memory) : share.used ? size(share.used) : '';
+  return share.memory || share.used ? sizeOf(share.used, share.memory) : '';
 }
 
 /** The time that was used of a budget. */

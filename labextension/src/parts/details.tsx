@@ -48,7 +48,7 @@ export class Details extends ReactWidget {
           <>
             <Meter
               label={trans.__('Your memory')}
-              text={share.memory ? sizeOf(share.used, share.memory) : size(share.used)}
+              text={sizeOf(share.used, share.memory)}
               part={share.used}
               whole={share.memory}
             />

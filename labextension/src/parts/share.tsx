@@ -3,7 +3,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { size, sizeOf } from '../model/figures';
+import { sizeOf } from '../model/figures';
 import type { IShareState } from '../model/state';
 import { budgetWords } from '../model/words';
 import type { ISharedGpu } from '../tokens';
@@ -35,15 +35,13 @@ export function Share({ gpu }: { gpu: ISharedGpu }): JSX.Element {
     <>
       <Meter
         label={trans.__('Memory')}
-        text={share.memory ? sizeOf(share.used, share.memory) : size(share.used)}
+        text={sizeOf(share.used, share.memory)}
         part={share.used}
         whole={share.memory}
       />
       <Meter
         label={trans.__('Models')}
-        text={
-          share.most_resident ? sizeOf(share.resident, share.most_resident) : size(share.resident)
-        }
+        text={sizeOf(share.resident, share.most_resident)}
         part={share.resident}
         whole={share.most_resident}
       />
