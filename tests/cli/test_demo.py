@@ -50,6 +50,7 @@ STATUS = Report(
     users=(
         UserReport(name="user1", device_seconds=3.0),
         UserReport(name="user2", device_seconds=1.0),
+        UserReport(name="whoever asks"),
     ),
 )
 
@@ -86,8 +87,14 @@ def a_lesson(**fields):
         ephemeral_bytes=2048,
         device_seconds=2.5,
     )
-    fields = {"state": "running", "cell": 2, "cells": 9, "session": session} | fields
-    return Lesson(Path("/lessons/a.ipynb"), "user1", **fields)
+    fields = {
+        "user": "user1",
+        "state": "running",
+        "cell": 2,
+        "cells": 9,
+        "session": session,
+    } | fields
+    return Lesson(Path("/lessons/a.ipynb"), **fields)
 
 
 # -- the table -----------------------------------------------------------------------------------
@@ -116,9 +123,11 @@ def test_the_table_is_drawn_in_place_on_a_terminal():
 
 
 def test_a_lesson_without_a_session_says_how_far_it_is():
-    text = shown(summary([a_lesson(session=None, result="accuracy 98 %")], STATUS, Evidence()))
+    lessons = [a_lesson(session=None, result="accuracy 98 %"), a_lesson(user="user2")]
+    text = shown(summary(lessons, STATUS, Evidence()))
     assert "accuracy 98 %" in text
     assert "Device time: user1 3.0 s (75 %), user2 1.0 s (25 %)." in text
+    assert "whoever" not in text
 
 
 def test_a_failure_is_in_the_summary_with_its_traceback():

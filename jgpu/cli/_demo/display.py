@@ -120,7 +120,8 @@ def summary(lessons: Sequence[Lesson], status: Report, evidence: Evidence) -> Gr
             Text(duration(lesson.seconds)),
             Text(duration(lesson.session.device_seconds if lesson.session else 0.0)),
         )
-    times = {user.name: user.device_seconds for user in status.users}
+    taught = {lesson.user for lesson in lessons}
+    times = {user.name: user.device_seconds for user in status.users if user.name in taught}
     total = sum(times.values()) or 1.0
     shares = ", ".join(
         f"{user} {duration(seconds)} ({100 * seconds / total:.0f} %)"
