@@ -40,7 +40,7 @@ MASKS = (
 
 #: by name: what the key leaves out and why that is right, and the test that varies exactly that
 CACHES = {
-    "jgpu.device.dispatch._plans": (
+    "jgpu.device.dispatch.plans": (
         "values of numbers, which are parameters of the program; buffers and offsets, which the "
         "log has; the default dtype: plans are forgotten when it is set",
         f"{ON_DEVICE}::test_a_plan_answers_for_other_numbers_places_and_defaults",

@@ -1,6 +1,6 @@
 """From a PyTorch op to a line of the log: the hot path of the kernel side.
 
-`dispatch` is what `__torch_dispatch__` and the PrivateUse1 fallback call. It builds a key from the
+`dispatch` is what `entry` and the PrivateUse1 fallback call. It builds a key from the
 op, the interned geometries of its tensors and its constants, looks the plan up, makes the outputs
 as wrappers over new buffers and appends one entry to the session's log. Nothing here waits, except
 what `ops` calls a WAIT, and copies to the host.
@@ -49,9 +49,9 @@ from jgpu.device.ops import (
 from jgpu.device.spelled import SpelledOut
 from jgpu.device.tensor import Buffer, DeviceTensor, device, rebind, wrap
 
-__all__ = ["dispatch", "record", "take_apart", "torch_dispatch"]
+__all__ = ["dispatch", "plans", "record", "take_apart"]
 
-_plans: dict[Any, Plan] = {}
+plans: dict[Any, Plan] = {}
 #: most plans kept; growing caches (a text generator's) would otherwise never end
 _MAX_PLANS = 1 << 16
 #: factories that take the default dtype, which only this process knows
@@ -61,7 +61,7 @@ _masked_fill = torch.ops.aten.masked_fill_
 
 def forget_plans() -> None:
     """Infer everything anew."""
-    _plans.clear()
+    plans.clear()
 
 
 class _Rewritten:
@@ -128,107 +128,6 @@ class _Call:
             self.params.append(number)
 
 
-def torch_dispatch(
-    cls: type, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-) -> Any:
-    """`DeviceTensor.__torch_dispatch__`: the commonest calls, written out; the rest by `dispatch`.
-
-    Handles recorded ops whose arguments are device tensors, numbers, None and lists of them, and
-    that make one tensor or a list of some, or write arguments alone. What it builds (key, buffers,
-    offsets, numbers) must be what `_Call` builds: both look up the same plans.
-    """
-    info = infos.get(id(func))
-    if info is None:
-        return dispatch(func, args, kwargs)
-    if info.kind:
-        if info.kind == VIEW and not kwargs and type(args[0]) is DeviceTensor:
-            return views.view(info, args, kwargs)
-        return dispatch(func, args, kwargs)
-    if kwargs:
-        lift = info.keyword_lift
-        for name, value in kwargs.items():
-            kind = type(value)
-            if not (kind is float or kind is int) or not lift.get(name):
-                return dispatch(func, args, kwargs)
-    session = current.session
-    graveyard = session.graveyard
-    poisoned = session.poisoned
-    key: list[Any] = [info]
-    buffers: list[Buffer] = []
-    offsets: list[int] = []
-    params: list[Any] = []
-    for lifted, value in zip(info.lift, args, strict=False):
-        kind = type(value)
-        if kind is DeviceTensor:
-            buffer = value._b
-            if buffer.graveyard is not graveyard or (poisoned and buffer.id in poisoned):
-                raise use_of_lost(session, buffer)
-            key.append(value._g)
-            buffers.append(buffer)
-            offsets.append(value._o)
-        elif value is None:
-            key.append(None)
-        elif lifted == 1 and (kind is float or kind is int):
-            key.append(kind)
-            params.append(value)
-        elif kind is int and not lifted:
-            key.append(value)
-        elif kind is bool:
-            key.append(bool)
-            key.append("True" if value else "False")
-        elif kind is list and lifted != 1:
-            key.append(len(value))
-            for item in value:
-                inner = type(item)
-                if inner is DeviceTensor:
-                    buffer = item._b
-                    if buffer.graveyard is not graveyard or (poisoned and buffer.id in poisoned):
-                        raise use_of_lost(session, buffer)
-                    key.append(item._g)
-                    buffers.append(buffer)
-                    offsets.append(item._o)
-                elif lifted:
-                    if inner is not float and inner is not int:
-                        return dispatch(func, args, kwargs)
-                    key.append(inner)
-                    params.append(item)
-                elif inner is int:
-                    key.append(item)
-                else:
-                    return dispatch(func, args, kwargs)
-        else:
-            return dispatch(func, args, kwargs)
-    if kwargs:
-        for name, value in kwargs.items():
-            key.append(name)
-            key.append(type(value))
-            params.append(value)
-    plan = _plans.get(tuple(key))
-    if plan is None:
-        return dispatch(func, args, kwargs)
-    geometry = plan.single
-    if geometry is not None:
-        made = Buffer(geometry.nbytes, graveyard)
-        result = wrap(made, geometry)
-        outs: tuple[Buffer, ...] = (made,)
-    elif plan.writes_first:
-        if buffers.count(buffers[0]) > 1:  # it may read what it writes
-            return dispatch(func, args, kwargs)
-        result = args[0]
-        outs = ()
-    elif plan.many is not None:  # the foreach forms
-        outs = tuple(Buffer(each.nbytes, graveyard) for each in plan.many)
-        result = list(map(wrap, outs, plan.many)) or None
-    else:
-        return dispatch(func, args, kwargs)
-    log = session.log
-    frame = session.frame or session.look()
-    log.append((plan, buffers, offsets, outs, params, frame.f_lasti if frame is not None else -1))
-    if len(log) >= session.limit:
-        session.piece_is_full()
-    return result
-
-
 def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
     """Carry out one aten op on the shared device; returns what torch expects of it."""
     info = infos.get(id(func)) or info_of(func)
@@ -274,7 +173,7 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
         if made is not NotImplemented:
             return made
     found = tuple(key)
-    plan = _plans.get(found)
+    plan = plans.get(found)
     if plan is None:
         rewritten = masks.as_taken(info, args)
         if rewritten is not None:
@@ -375,15 +274,15 @@ def _run_and_wait(plan: Plan, call: _Call) -> Any:
 def _new_plan(
     key: tuple[Any, ...], info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], call: _Call
 ) -> Plan:
-    if len(_plans) >= _MAX_PLANS:
-        _plans.clear()
+    if len(plans) >= _MAX_PLANS:
+        plans.clear()
     geometries = tuple(tensor._g for tensor in call.tensors)
     plan = plan_for(info, args, kwargs, geometries, call.params, current.session.probe)
     overlaps.check_itself(plan, args, kwargs, call.tensors)
     if plan.warns or plan.looks:  # it is recorded by the way on which it tells them
         plan.single = plan.many = None
         plan.writes_first = False
-    _plans[key] = plan
+    plans[key] = plan
     return plan
 
 

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.nested._internal.nested_tensor import NestedTensor
 
-from jgpu.device.dispatch import dispatch, torch_dispatch
+from jgpu.device.dispatch import dispatch
+from jgpu.device.entry import torch_dispatch
 from jgpu.device.ops import WITH_OWN_KERNELS
 from jgpu.device.tensor import DeviceTensor
 from jgpu.device.tracebacks import hide
@@ -29,7 +29,7 @@ _BY_NAME = ("_copy_from", "_local_scalar_dense", "_copy_from_and_resize", *WITH_
 
 def install() -> None:
     """Register everything once."""
-    DeviceTensor.__torch_dispatch__ = classmethod(_dispatch)  # type: ignore[assignment]
+    DeviceTensor.__torch_dispatch__ = classmethod(torch_dispatch)  # type: ignore[assignment]
     _shorten_rule_lookup()
     fallback = torch.library.Library("_", "IMPL")
     fallback.fallback(_fallback, "PrivateUse1")
@@ -51,18 +51,6 @@ def _shorten_rule_lookup() -> None:
         return None if cls is DeviceTensor else original(op, cls)
 
     simple_registry.find_torch_dispatch_rule = find
-
-
-def _dispatch(
-    cls: type, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-) -> Any:
-    if len(types) > 1 and NestedTensor in types:
-        return NotImplemented  # it knows what to do with the values that it is made of
-    try:
-        return torch_dispatch(cls, func, types, args, kwargs)
-    except BaseException as error:
-        hide(error, sys._getframe())
-        raise
 
 
 def _fallback(op: Any, *args: Any, **kwargs: Any) -> Any:

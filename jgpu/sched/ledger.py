@@ -178,8 +178,11 @@ class Ledger:
     def enter(self, session: Session) -> None:
         """Count a session that has work and a lane among the active ones."""
         user, credit_s = session.user, self._limits.credit_s
+        # Beside sessions of other classes alone, whatever enters of them changes no share.
+        mixed = session.is_batch or user.part != 1.0 or len(user.active) != user.urgent
         if not user.active:
-            self._weigh(user, session)
+            if mixed:
+                self._weigh(user, session)
             self._lift(user)
             self.active[user.name] = user
         siblings = [other.virtual_s for other in user.active.values()]
@@ -190,7 +193,8 @@ class Ledger:
         if session.id not in user.active:
             user.active[session.id] = session
             user.urgent += not session.is_batch
-            self._weigh(user)
+            if mixed:
+                self._weigh(user)
 
     def leave(self, session: Session) -> None:
         """Count a session among the active ones no longer; it may not have been there."""

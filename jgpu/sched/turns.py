@@ -318,6 +318,11 @@ class Turns:
 
         Other sessions' may be older: a work that lacks memory in its midst waits, and is overtaken.
         """
+        if lane.in_flight:
+            oldest = lane.in_flight[0]
+            known = oldest.epoch == event.epoch and oldest.work.id == event.work
+            if known and 0 < event.count <= oldest.count and 0 <= event.measured_s < float("inf"):
+                return oldest
         left = [
             each
             for each in lane.in_flight

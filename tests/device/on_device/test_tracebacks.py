@@ -192,7 +192,7 @@ def test_a_setting_shows_everything(setting, shown, monkeypatch):
 
 #: called by torch's C++ alone, or never raise for a notebook
 _EXEMPT = {
-    ("registration.py", "_dispatch"),  # takes its own frame out
+    ("entry.py", "torch_dispatch"),  # takes its own frame out
     ("registration.py", "find"),
     ("patches.py", "find"),
     ("face.py", "<lambda>"),
