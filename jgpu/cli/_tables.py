@@ -188,8 +188,8 @@ def _each(times: IterationTimes) -> Text:
 
 def _what(session: SessionReport) -> Text:
     text = _state(session.state)
-    if session.queue_position:
-        text.append(f" (place {session.queue_position})")
+    if session.ahead:
+        text.append(f" ({session.ahead} ahead)")
     if session.waits_for:
         text.append(" for " + ", ".join(session.waits_for))
     return text

@@ -94,7 +94,7 @@ def _kernel(row: SessionReport, moments: Moments) -> State:
             "since": round_moment(moments.of_session(row.id)),
             "waits_on": row.waits_on,
             "waits_since": round_moment(row.waits_since or 0.0) if waits else None,
-            "ahead": max(0, (row.queue_position or 1) - 1),
+            "ahead": row.ahead,
             "behind": [_shown(user) for user in row.waits_for],
             "lane": row.lane,
             "cell": row.cell[:_NAME],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from jgpu.sched.priorities import name_of
 from jgpu.sched.retirement import is_cut_off
 from jgpu.sched.states import Residence, SessionState
-from jgpu.sched.waits import reason
+from jgpu.sched.waits import places
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from jgpu.sched.lanes import Lane
     from jgpu.sched.ledger import Ledger
     from jgpu.sched.measures import Counts
-    from jgpu.sched.policies import Policy
     from jgpu.sched.sessions import Session
     from jgpu.sched.turns import Turns
+    from jgpu.sched.waits import Place
 
 __all__ = ["LaneStatus", "SessionStatus", "Snapshot", "UserStatus", "take_snapshot"]
 
@@ -75,6 +75,8 @@ class SessionStatus:
     waits_since: float | None
     #: 1 for whoever comes next of those who wait in the same lane (or for a lane); 0 if not waiting
     queue_position: int
+    #: sessions that have the device before its turn comes; None unless it waits for its turn
+    ahead: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class Snapshot:
 def take_snapshot(table: LaneTable, ledger: Ledger, turns: Turns) -> Snapshot:
     """Copy what is worth showing."""
     policy = turns.policy
-    places = _queue_positions(table, policy)
+    waiting = places(table, policy)
     return Snapshot(
         policy=policy.name,
         capacity=table.capacity,
@@ -130,7 +132,7 @@ def take_snapshot(table: LaneTable, ledger: Ledger, turns: Turns) -> Snapshot:
         iterations=turns.iterations.now,
         lanes=tuple(_lane_status(lane) for _, lane in sorted(table.lanes.items())),
         sessions=tuple(
-            _session_status(session, table, places.get(session.id, 0))
+            _session_status(session, waiting.get(session.id))
             for _, session in sorted(table.sessions.items())
             if session.state is not SessionState.CLOSED
         ),
@@ -156,8 +158,7 @@ def _lane_status(lane: Lane) -> LaneStatus:
     )
 
 
-def _session_status(session: Session, table: LaneTable, position: int) -> SessionStatus:
-    waits = reason(session, table) if position else None
+def _session_status(session: Session, place: Place | None) -> SessionStatus:
     return SessionStatus(
         id=session.id,
         user=session.user.name,
@@ -165,8 +166,8 @@ def _session_status(session: Session, table: LaneTable, position: int) -> Sessio
         residence=str(session.residence),
         priority=name_of(session.priority),
         waits_since=session.wait_began if session.state is SessionState.WAITING else None,
-        waits_for=waits.users if waits else (),
-        waits_on=waits.on if waits else "",
+        waits_for=place.why.users if place else (),
+        waits_on=place.why.on if place else "",
         lane=None if session.lane is None else session.lane.id,
         resident=session.resident,
         kept=session.kept,
@@ -177,19 +178,11 @@ def _session_status(session: Session, table: LaneTable, position: int) -> Sessio
         iteration_s=session.iteration_s,
         iteration_median_s=_percentile(session.iteration_times, 50),
         iteration_p95_s=_percentile(session.iteration_times, 95),
-        queue_position=position,
+        queue_position=place.position if place else 0,
+        ahead=place.ahead if place else None,
     )
 
 
 def _percentile(times: Collection[float], percent: int) -> float:
     """Return the least of the times that so many percent of them do not exceed."""
     return sorted(times)[-(-len(times) * percent // 100) - 1] if times else 0.0
-
-
-def _queue_positions(table: LaneTable, policy: Policy) -> dict[int, int]:
-    """Return the place of each waiting session among those who wait for the same."""
-    queues = [list(table.unplaced.values())]
-    for lane in table.lanes.values():
-        waiting = [each for each in lane.members.values() if each.state is SessionState.WAITING]
-        queues.append(sorted(waiting, key=policy.rank))
-    return {session.id: place for queue in queues for place, session in enumerate(queue, start=1)}

@@ -1,16 +1,18 @@
-"""Why a session waits, and for whom: told to its user. Changes nothing."""
+"""Why a session waits, for whom, and how many come before it: told to its user. Changes nothing."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from jgpu.sched.states import Residence
+from jgpu.sched.states import Residence, SessionState
 
 if TYPE_CHECKING:
     from jgpu.sched.lane_table import LaneTable
+    from jgpu.sched.lanes import Lane
+    from jgpu.sched.policies import Policy
     from jgpu.sched.sessions import Session
 
-__all__ = ["Reason", "reason"]
+__all__ = ["Place", "Reason", "places", "reason"]
 
 
 class Reason(NamedTuple):
@@ -21,6 +23,44 @@ class Reason(NamedTuple):
     on: str
     #: users, sorted
     users: tuple[str, ...] = ()
+
+
+class Place(NamedTuple):
+    """Where a session stands among those who wait in the same lane, or for a lane."""
+
+    why: Reason
+    #: 1 for whoever comes next
+    position: int
+    #: sessions that have the device before its turn comes, those that are at it now among them;
+    #: None for what waits for something else than its turn
+    ahead: int | None
+
+
+def places(table: LaneTable, policy: Policy) -> dict[int, Place]:
+    """Return the place of each waiting session."""
+    found = {
+        session.id: Place(reason(session, table), position, None)
+        for position, session in enumerate(table.unplaced.values(), start=1)
+    }
+    for lane in table.lanes.values():
+        found |= _in_lane(lane, table, policy)
+    return found
+
+
+def _in_lane(lane: Lane, table: LaneTable, policy: Policy) -> dict[int, Place]:
+    """By the order in which their turns come as far as is known now; memory may change it."""
+    waiting = [each for each in lane.members.values() if each.state is SessionState.WAITING]
+    waiting.sort(key=lambda session: (session is not lane.holder, policy.rank(session)))
+    at_it = (lane.running, lane.holder)
+    before = {each.id for each in at_it if each is not None and each.pinned}
+    found: dict[int, Place] = {}
+    for position, session in enumerate(waiting, start=1):
+        why = reason(session, table)
+        ahead = len(before - {session.id}) if why.on == "turn" else None
+        found[session.id] = Place(why, position, ahead)
+        if ahead is not None:  # others may be passed by
+            before.add(session.id)
+    return found
 
 
 def reason(session: Session, table: LaneTable) -> Reason:

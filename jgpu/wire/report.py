@@ -203,6 +203,9 @@ class SessionReport(Part, frozen=True):
     iteration_seconds: IterationTimes = IterationTimes()
     #: 1 for whoever comes next; None if it does not wait
     queue_position: Natural | None = None
+    #: sessions that have the device before its turn comes, whoever is at it now among them; None
+    #: if it does not wait for its turn
+    ahead: Natural | None = None
     #: users
     waits_for: tuple[Name, ...] = ()
     #: what it waits for: its turn, memory, a copy of its own memory, the end of a drain, or, beyond

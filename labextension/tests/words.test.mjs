@@ -19,6 +19,10 @@ test('each state has words of its own', () => {
 test('whoever waits hears for what, and how many are ahead', () => {
   assert.equal(stateWords(waiting, trans), 'waiting, 2 ahead');
   assert.equal(stateWords({ ...waiting, ahead: 0 }, trans), 'waiting, next');
+  // An older broker does not say how many.
+  assert.equal(stateWords({ ...waiting, ahead: undefined }, trans), 'waiting');
+  assert.equal(waitText({ ...waiting, ahead: 0 }, trans), 'waits for the GPU: next');
+  assert.equal(waitText({ ...waiting, ahead: undefined }, trans), 'waits for the GPU');
   const reasons = ['turn', 'memory', 'copy', 'drain', 'budget', 'of a newer broker'];
   for (const say of [stateWords, waitText, reason]) {
     const said = reasons.map(waits_on => say({ ...waiting, waits_on }, trans));

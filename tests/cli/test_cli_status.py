@@ -43,6 +43,7 @@ STATUS = {
             "state": "waiting",
             "lane": 0,
             "queue_position": 2,
+            "ahead": 2,
             "waits_for": ["user2"],
             "resident_bytes": 3 << 20,
             "ephemeral_bytes": 0,
@@ -67,7 +68,7 @@ def test_the_tables_say_what_the_report_says_and_take_no_markup_from_users():
     text = drawn(STATUS)
     for part in ("cpu (shared)", "1 MiB", "4 GiB", "The GPU cannot be used.", "[red]user1"):
         assert part in text
-    assert "waiting (place 2) for user2" in text
+    assert "waiting (2 ahead) for user2" in text
     assert "lesson.ipynb" in text
     assert "1:15" in text
     assert "12.5 ms" in text

@@ -56,28 +56,33 @@ def test_a_notebook_that_rests():
 
 
 def test_a_notebook_that_waits_says_for_what_and_behind_how_many():
-    row = replace(OWN, state="waiting", waits_on="memory", queue_position=3)
+    row = replace(OWN, state="waiting", waits_on="turn", queue_position=2, ahead=2)
     others = (other(1, "running"), other(2, "waiting"), other(3, "waiting"))
     text = said(row, others=others)
-    assert text.startswith("GPU: waiting for memory, 2 ahead · ")
+    assert text.startswith("GPU: waiting, 2 ahead · ")
     assert text.endswith(" · 2 others wait")
 
 
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        ("turn", "waiting, next"),
+        ("turn", "waiting"),
         ("memory", "waiting for memory"),
         ("copy", "waiting for its memory"),
         ("drain", "waiting for maintenance"),
         ("budget", "waiting, over budget"),
-        ("", "waiting, next"),
-        ("something newer", "waiting, next"),
+        ("", "waiting"),
+        ("something newer", "waiting"),
     ],
 )
 def test_every_reason_has_words(what, words):
-    row = replace(OWN, state="waiting", waits_on=what, queue_position=1)
+    row = replace(OWN, state="waiting", waits_on=what, queue_position=3)
     assert said(row).startswith(f"GPU: {words} · ")
+
+
+def test_with_nobody_before_it_a_notebook_is_next():
+    row = replace(OWN, state="waiting", waits_on="turn", queue_position=1, ahead=0)
+    assert said(row).startswith("GPU: waiting, next · ")
 
 
 @pytest.mark.parametrize(
@@ -156,6 +161,7 @@ rows = st.builds(
     spilled_bytes=numbers,
     waits_on=st.text(max_size=9),
     queue_position=st.none() | numbers,
+    ahead=st.none() | numbers,
     device_seconds=st.floats(0, 1e9),
 )
 quotas = st.builds(

@@ -22,7 +22,7 @@ def test_what_merely_grows_waits():
 
 def test_a_state_does_not_wait_and_what_grew_waits_all_the_same():
     before = shown(state="running", device_seconds=1.0)
-    after = shown(state="waiting", device_seconds=2.0, waits_on="turn", queue_position=2)
+    after = shown(state="waiting", device_seconds=2.0, waits_on="turn", ahead=1)
     assert patch(before, urgent(before, after)) == {
         "kernels": {"kernel-1": {"state": "waiting", "waits_on": "turn", "ahead": 1}}
     }

@@ -107,13 +107,13 @@ def test_who_waits_is_seen_and_memory_comes_back_and_nothing_stays_of_what_is_go
     began = time.monotonic()
     expect(page.cells.nth(2)).to_have_attribute("data-jgpu", "waiting")
     seen = time.monotonic() - began
-    says(page, "GPU · waiting, next")
-    page.mark(2, "waits for the GPU: next")
+    says(page, "GPU · waiting, 1 ahead")
+    page.mark(2, "waits for the GPU: 1 ahead")
     page.mark(0, "")
     assert seen < 3.0, f"seen after {seen:.2f} s"
     opened(page, "third.ipynb")
     page.run(2)
-    expect(page.view.locator("#jgpu-panel")).to_contain_text("waiting, 1 ahead", timeout=60_000)
+    expect(page.view.locator("#jgpu-panel")).to_contain_text("waiting, 2 ahead", timeout=60_000)
     page.view.reload()
     page.ready()
     opened(page, "other.ipynb")

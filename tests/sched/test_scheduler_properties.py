@@ -307,6 +307,19 @@ class Machine(RuleBasedStateMachine):
             assert session.device_seconds <= used_s + 1e-9
 
     @invariant()
+    def whoever_waits_for_its_turn_has_a_place_of_its_own(self):
+        snapshot = self.device.core.snapshot()
+        for session in snapshot.sessions:
+            assert (session.ahead is not None) == (session.waits_on == "turn")
+        for lane in snapshot.lanes:
+            rows = [each for each in snapshot.sessions if each.lane == lane.id]
+            rows.sort(key=lambda row: row.queue_position)
+            told = [row.ahead for row in rows if row.ahead is not None]
+            assert told == [*range(min(told, default=0), max(told, default=-1) + 1)]
+            if lane.running not in (None, *(row.id for row in rows if row.ahead is not None)):
+                assert 0 not in told
+
+    @invariant()
     def the_device_and_the_core_agree(self):
         snapshot = self.device.core.snapshot()
         for session in snapshot.sessions:

@@ -270,6 +270,7 @@ def status(session, state, **others):
         iteration_median_s=0.0,
         iteration_p95_s=0.0,
         queue_position=0,
+        ahead=None,
     )
     return replace(plain, **others)
 
@@ -314,6 +315,7 @@ def test_a_snapshot_is_a_copy_of_everything_worth_showing():
                 status(2, "waiting", waits_for=("user1",), waits_on="turn", waits_since=0.0),
                 lane=0,
                 queue_position=1,
+                ahead=1,
             ),
             status(3, "idle"),
         ),

@@ -170,6 +170,7 @@ def _session(
         state="lost" if measured and session.state is SessionState.WAITING else row.state,
         waits_for=tuple(viewer.name(user) for user in row.waits_for),
         waits_on=row.waits_on if visible else "",
+        ahead=row.ahead if visible else None,
         label=session.label if visible else "",
         cell=row.cell if visible else "",
         cells=row.cells if own else {},

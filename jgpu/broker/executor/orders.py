@@ -227,6 +227,7 @@ class Orders:
                     median=status.iteration_median_s, p95=status.iteration_p95_s
                 ),
                 queue_position=status.queue_position or None,
+                ahead=status.ahead,
                 waits_for=status.waits_for,
                 waits_on=status.waits_on,
                 waits_since=None

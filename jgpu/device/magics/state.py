@@ -49,10 +49,9 @@ def _state(row: SessionReport | None) -> str:
         return _UNUSED
     if row.state != "waiting":
         return _STATES.get(row.state, row.state)
-    text, ahead = _WAITS.get(row.waits_on, ""), (row.queue_position or 1) - 1
-    if ahead:
-        return f"{text or 'waiting'}, {ahead} ahead"
-    return text or "waiting, next"
+    if row.ahead is None:  # not for its turn
+        return _WAITS.get(row.waits_on, "waiting")
+    return f"waiting, {row.ahead} ahead" if row.ahead else "waiting, next"
 
 
 def _memory(device: DeviceReport, row: SessionReport | None, user: UserReport | None) -> str:

@@ -130,12 +130,13 @@ _REASONS: Final = {
 
 
 def why(session: SessionReport) -> str:
-    """What a session waits for, and behind whom."""
+    """What a session waits for, how many come before it, and behind whom."""
     users = _others(session)
     reason = _REASONS.get(session.waits_on, "")
     if not reason:  # of a session whose notebook the visitor may not see
         return f"for {users}" if users else ""
-    return f"{reason}, behind {users}" if users else reason
+    ahead = f"{session.ahead} ahead" if session.ahead else ""
+    return ", ".join(filter(None, (reason, ahead, f"behind {users}" if users else "")))
 
 
 def _others(session: SessionReport) -> str:

@@ -130,6 +130,7 @@ def _session(session: SessionReport, seen: set[str]) -> SessionReport:
         queue_position=session.queue_position,
         waits_for=tuple(user if user in seen else SOMEBODY for user in session.waits_for),
         waits_on=session.waits_on if visible else "",
+        ahead=session.ahead if visible else None,
         waits_since=session.waits_since,
         label=session.label if visible else "",
         cell=session.cell if visible else "",

@@ -14,8 +14,8 @@ export interface IKernelState {
   /** turn, memory, copy, drain or budget; empty if it does not wait */
   waits_on?: string;
   waits_since?: number | null;
-  /** sessions before it */
-  ahead?: number | null;
+  /** sessions that come before its turn; only of what waits for it */
+  ahead?: number;
   /** users it waits for; an empty name is one that may not be seen */
   behind?: string[];
   lane?: number | null;

@@ -36,8 +36,15 @@ function waitingWords(kernel: IKernelState, trans: TranslationBundle): string {
     case 'budget':
       return trans.__('waiting, over budget');
     default:
-      return kernel.ahead ? trans.__('waiting, %1 ahead', kernel.ahead) : trans.__('waiting, next');
+      return waitingTurn(kernel.ahead, trans);
   }
+}
+
+function waitingTurn(ahead: number | undefined, trans: TranslationBundle): string {
+  if (ahead === undefined) {
+    return trans.__('waiting');
+  }
+  return ahead ? trans.__('waiting, %1 ahead', ahead) : trans.__('waiting, next');
 }
 
 /** Beside the cell that waits. */
@@ -52,10 +59,17 @@ export function cellWords(kernel: IKernelState, trans: TranslationBundle): strin
     case 'budget':
       return trans.__('waits for the GPU: over budget');
     default:
-      return kernel.ahead
-        ? trans.__('waits for the GPU: %1 ahead', kernel.ahead)
-        : trans.__('waits for the GPU: next');
+      return cellTurn(kernel.ahead, trans);
   }
+}
+
+function cellTurn(ahead: number | undefined, trans: TranslationBundle): string {
+  if (ahead === undefined) {
+    return trans.__('waits for the GPU');
+  }
+  return ahead
+    ? trans.__('waits for the GPU: %1 ahead', ahead)
+    : trans.__('waits for the GPU: next');
 }
 
 /** Why it is so, in a sentence; `owner`: whose notebook it is. */

@@ -237,6 +237,7 @@ ROW = SessionReport(
     iterations=3,
     iteration_seconds=IterationTimes(median=0.4, p95=0.6),
     queue_position=2,
+    ahead=1,
     waits_for=("user2",),
     waits_on="turn",
     cell="cell 4",
@@ -308,6 +309,7 @@ def test_an_administrator_sees_everything():
         "iterations": 3,
         "iteration_seconds": {"median": 0.4, "p95": 0.6},
         "queue_position": 2,
+        "ahead": 1,
         "waits_for": ["user2"],
         "waits_on": "turn",
         "waits_since": None,
@@ -328,7 +330,9 @@ def test_others_see_themselves_and_that_there_are_others():
     made = report(Viewer("user1", administrator=False))
     own, other = made["sessions"]
     assert (own["user"], own["label"], own["pid"]) == ("user1", "a.ipynb", 101)
-    assert own["waits_for"] == ["another user"]
+    assert (own["waits_for"], own["ahead"]) == (["another user"], 1)
+    (theirs, _) = report(Viewer("user2", administrator=False))["sessions"]
+    assert (theirs["queue_position"], theirs["waits_on"], theirs["ahead"]) == (2, "", None)
     assert (own["cells"], other["cells"]) == ({"cell 3": 0.5}, {})
     assert (other["user"], other["label"], other["kernel_id"], other["pid"]) == (
         "another user",

@@ -34,6 +34,17 @@ def test_a_session_that_waits_says_why(waits_on, waits_for, said):
     assert why(SessionReport(id=1, waits_on=waits_on, waits_for=waits_for)) == said
 
 
+@pytest.mark.parametrize(
+    ("ahead", "said"),
+    [(None, "for its turn"), (0, "for its turn"), (2, "for its turn, 2 ahead, behind user1")],
+)
+def test_who_waits_for_its_turn_says_how_many_come_before(ahead, said):
+    row = SessionReport(
+        id=1, waits_on="turn", ahead=ahead, waits_for=("user1",) if ahead else ()
+    )
+    assert why(row) == said
+
+
 def test_a_page_that_was_opened_before_the_broker_was_there_shows_it_once_it_is(tmp_path):
     hub, port = FakeHub(), free_port()
     admin = Address(admin_socket(tmp_path / "broker.sock"), "environment")
