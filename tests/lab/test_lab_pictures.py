@@ -25,6 +25,8 @@ THEMES = {
     "dark": "JupyterLab Dark",
     "contrast": "JupyterLab Dark High Contrast",
 }
+#: In which the panel has room for all its parts.
+HEIGHT = 960
 #: Who had the two lanes, and for how long, in seconds before now.
 TURNS = {
     "0": [(60, 3), (51, 12), (47, 3), (38, 12), (33, None), (29, 3), (20, 12), (14, 3)],
@@ -127,7 +129,11 @@ def take(browser, jupyter, path, name):
     """A picture of a lesson that waits, with the panel and what the status opens."""
     for kernel in jupyter.ask("api/kernels"):
         jupyter.ask(f"api/kernels/{kernel['id']}", method="DELETE")
-    page = Page(browser, jupyter, path).open()
+    page = Page(browser, jupyter, path)
+    page.view.set_viewport_size(
+        {"width": 1280, "height": HEIGHT if path.startswith("lab") else 560}
+    )
+    page.open()
     kernel = jupyter.kernel("lesson.ipynb")
     page.run(0, 1)
     for second in range(60, -1, -1):

@@ -4,7 +4,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { duration } from './figures';
 import type { IKernelState } from './state';
-import { cellWords } from './words';
+import { cellWords } from './waiting';
 
 /** While it is under way: why it waits; empty while it runs. */
 export function waitText(kernel: IKernelState, trans: TranslationBundle): string {

@@ -21,12 +21,7 @@ function Kernel(props: { gpu: ISharedGpu; id: string; kernel: IKernelState }): J
           <notebookIcon.react tag="span" stylesheet="menuItem" />
           {name}
         </span>
-        <span className="jgpu-Figure">{held}</span>
-      </div>
-      <div className="jgpu-Row">
-        <span className="jgpu-Note">{stateWords(kernel, trans)}</span>
         <span className="jgpu-Buttons">
-          <MemoryButtons gpu={gpu} kernel={id} />
           {actions.allowed && actions.runsHere(id) && (
             <Button
               minimal
@@ -38,6 +33,13 @@ function Kernel(props: { gpu: ISharedGpu; id: string; kernel: IKernelState }): J
               <stopIcon.react tag="span" stylesheet="menuItem" />
             </Button>
           )}
+          <span className="jgpu-Figure">{held}</span>
+        </span>
+      </div>
+      <div className="jgpu-Row">
+        <span className="jgpu-Note">{stateWords(kernel, trans)}</span>
+        <span className="jgpu-Buttons">
+          <MemoryButtons gpu={gpu} kernel={id} />
         </span>
       </div>
     </li>

@@ -17,7 +17,7 @@ import { Share } from './share';
 
 const TICK_MS = 1000;
 /** What the sections need of the height, one beside the other. */
-const SIZES = [11, 8, 8, 9];
+const SIZES = [11, 7, 8, 10];
 
 /** Part of the panel: a component that is drawn anew where the state has changed. */
 class Section extends ReactWidget {

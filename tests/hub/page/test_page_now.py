@@ -39,9 +39,7 @@ def test_a_session_that_waits_says_why(waits_on, waits_for, said):
     [(None, "for its turn"), (0, "for its turn"), (2, "for its turn, 2 ahead, behind user1")],
 )
 def test_who_waits_for_its_turn_says_how_many_come_before(ahead, said):
-    row = SessionReport(
-        id=1, waits_on="turn", ahead=ahead, waits_for=("user1",) if ahead else ()
-    )
+    row = SessionReport(id=1, waits_on="turn", ahead=ahead, waits_for=("user1",) if ahead else ())
     assert why(row) == said
 
 

@@ -1,4 +1,4 @@
-"use strict";(self.rspackChunk_jgpu_lab=self.rspackChunk_jgpu_lab||[]).push([[266],{33(r,t,o){var e=o(601),a=o.n(e),p=o(314),n=(o.n(p))()(a());n.push([r.id,`.jp-CodeCell[data-jgpu]::after {
+"use strict";(self.rspackChunk_jgpu_lab=self.rspackChunk_jgpu_lab||[]).push([[266],{33(t,r,o){var e=o(601),a=o.n(e),p=o(314),n=(o.n(p))()(a());n.push([t.id,`.jp-CodeCell[data-jgpu]::after {
   content: attr(data-jgpu-text);
   display: block;
   margin-left: calc(var(--jp-cell-prompt-width) + var(--jp-cell-collapser-width));
@@ -26,8 +26,8 @@
 .jp-CodeCell[data-jgpu='waiting'] .jp-InputArea-editor {
   border-style: dashed;
 }
-`,""]),o.d(t,{},{A:n})},646(r,t,o){var e=o(601),a=o.n(e),p=o(314),n=o.n(p),i=o(842),u=o(33),l=o(724),d=n()(a());d.i(i.A),d.i(u.A),d.i(l.A),d.push([r.id,`
-`,""]),o.d(t,{},{A:d})},724(r,t,o){var e=o(601),a=o.n(e),p=o(314),n=(o.n(p))()(a());n.push([r.id,`.jgpu-Panel {
+`,""]),o.d(r,{},{A:n})},646(t,r,o){var e=o(601),a=o.n(e),p=o(314),n=o.n(p),i=o(842),u=o(33),l=o(724),d=n()(a());d.i(i.A),d.i(u.A),d.i(l.A),d.push([t.id,`
+`,""]),o.d(r,{},{A:d})},724(t,r,o){var e=o(601),a=o.n(e),p=o(314),n=(o.n(p))()(a());n.push([t.id,`.jgpu-Panel {
   color: var(--jp-ui-font-color1);
   background: var(--jp-layout-color1);
   font-size: var(--jp-ui-font-size1);
@@ -172,8 +172,13 @@
   background: var(--jp-layout-color4);
 }
 
-.jgpu-Kernel .jgpu-Row {
+.jgpu-Kernel .jgpu-Row + .jgpu-Row {
   flex-wrap: wrap;
+}
+
+.jgpu-Kernel .jgpu-Buttons {
+  flex-wrap: nowrap;
+  margin-left: auto;
 }
 
 .jgpu-Kernel .jgpu-Note {
@@ -186,6 +191,10 @@
   flex-wrap: wrap;
   gap: 4px;
   align-items: center;
+}
+
+.jgpu-Section > div > .jgpu-Buttons {
+  margin-top: 6px;
 }
 
 .jgpu-Button.jp-Button.jp-mod-small {
@@ -251,10 +260,14 @@
   text-overflow: ellipsis;
   white-space: nowrap;
 }
-`,""]),o.d(t,{},{A:n})},842(r,t,o){var e=o(601),a=o.n(e),p=o(314),n=(o.n(p))()(a());n.push([r.id,`.jgpu-Status > div,
+`,""]),o.d(r,{},{A:n})},842(t,r,o){var e=o(601),a=o.n(e),p=o(314),n=(o.n(p))()(a());n.push([t.id,`.jgpu-Status > div,
 .jgpu-Status {
   display: flex;
   align-items: center;
+}
+
+.jp-Toolbar .jgpu-Status {
+  padding: 0 6px;
 }
 
 .jgpu-Status.lm-mod-hidden {
@@ -316,4 +329,4 @@
   margin: 0 0 8px;
   color: var(--jp-ui-font-color2);
 }
-`,""]),o.d(t,{},{A:n})},314(r){r.exports=function(r){var t=[];return t.toString=function(){return this.map(function(t){var o="",e=void 0!==t[5];return t[4]&&(o+="@supports (".concat(t[4],") {")),t[2]&&(o+="@media ".concat(t[2]," {")),e&&(o+="@layer".concat(t[5].length>0?" ".concat(t[5]):""," {")),o+=r(t),e&&(o+="}"),t[2]&&(o+="}"),t[4]&&(o+="}"),o}).join("")},t.i=function(r,o,e,a,p){"string"==typeof r&&(r=[[null,r,void 0]]);var n={};if(e)for(var i=0;i<this.length;i++){var u=this[i][0];null!=u&&(n[u]=!0)}for(var l=0;l<r.length;l++){var d=[].concat(r[l]);e&&n[d[0]]||(void 0!==p&&(void 0===d[5]||(d[1]="@layer".concat(d[5].length>0?" ".concat(d[5]):""," {").concat(d[1],"}")),d[5]=p),o&&(d[2]&&(d[1]="@media ".concat(d[2]," {").concat(d[1],"}")),d[2]=o),a&&(d[4]?(d[1]="@supports (".concat(d[4],") {").concat(d[1],"}"),d[4]=a):d[4]="".concat(a)),t.push(d))}},t}},601(r){r.exports=function(r){return r[1]}},665(r,t,o){o.r(t);var e=o(72),a=o.n(e),p=o(825),n=o.n(p),i=o(659),u=o.n(i),l=o(56),d=o.n(l),s=o(540),c=o.n(s),g=o(113),j=o.n(g),f=o(646),v={};v.styleTagTransform=j(),v.setAttributes=d(),v.insert=u().bind(null,"head"),v.domAPI=n(),v.insertStyleElement=c(),a()(f.A,v);let h=f.A&&f.A.locals?f.A.locals:void 0;o.d(t,{},{default:h})},72(r){var t=[];function o(r){for(var o=-1,e=0;e<t.length;e++)if(t[e].identifier===r){o=e;break}return o}function e(r,e){for(var a={},p=[],n=0;n<r.length;n++){var i=r[n],u=e.base?i[0]+e.base:i[0],l=a[u]||0,d="".concat(u," ").concat(l);a[u]=l+1;var s=o(d),c={css:i[1],media:i[2],sourceMap:i[3],supports:i[4],layer:i[5]};if(-1!==s)t[s].references++,t[s].updater(c);else{var g=function(r,t){var o=t.domAPI(t);return o.update(r),function(t){t?(t.css!==r.css||t.media!==r.media||t.sourceMap!==r.sourceMap||t.supports!==r.supports||t.layer!==r.layer)&&o.update(r=t):o.remove()}}(c,e);e.byIndex=n,t.splice(n,0,{identifier:d,updater:g,references:1})}p.push(d)}return p}r.exports=function(r,a){var p=e(r=r||[],a=a||{});return function(r){r=r||[];for(var n=0;n<p.length;n++){var i=o(p[n]);t[i].references--}for(var u=e(r,a),l=0;l<p.length;l++){var d=o(p[l]);0===t[d].references&&(t[d].updater(),t.splice(d,1))}p=u}}},659(r){var t={};r.exports=function(r,o){var e=function(r){if(void 0===t[r]){var o=document.querySelector(r);if(window.HTMLIFrameElement&&o instanceof window.HTMLIFrameElement)try{o=o.contentDocument.head}catch(r){o=null}t[r]=o}return t[r]}(r);if(!e)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");e.appendChild(o)}},540(r){r.exports=function(r){var t=document.createElement("style");return r.setAttributes(t,r.attributes),r.insert(t,r.options),t}},56(r,t,o){r.exports=function(r){var t=o.nc;t&&r.setAttribute("nonce",t)}},825(r){r.exports=function(r){if("u"<typeof document)return{update:function(){},remove:function(){}};var t=r.insertStyleElement(r);return{update:function(o){var e,a,p;e="",o.supports&&(e+="@supports (".concat(o.supports,") {")),o.media&&(e+="@media ".concat(o.media," {")),(a=void 0!==o.layer)&&(e+="@layer".concat(o.layer.length>0?" ".concat(o.layer):""," {")),e+=o.css,a&&(e+="}"),o.media&&(e+="}"),o.supports&&(e+="}"),(p=o.sourceMap)&&"u">typeof btoa&&(e+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(p))))," */")),r.styleTagTransform(e,t,r.options)},remove:function(){var r;null===(r=t).parentNode||r.parentNode.removeChild(r)}}}},113(r){r.exports=function(r,t){if(t.styleSheet)t.styleSheet.cssText=r;else{for(;t.firstChild;)t.removeChild(t.firstChild);t.appendChild(document.createTextNode(r))}}}}]);
+`,""]),o.d(r,{},{A:n})},314(t){t.exports=function(t){var r=[];return r.toString=function(){return this.map(function(r){var o="",e=void 0!==r[5];return r[4]&&(o+="@supports (".concat(r[4],") {")),r[2]&&(o+="@media ".concat(r[2]," {")),e&&(o+="@layer".concat(r[5].length>0?" ".concat(r[5]):""," {")),o+=t(r),e&&(o+="}"),r[2]&&(o+="}"),r[4]&&(o+="}"),o}).join("")},r.i=function(t,o,e,a,p){"string"==typeof t&&(t=[[null,t,void 0]]);var n={};if(e)for(var i=0;i<this.length;i++){var u=this[i][0];null!=u&&(n[u]=!0)}for(var l=0;l<t.length;l++){var d=[].concat(t[l]);e&&n[d[0]]||(void 0!==p&&(void 0===d[5]||(d[1]="@layer".concat(d[5].length>0?" ".concat(d[5]):""," {").concat(d[1],"}")),d[5]=p),o&&(d[2]&&(d[1]="@media ".concat(d[2]," {").concat(d[1],"}")),d[2]=o),a&&(d[4]?(d[1]="@supports (".concat(d[4],") {").concat(d[1],"}"),d[4]=a):d[4]="".concat(a)),r.push(d))}},r}},601(t){t.exports=function(t){return t[1]}},665(t,r,o){o.r(r);var e=o(72),a=o.n(e),p=o(825),n=o.n(p),i=o(659),u=o.n(i),l=o(56),d=o.n(l),s=o(540),c=o.n(s),g=o(113),j=o.n(g),f=o(646),v={};v.styleTagTransform=j(),v.setAttributes=d(),v.insert=u().bind(null,"head"),v.domAPI=n(),v.insertStyleElement=c(),a()(f.A,v);let m=f.A&&f.A.locals?f.A.locals:void 0;o.d(r,{},{default:m})},72(t){var r=[];function o(t){for(var o=-1,e=0;e<r.length;e++)if(r[e].identifier===t){o=e;break}return o}function e(t,e){for(var a={},p=[],n=0;n<t.length;n++){var i=t[n],u=e.base?i[0]+e.base:i[0],l=a[u]||0,d="".concat(u," ").concat(l);a[u]=l+1;var s=o(d),c={css:i[1],media:i[2],sourceMap:i[3],supports:i[4],layer:i[5]};if(-1!==s)r[s].references++,r[s].updater(c);else{var g=function(t,r){var o=r.domAPI(r);return o.update(t),function(r){r?(r.css!==t.css||r.media!==t.media||r.sourceMap!==t.sourceMap||r.supports!==t.supports||r.layer!==t.layer)&&o.update(t=r):o.remove()}}(c,e);e.byIndex=n,r.splice(n,0,{identifier:d,updater:g,references:1})}p.push(d)}return p}t.exports=function(t,a){var p=e(t=t||[],a=a||{});return function(t){t=t||[];for(var n=0;n<p.length;n++){var i=o(p[n]);r[i].references--}for(var u=e(t,a),l=0;l<p.length;l++){var d=o(p[l]);0===r[d].references&&(r[d].updater(),r.splice(d,1))}p=u}}},659(t){var r={};t.exports=function(t,o){var e=function(t){if(void 0===r[t]){var o=document.querySelector(t);if(window.HTMLIFrameElement&&o instanceof window.HTMLIFrameElement)try{o=o.contentDocument.head}catch(t){o=null}r[t]=o}return r[t]}(t);if(!e)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");e.appendChild(o)}},540(t){t.exports=function(t){var r=document.createElement("style");return t.setAttributes(r,t.attributes),t.insert(r,t.options),r}},56(t,r,o){t.exports=function(t){var r=o.nc;r&&t.setAttribute("nonce",r)}},825(t){t.exports=function(t){if("u"<typeof document)return{update:function(){},remove:function(){}};var r=t.insertStyleElement(t);return{update:function(o){var e,a,p;e="",o.supports&&(e+="@supports (".concat(o.supports,") {")),o.media&&(e+="@media ".concat(o.media," {")),(a=void 0!==o.layer)&&(e+="@layer".concat(o.layer.length>0?" ".concat(o.layer):""," {")),e+=o.css,a&&(e+="}"),o.media&&(e+="}"),o.supports&&(e+="}"),(p=o.sourceMap)&&"u">typeof btoa&&(e+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(p))))," */")),t.styleTagTransform(e,r,t.options)},remove:function(){var t;null===(t=r).parentNode||t.parentNode.removeChild(t)}}}},113(t){t.exports=function(t,r){if(r.styleSheet)r.styleSheet.cssText=t;else{for(;r.firstChild;)r.removeChild(r.firstChild);r.appendChild(document.createTextNode(t))}}}}]);
