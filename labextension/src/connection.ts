@@ -40,7 +40,11 @@ export class Connection implements IDisposable {
 
   /** Begin or end as it is wanted now. */
   update(): void {
-    const active = !this.isDisposed && !document.hidden && this._wanted();
+    const wanted = this._wanted();
+    if (!wanted) {
+      this._store.forget(); // nobody will tell that the last kernel has gone
+    }
+    const active = !this.isDisposed && !document.hidden && wanted;
     if (active === this._active) {
       return;
     }

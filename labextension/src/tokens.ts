@@ -6,12 +6,14 @@ import { Token } from '@lumino/coreutils';
 import type { Actions } from './actions';
 import type { Front } from './front';
 import type { Store } from './model/store';
+import type { Owners } from './owners';
 
 export interface ISharedGpu {
   /** Whether the notebook server has said that it knows of a shared GPU. */
   readonly isPresent: boolean;
   readonly store: Store;
   readonly front: Front;
+  readonly owners: Owners;
   readonly actions: Actions;
   readonly trans: TranslationBundle;
 }

@@ -45,6 +45,20 @@ test('what was known stays while the server is silent, and is fresh when it spea
   assert.equal(store.stale, false);
 });
 
+test('without a kernel nothing that was told of one stays', () => {
+  const store = new Store();
+  let changes = 0;
+  store.changed.connect(() => changes++);
+  store.forget();
+  assert.equal(changes, 0);
+  store.receive({ state: { ...STATE, device: { lanes: { 0: { session: 1 } } } } });
+  store.fallSilent();
+  store.forget();
+  assert.deepEqual([store.state, store.stale, store.known], [NOTHING, false, false]);
+  assert.equal(store.lanes.stretches.size, 0);
+  assert.equal(changes, 3);
+});
+
 test('a server that says less than it should is no error', () => {
   const store = new Store();
   store.receive({ state: { at: 1 } });

@@ -33,6 +33,10 @@ test('whoever waits hears for what, and how many are ahead', () => {
   assert.equal(waitText({ ...waiting, state: 'running' }, trans), '');
 });
 
+test('a loss costs no more than it must', () => {
+  assert.match(reason({ state: 'lost' }, trans), /The kernel lives/);
+});
+
 test('names are said where they may be seen, each once', () => {
   const said = behind => reason({ ...waiting, behind }, trans, 'user1');
   assert.match(said(['user2', '', 'user2', 'user3']), /user2, user3\.$/);

@@ -247,9 +247,30 @@ def test_what_runs_lists_it_and_a_kernel_that_is_gone_leaves_no_row(jupyter, pag
     row.hover()
     row.locator("[title='Shut Down Kernel']").click()
     until(lambda: jupyter.ask("api/kernels") == [], "no kernel")
+    expect(row).to_have_count(0)  # though the server has said nothing yet
     assert tell(jupyter, {})["posted"][-1] == ["release", {"kernel": page.kernel}]
     # Without a kernel nothing is followed.
     until(lambda: not page.listens, "a closed socket")
+
+
+def test_a_notebook_has_the_name_that_it_has_now_and_is_opened_by_it(jupyter, page):
+    jupyter.write("other.ipynb", "1")
+    # As kernels say it: the whole path, and that of their beginning.
+    tell(jupyter, {page.kernel: session(path=str(jupyter.notebooks / "lesson.ipynb"))})
+    open_panel(page)
+    page.view.get_by_role("tab", name="Running Terminals and Kernels").click()
+    row = page.view.locator(".jgpu-Running")
+    expect(row).to_contain_text("lesson.ipynb")
+    page.view.evaluate(
+        "void jupyterapp.serviceManager.contents.rename('lesson.ipynb', 'renamed.ipynb')"
+    )
+    expect(row).to_contain_text("renamed.ipynb")
+    listed = page.view.locator(f"[data-jgpu-kernel='{page.kernel}']")
+    expect(listed).to_have_attribute("aria-label", "renamed.ipynb")
+    page.view.evaluate("void jupyterapp.commands.execute('docmanager:open', {path: 'other.ipynb'})")
+    page.view.get_by_role("tab", name="other.ipynb", selected=True).wait_for()
+    row.get_by_text("renamed.ipynb").click()
+    page.view.get_by_role("tab", name="renamed.ipynb", selected=True).wait_for()
 
 
 def test_notebook_7_has_it_in_its_toolbar(browser, jupyter, page):

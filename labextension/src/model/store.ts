@@ -77,6 +77,21 @@ export class Store {
     }
   }
 
+  /** No kernel is open: what was told of any is over. */
+  forget(): void {
+    if (this._state !== NOTHING) {
+      this._state = NOTHING;
+      this._silent = false;
+      this._lanes = new Lanes();
+      this._changed.emit();
+    }
+  }
+
+  /** What belongs to the state, but is not told with it, has changed: names of notebooks. */
+  redraw(): void {
+    this._changed.emit();
+  }
+
   private _now: () => number;
   private _state: IState = NOTHING;
   private _ahead = 0;

@@ -44,7 +44,9 @@ export function reason(
     case 'paused':
       return trans.__('An administrator has paused this session; nothing is lost.');
     case 'lost':
-      return trans.__('The session on the GPU is lost. Restart the kernel to begin a new one.');
+      return trans.__(
+        'What it had on the GPU is lost. The kernel lives: run the cells again that make its tensors.'
+      );
     case 'spilled':
       return trans.__('Its memory is on the host, and comes back by itself at the next use.');
     default:

@@ -3,7 +3,7 @@
 import { Button, notebookIcon, stopIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import { basename, short, size } from '../model/figures';
+import { size } from '../model/figures';
 import type { IKernelState } from '../model/state';
 import { stateWords } from '../model/words';
 import type { ISharedGpu } from '../tokens';
@@ -11,13 +11,13 @@ import { MemoryButtons } from './elements';
 
 function Kernel(props: { gpu: ISharedGpu; id: string; kernel: IKernelState }): JSX.Element {
   const { gpu, id, kernel } = props;
-  const { actions, trans } = gpu;
+  const { actions, owners, trans } = gpu;
   const held = size((kernel.model ?? 0) + (kernel.kept ?? 0));
-  const name = short(basename(kernel.path)) || trans.__('a script');
+  const name = owners.name(id, kernel.path);
   return (
     <li className="jgpu-Kernel" data-jgpu-kernel={id} aria-label={name}>
       <div className="jgpu-Row">
-        <span className="jgpu-Name" title={short(kernel.path, 200)}>
+        <span className="jgpu-Name" title={owners.path(id, kernel.path)}>
           <notebookIcon.react tag="span" stylesheet="menuItem" />
           {name}
         </span>

@@ -5,7 +5,7 @@ import { closeIcon } from '@jupyterlab/ui-components';
 import type { ISignal } from '@lumino/signaling';
 
 import { gpuIcon } from '../icon';
-import { basename, short, size } from '../model/figures';
+import { size } from '../model/figures';
 import { stateWords } from '../model/words';
 import type { ISharedGpu } from '../tokens';
 
@@ -14,8 +14,8 @@ export const CONTEXT = 'jgpu-kernel:';
 
 /** Lists them; the servers' own lists say nothing of the GPU. */
 export class RunningOnGpu implements IRunningSessions.IManager {
-  /** `open`: brings a notebook to the front. */
-  constructor(gpu: ISharedGpu, open: (path: string) => void) {
+  /** `open`: has a command bring a notebook or a console to the front. */
+  constructor(gpu: ISharedGpu, open: (command: string, path: string) => void) {
     this._gpu = gpu;
     this._open = open;
     this.name = gpu.trans.__('Shared GPU');
@@ -55,23 +55,24 @@ export class RunningOnGpu implements IRunningSessions.IManager {
   }
 
   private _item(id: string): IRunningSessions.IRunningItem {
-    const { actions, store, trans } = this._gpu;
+    const { actions, owners, store, trans } = this._gpu;
     const kernel = store.kernel(id);
     const path = kernel?.path ?? '';
     const held = size((kernel?.model ?? 0) + (kernel?.kept ?? 0));
+    const opens = owners.opens(id);
     const mine = actions.allowed && actions.runsHere(id);
     return {
       className: 'jgpu-Running',
       context: CONTEXT + id,
       icon: () => gpuIcon,
-      label: () => short(basename(path)) || trans.__('a script'),
-      labelTitle: () => short(path, 200),
+      label: () => owners.name(id, path),
+      labelTitle: () => owners.path(id, path),
       detail: () => `${stateWords(kernel, trans)} · ${held}`,
-      open: () => this._open(path),
+      ...(opens ? { open: () => this._open(opens.command, opens.path) } : {}),
       ...(mine ? { shutdown: () => void actions.shutDown(id) } : {})
     };
   }
 
   private _gpu: ISharedGpu;
-  private _open: (path: string) => void;
+  private _open: (command: string, path: string) => void;
 }

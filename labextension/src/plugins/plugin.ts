@@ -9,6 +9,7 @@ import { Actions } from '../actions';
 import { Connection } from '../connection';
 import { Front } from '../front';
 import { Store } from '../model/store';
+import { Owners } from '../owners';
 import { ISharedGpu } from '../tokens';
 
 function activate(
@@ -23,13 +24,15 @@ function activate(
   // A server without the other half says nothing, and is asked nothing.
   const isPresent = PageConfig.getOption('jgpuServer') === 'true';
   if (isPresent) {
-    const { kernels, serverSettings } = serviceManager;
+    const { kernels, serverSettings, sessions } = serviceManager;
     const isOpen = () => !kernels.running().next().done;
     const connection = new Connection(store, serverSettings, isOpen);
     kernels.runningChanged.connect(() => connection.update());
     void kernels.ready.then(() => connection.update());
+    sessions.runningChanged.connect(() => store.redraw());
   }
-  return { isPresent, store, front: new Front(tracker, shell), actions, trans };
+  const owners = new Owners(serviceManager.sessions, trans);
+  return { isPresent, store, front: new Front(tracker, shell), owners, actions, trans };
 }
 
 export const plugin: JupyterFrontEndPlugin<ISharedGpu> = {

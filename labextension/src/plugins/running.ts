@@ -12,7 +12,7 @@ function activate(
   managers: IRunningSessionManagers | null
 ): void {
   if (gpu.isPresent) {
-    const open = (path: string) => void app.commands.execute('docmanager:open', { path });
+    const open = (command: string, path: string) => void app.commands.execute(command, { path });
     managers?.add(new RunningOnGpu(gpu, open));
   }
 }
