@@ -3,23 +3,15 @@
 Does not cover states that a broker comes to rarely (`test_page`).
 """
 
-import os
-import signal
-import sys
 import time
 
-import processes
 import pytest
-from jupyter_pages import Jupyter, Page, chromium, needs_chromium, playwright, until
-
-from jgpu.errors import BrokerUnreachable
-from jgpu.wire.address import Address, ask
-from jgpu.wire.messages import AskStatus
+from jupyter_pages import Page, chromium, needs_chromium, playwright
+from shared_jupyter import FIRST, in_front, kill, row, says, shared_jupyter
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, needs_chromium, pytest.mark.timeout(300)]
 
 expect = playwright.expect
-FIRST = "import torch\nx = torch.ones(1 << 20, device='cuda')\nx.sum().item()"
 #: One op of some seconds, which nobody can part.
 LONG = "torch.linalg.svd(torch.rand(3000, 3000, device='cuda'))[1][0].item()"
 SHORT = "x = x + 1\nx.sum().item()"
@@ -34,53 +26,8 @@ def browser():
 
 @pytest.fixture(scope="module")
 def jupyter(tmp_path_factory):
-    """A Jupyter server whose kernels all go to a host's broker with one lane."""
-    directory = tmp_path_factory.mktemp("jupyter")
-    address = Address(directory / "broker.sock", "environment")
-    command = [sys.executable, "-m", "jgpu", "broker", "--private", "--idle", "0"]
-    command += ["--device", "cpu", "--threads", "1", "--lanes", "1", "--memory", "2G"]
-    command += ["--socket", str(address.path), "--spool", str(directory / "spool")]
-    with (
-        (directory / "broker.log").open("wb") as log,
-        processes.start(command, stdout=log, stderr=log) as broker,
-    ):
-        until(lambda: answers(address), "a broker")
-        made = Jupyter(
-            directory,
-            JGPU_ADDRESS=str(address),
-            JUPYTER_DEFAULT_PROVISIONER_NAME="jgpu-provisioner",
-            OMP_NUM_THREADS="1",
-        )
-        try:
-            yield made
-        finally:
-            made.close()
-            broker.end()
-
-
-def answers(address):
-    try:
-        return ask(address, AskStatus(), 15)
-    except BrokerUnreachable:
-        return False
-
-
-def opened(page, name):
-    """Bring a notebook to the front; its kernel."""
-    page.view.evaluate(
-        "path => void jupyterapp.commands.execute('docmanager:open', { path })", name
-    )
-    page.view.get_by_role("tab", name=name, selected=True).wait_for()
-    expect(page.cells.first).to_be_visible()
-
-
-def says(page, text):
-    """Wait until the status begins so."""
-    expect(page.status).to_contain_text(text, timeout=60_000)
-
-
-def row(page, kernel):
-    return page.view.locator(f"[data-jgpu-kernel='{kernel}']")
+    with shared_jupyter(tmp_path_factory.mktemp("jupyter")) as made:
+        yield made
 
 
 def test_who_waits_is_seen_and_memory_comes_back_and_nothing_stays_of_what_is_gone(
@@ -91,7 +38,7 @@ def test_who_waits_is_seen_and_memory_comes_back_and_nothing_stays_of_what_is_go
     page = Page(browser, jupyter, "lab/tree/one.ipynb?reset").open()
     kernels = {}
     for name in NAMES:
-        opened(page, name)
+        in_front(page, name)
         kernels[name] = jupyter.kernel(name)
         page.run(0)
         says(page, "GPU · resting")
@@ -99,10 +46,10 @@ def test_who_waits_is_seen_and_memory_comes_back_and_nothing_stays_of_what_is_go
     for kernel in kernels.values():
         row(page, kernel).wait_for()
 
-    opened(page, "one.ipynb")
+    in_front(page, "one.ipynb")
     page.run(1)
     says(page, "GPU · running")
-    opened(page, "other.ipynb")
+    in_front(page, "other.ipynb")
     page.run(2)
     began = time.monotonic()
     expect(page.cells.nth(2)).to_have_attribute("data-jgpu", "waiting")
@@ -111,12 +58,12 @@ def test_who_waits_is_seen_and_memory_comes_back_and_nothing_stays_of_what_is_go
     page.mark(2, "waits for the GPU: 1 ahead")
     page.mark(0, "")
     assert seen < 3.0, f"seen after {seen:.2f} s"
-    opened(page, "third.ipynb")
+    in_front(page, "third.ipynb")
     page.run(2)
     expect(page.view.locator("#jgpu-panel")).to_contain_text("waiting, 2 ahead", timeout=60_000)
     page.view.reload()
     page.ready()
-    opened(page, "other.ipynb")
+    in_front(page, "other.ipynb")
     says(page, "GPU · resting")
     page.mark(2, "")
 
@@ -152,17 +99,3 @@ def ended(page, kernel, end):
     began = time.monotonic()
     expect(row(page, kernel)).to_have_count(0, timeout=60_000)
     assert time.monotonic() - began < 5.0
-
-
-def kill(kernel):
-    """Kill a kernel's process as nothing else would."""
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                command = file.read()
-        except OSError:
-            continue
-        if f"kernel-{kernel}.json".encode() in command:
-            os.kill(int(pid), signal.SIGKILL)
-            return
-    raise AssertionError(f"no process of {kernel}")
