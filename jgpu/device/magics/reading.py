@@ -14,6 +14,7 @@ __all__ = [
     "attributes_of",
     "dictionary_of",
     "following_of",
+    "has_member",
     "items_of",
     "members_of",
     "module_of",
@@ -42,6 +43,13 @@ def following_of(kind: type) -> Any:
         if member is not None:
             return member if isinstance(member, types.GetSetDescriptorType) else None
     return None
+
+
+def has_member(kind: type, prefix: str) -> bool:
+    """Whether objects of a class have a member that the class names so."""
+    return any(
+        str.startswith(name, prefix) for each in _mro_of(kind) for name in _namespace_of(each)
+    )
 
 
 def attributes_of(value: Any, name: str) -> Iterator[tuple[str, Any]]:

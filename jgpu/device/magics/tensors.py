@@ -17,6 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from jgpu.device.ipython import shell
+from jgpu.device.magics.graphs import Graphs
 from jgpu.device.magics.walk import Found, Walk, is_closed, locals_of
 from jgpu.device.session import Session
 from jgpu.device.tensor import Buffer, DeviceTensor
@@ -72,16 +73,18 @@ def held(session: Session) -> list[Held]:
     """All storages of this session, the largest first."""
     storages = _storages(session)
     namespace = _namespace()
+    graphs = Graphs()
     for kind, roots in _roots(namespace):
         closed = () if kind == VARIABLE else _variables(namespace)
         for found in Walk(closed).from_roots(roots):
+            graphs.see(found)
             storage = storages.get(id(found.buffer))
             if storage is not None:
                 storage.tensors.setdefault(kind, []).append(found)
     nameless = sorted(
         (each for each in storages.values() if not each.tensors), key=lambda s: -s.held.nbytes
     )
-    _name_the_rest(nameless, _graphs(namespace))
+    _name_the_rest(nameless, graphs.names)
     for storage in storages.values():
         _describe(storage)
     listed = [storage.held for storage in storages.values()]
@@ -177,15 +180,6 @@ def _running(namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
                     (name, value) for name, value in locals_of(frame) if value is not namespace
                 )
             frame = frame.f_back
-
-
-def _graphs(namespace: dict[str, Any]) -> list[str]:
-    """Variables from which a backward could go."""
-    return [
-        name
-        for name, value in namespace.copy().items()
-        if type(value) is DeviceTensor and value.grad_fn is not None and not _is_output(name)
-    ]
 
 
 # -- what has no name ----------------------------------------------------------------------------

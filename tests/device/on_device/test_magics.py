@@ -204,6 +204,36 @@ def test_what_a_backward_needs_is_said_to_be_the_graphs(notebook):
     )
 
 
+def test_what_is_named_is_what_has_to_go_for_a_graphs_memory_to_be_free(notebook):
+    leaf = torch.ones(1, device="cuda", requires_grad=True)
+    losses = [(made() * leaf).sum() for _ in range(5)]
+    losses[-1].item()
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, values):
+            ctx.save_for_backward(values)
+            return values + values
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient + gradient
+
+    # These two are of graphs that keep nothing.
+    notebook(part=leaf[:1], moved=leaf.view(1) + 1, losses=losses)
+    expected = "PyTorch, for the backward of losses[0], losses[1], losses[2], …"
+    assert [each.names for each in of_made()] == [{tensors.GRAPH: [expected]}] * 5
+    del losses[1:]
+    notebook(run={"loss": losses.pop()})
+    expected = "PyTorch, for the backward of run['loss']"
+    assert holders() == {tensors.GRAPH: [expected]}
+    notebook(run=Doubled.apply(made() + leaf))
+    assert [each.names for each in of_made()] == [
+        {tensors.GRAPH: ["PyTorch, for the backward of run"]},
+        {tensors.VARIABLE: ["run"]},
+    ]
+
+
 def test_no_hook_of_the_notebooks_is_called(notebook):
     calls = []
     leaf = torch.ones(1, device="cuda", requires_grad=True)
