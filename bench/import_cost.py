@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 from jupyter_client.manager import KernelManager
 
-from jgpu.cli._demo.broker import DemoBroker
+from jgpu.demo.broker import DemoBroker
 from jgpu.kernelprovider.environment import furnish
 
 LOADING = """

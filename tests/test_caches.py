@@ -40,28 +40,28 @@ MASKS = (
 
 #: by name: what the key leaves out and why that is right, and the test that varies exactly that
 CACHES = {
-    "jgpu.device.dispatch.plans": (
+    "jgpu.device.recording.dispatch.plans": (
         "values of numbers, which are parameters of the program; buffers and offsets, which the "
         "log has; the default dtype: plans are forgotten when it is set",
         f"{ON_DEVICE}::test_a_plan_answers_for_other_numbers_places_and_defaults",
     ),
-    "jgpu.device.mixed._declared": (
+    "jgpu.device.likenative.mixed._declared": (
         "nothing: what torch declares of an op stands in a file of torch's",
         "device/on_device/test_mixed.py::test_wrappers_have_the_names_that_people_report",
     ),
-    "jgpu.device.mixed._entries": (
+    "jgpu.device.likenative.mixed._entries": (
         "nothing: it has no key, and torch's file stays as it is",
         "device/on_device/test_mixed.py::test_wrappers_have_the_names_that_people_report",
     ),
-    "jgpu.device.attention._known": (
+    "jgpu.device.composed.attention._known": (
         "addresses, as far as no alignment depends on them",
         "device/test_on_cuda.py::test_the_same_tensors_take_another_kernel_under_other_switches",
     ),
-    "jgpu.device.recurrent._layouts": (
+    "jgpu.device.composed.recurrent._layouts": (
         "where weights lie and what they hold: how they are packed follows from shapes and type",
         "device/test_on_cuda.py::test_the_op_that_cuda_would_run_is_recorded_forward_and_backward",
     ),
-    "jgpu.device.views.known": (
+    "jgpu.device.recording.views.known": (
         "where the tensor begins: offsets are added, and looked at where elements grow",
         f"{ON_DEVICE}::test_a_view_is_not_shown_from_where_another_of_its_geometry_began",
     ),
@@ -77,41 +77,41 @@ CACHES = {
         "whose tensor it stands for; nobody who changes one in place gets it",
         f"{ON_DEVICE}::test_a_tensor_that_changes_its_shape_changes_no_other_of_its_geometry",
     ),
-    "jgpu.device.ops.infos": (
+    "jgpu.device.recording.ops.infos": (
         "the kernels of an overload: what is kept follows from its schema; the overload is kept, "
         "so its identity is not given away",
         f"{ON_DEVICE}::test_an_op_that_is_defined_anew_is_another_op",
     ),
-    "jgpu.device.recorder.Recorder._known": (
+    "jgpu.device.recording.recorder.Recorder._known": (
         "numbers, buffers and what dies with the run: they go with the run",
         f"{ON_DEVICE}::test_a_plan_answers_for_other_numbers_places_and_defaults",
     ),
-    "jgpu.device.wanted.Wanted._values": (
+    "jgpu.device.client.wanted.Wanted._values": (
         "the buffer's content: a value goes when a run may write its buffer",
         "device/on_device/test_wanted.py::test_a_value_is_forgotten_when_its_buffer_is_written",
     ),
-    "jgpu.device.autocast._cache": (
+    "jgpu.device.composed.autocast._cache": (
         "the weight's content, as torch's own cache does: within one context a weight is cast once",
         f"{ON_DEVICE}::test_a_cast_is_not_kept_past_its_context_or_for_another_type",
     ),
-    "jgpu.device.saving._downloaded": (
+    "jgpu.device.tensors.saving._downloaded": (
         "the buffer's content: a copy counts only while nothing was recorded since",
         f"{ON_DEVICE}::test_what_is_saved_is_what_there_is_now_whoever_holds_an_older_copy",
     ),
-    "jgpu.device.loops.Loops._statements": (
+    "jgpu.device.client.loops.Loops._statements": (
         "nothing: a code object is made of one text, and is kept alive",
         "device/test_loops.py::test_a_loop_after_another_counts_anew",
     ),
-    "jgpu.device.composites.Face.__torch_dispatch__.faces": (
+    "jgpu.device.composed.composites.Face.__torch_dispatch__.faces": (
         "nothing: it lives for one call, by the identity of what the call holds",
         f"{ON_DEVICE}::test_stand_ins_of_one_call_stand_for_nothing_in_the_next",
     ),
-    "jgpu.broker.executor.programs.callables._known": (
+    "jgpu.broker.executor.programs.running.callables._known": (
         "tensors' sizes beyond whether they are one, run parameters' values: parsers do not look",
         "broker/programs/test_programs_callables.py"
         "::test_a_call_is_not_answered_for_by_its_neighbours",
     ),
-    "jgpu.broker.executor.programs.inference._known": (
+    "jgpu.broker.executor.programs.checking.inference._known": (
         "which tensors are the same one, bytes of storage where no op looks, parameters' values: "
         "two guesses must agree",
         f"{REMEMBERED}::test_what_is_inferred_follows_the_whole_call",
@@ -124,11 +124,11 @@ CACHES = {
         "the storage: views are dropped with it",
         f"{REMEMBERED}::test_a_view_shows_the_storage_that_came_back",
     ),
-    "jgpu.broker.executor.programs.ops.resolve": (
+    "jgpu.broker.executor.programs.checking.ops.resolve": (
         "nothing: the dispatcher's kernels are those that this torch was built with",
         f"{REMEMBERED}::test_what_is_known_of_an_op_is_of_one_kind_of_device",
     ),
-    "jgpu.broker.executor.programs.ops._registered": (
+    "jgpu.broker.executor.programs.checking.ops._registered": (
         "when it was asked: an op that is registered later is none of this torch's",
         f"{REMEMBERED}::test_an_op_that_is_registered_later_is_refused",
     ),
@@ -157,7 +157,7 @@ CACHES = {
         PLAN,
     ),
     "jgpu.broker.executor.programs.shared.SharedEntries._kept": SHARED,
-    "jgpu.broker.executor.definitions.Definitions._bad": SHARED,
+    "jgpu.broker.executor.admission.definitions.Definitions._bad": SHARED,
     "jgpu.wire.vocabulary.refusal": (
         "nothing: the lists are constants",
         f"{REMEMBERED}::test_what_is_refused_is_refused_in_any_order",
@@ -171,52 +171,52 @@ CACHES = {
 #: by class or by full name: what it holds. State is looked up by whose it is and is never computed
 #: from its key, so it cannot answer for another.
 STATE = {
-    "jgpu.wire.report.BrokerReport.refusals": "how often, by reason",
-    "jgpu.wire.report.ScopeReport": "an answer about quotas",
-    "jgpu.wire.report.SessionReport.cells": "times, by cell",
-    "jgpu.broker.executor.celltimes.CellTimes": "times, by cell",
+    "jgpu.wire.reports.report.BrokerReport.refusals": "how often, by reason",
+    "jgpu.wire.reports.report.ScopeReport": "an answer about quotas",
+    "jgpu.wire.reports.report.SessionReport.cells": "times, by cell",
+    "jgpu.broker.executor.works.celltimes.CellTimes": "times, by cell",
     "jgpu.device.activate._done": "whether the device was activated",
-    "jgpu.device.autocast._library": "registrations with torch",
-    "jgpu.device.cells._running": "the cell that runs",
-    "jgpu.device.composites.LOWERED": "a list of ops",
-    "jgpu.device.composites._library": "registrations with torch",
-    "jgpu.device.cudaface.memory._fraction": "what the user set",
+    "jgpu.device.composed.autocast._library": "registrations with torch",
+    "jgpu.device.hooks.cells._running": "the cell that runs",
+    "jgpu.device.composed.composites.LOWERED": "a list of ops",
+    "jgpu.device.composed.composites._library": "registrations with torch",
+    "jgpu.device.cuda.memory._fraction": "what the user set",
     "jgpu.device.current": "the process's session",
-    "jgpu.device.dispatch.LOWERED": "a list of ops, filled when the device is installed",
+    "jgpu.device.recording.dispatch.LOWERED": "a list of ops, filled when the device is installed",
     "jgpu.device.errors._CLASSES": "a list of errors",
-    "jgpu.device.infer.Plan": "one op's answer",
-    "jgpu.device.infer._last": "a counter",
-    "jgpu.device.largest": "what lives, and the limit that the broker told",
-    "jgpu.device.loops.Loops._counted": "how far a running loop is",
+    "jgpu.device.recording.infer.Plan": "one op's answer",
+    "jgpu.device.recording.infer._last": "a counter",
+    "jgpu.device.client.largest": "what lives, and the limit that the broker told",
+    "jgpu.device.client.loops.Loops._counted": "how far a running loop is",
     "jgpu.device.magics": "one answer to a question",
-    "jgpu.device.modules._optimizers": "what lives",
-    "jgpu.device.recorder.Compiled.wanted": "what is read after each run: a guess",
-    "jgpu.device.recorder.Recorder.by_hash": "programs that were sent, by their hash",
-    "jgpu.device.recorder._Builder": "one program in the making",
-    "jgpu.device.rng.Generators": "states that the device told, until a work draws",
-    "jgpu.device.sending._feeders": "what lives",
-    "jgpu.device.session.Session": "one connection's state",
-    "jgpu.device.held.Held": "sizes of one connection's storages",
-    "jgpu.device.scripted._Saving": "the module that is being saved, as long as that takes",
-    "jgpu.device.spelled.SpelledOut": "a list of ops",
-    "jgpu.device.storage._proxies": "one object a buffer, which holds nothing but the buffer",
+    "jgpu.device.tensors.modules._optimizers": "what lives",
+    "jgpu.device.recording.recorder.Compiled.wanted": "what is read after each run: a guess",
+    "jgpu.device.recording.recorder.Recorder.by_hash": "programs that were sent, by their hash",
+    "jgpu.device.recording.recorder._Builder": "one program in the making",
+    "jgpu.device.tensors.rng.Generators": "states that the device told, until a work draws",
+    "jgpu.device.tensors.sending._feeders": "what lives",
+    "jgpu.device.client.session.Session": "one connection's state",
+    "jgpu.device.client.held.Held": "sizes of one connection's storages",
+    "jgpu.device.tensors.scripted._Saving": "the module that is being saved, as long as that takes",
+    "jgpu.device.sparse.base.SpelledOut": "a list of ops",
+    "jgpu.device.tensors.storage._proxies": "one object a buffer, which holds nothing but the buffer",
     "jgpu.wire.program.Op": "one op's arguments",
     "jgpu.broker.executor.aside.Aside": "tasks that wait",
-    "jgpu.broker.executor.definitions.Definitions._pending": "who waits for a check",
+    "jgpu.broker.executor.admission.definitions.Definitions._pending": "who waits for a check",
     "jgpu.broker.executor.devices.cpu.CpuDevice": "lanes",
     "jgpu.broker.executor.devices.cuda.CudaDevice": "lanes, streams, arenas",
     "jgpu.broker.executor.devices.cuda._Lane": "uses of streams",
     "jgpu.broker.executor.devices.null.NullDevice": "works that are over",
     "jgpu.broker.executor.devices.fake": "a device for tests of the devices' code",
     "jgpu.broker.executor.dispatch.Dispatch": "works that wait for their program; handlers",
-    "jgpu.broker.executor.forecast.Forecast": "bytes of the iteration that runs",
-    "jgpu.broker.executor.gate.Gate": "who is held back",
-    "jgpu.broker.executor.hoststore.HostStore": "files and buffers of the pool",
+    "jgpu.broker.executor.scheduling.forecast.Forecast": "bytes of the iteration that runs",
+    "jgpu.broker.executor.admission.gate.Gate": "who is held back",
+    "jgpu.broker.executor.memory.hoststore.HostStore": "files and buffers of the pool",
     "jgpu.broker.executor.orders.Orders": "accounts",
-    "jgpu.broker.executor.probes.Probes": "questions that wait",
-    "jgpu.broker.executor.programs.checking._Walk": "one program while it is checked",
-    "jgpu.broker.executor.programs.compile.Variant": "one compiled program",
-    "jgpu.broker.executor.programs.compile._Writer": "one program while it is compiled",
+    "jgpu.broker.executor.admission.probes.Probes": "questions that wait",
+    "jgpu.broker.executor.programs.checking.check._Walk": "one program while it is checked",
+    "jgpu.broker.executor.programs.running.compile.Variant": "one compiled program",
+    "jgpu.broker.executor.programs.running.compile._Writer": "one program while it is compiled",
     "jgpu.broker.executor.programs.contracts.language.CONTRACTS": "a list of ops",
     "jgpu.broker.executor.programs.contracts.language.LIMITS": "a list of ops",
     "jgpu.broker.executor.programs.contracts.language._SELFCHECKED": "a list of ops",
@@ -224,9 +224,9 @@ STATE = {
     "jgpu.broker.executor.programs.contracts.language._WITHOUT_META": "a list of ops",
     "jgpu.broker.executor.programs.contracts.language.Call": "one call",
     "jgpu.broker.executor.programs.definition.Definition.predicted_s": "an estimate",
-    "jgpu.broker.executor.programs.foretold._library": "registrations with torch",
-    "jgpu.broker.executor.programs.guards.Look": "one call",
-    "jgpu.broker.executor.programs.interpret.Walker": "one run",
+    "jgpu.broker.executor.programs.checking.foretold._library": "registrations with torch",
+    "jgpu.broker.executor.programs.checking.guards.Look": "one call",
+    "jgpu.broker.executor.programs.running.interpret.Walker": "one run",
     "jgpu.broker.executor.programs.outcome.RunContext": "one run",
     "jgpu.broker.executor.programs.plan.Plan.names": "part of the plan",
     "jgpu.broker.executor.programs.plan.Plan.private": "part of the plan",
@@ -235,15 +235,15 @@ STATE = {
     "jgpu.broker.executor.programs.shared.SharedEntries._held": "sums over the entries",
     "jgpu.broker.executor.programs.shared.SharedEntries._owners": "whose the entries are",
     "jgpu.broker.executor.pump.Pump": "sessions, and what they wait for",
-    "jgpu.broker.executor.refusals.Refusals": "what the control process said last",
-    "jgpu.broker.executor.runs.RunWork": "one run",
+    "jgpu.broker.executor.admission.refusals.Refusals": "what the control process said last",
+    "jgpu.broker.executor.works.runs.RunWork": "one run",
     "jgpu.broker.executor.session.Session": "one session's state",
-    "jgpu.broker.executor.shortage.Shortage": "works that wait for memory",
-    "jgpu.broker.executor.table.BufferTable": "one session's buffers",
-    "jgpu.broker.executor.turns.Turns": "sessions, works and leases",
+    "jgpu.broker.executor.scheduling.shortage.Shortage": "works that wait for memory",
+    "jgpu.broker.executor.memory.table.BufferTable": "one session's buffers",
+    "jgpu.broker.executor.scheduling.driver.Turns": "sessions, works and leases",
     "jgpu.sched.core.Core": "handlers",
-    "jgpu.sched.lane_table.LaneTable": "sessions and lanes",
-    "jgpu.sched.lanes.Lane": "one lane's sessions",
+    "jgpu.sched.lanes.table.LaneTable": "sessions and lanes",
+    "jgpu.sched.lanes.lane.Lane": "one lane's sessions",
     "jgpu.sched.ledger.Ledger": "users",
     "jgpu.sched.policies.pack.Pack": "rates that were measured",
     "jgpu.sched.sessions.User": "one user's sessions",

@@ -142,6 +142,6 @@ def test_what_is_made_at_its_first_use_is_found():
 
 def test_the_package_is_read():
     names = {container.full for container in containers("jgpu.device", "jgpu.wire.vocabulary")}
-    assert {"jgpu.device.dispatch.plans", "jgpu.wire.vocabulary.refusal"} <= names
-    grown = {c.name for c in containers("jgpu.device.dispatch") if c.grown}
+    assert {"jgpu.device.recording.dispatch.plans", "jgpu.wire.vocabulary.refusal"} <= names
+    grown = {c.name for c in containers("jgpu.device.recording.dispatch") if c.grown}
     assert "_SPECIAL" not in grown

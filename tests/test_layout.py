@@ -57,7 +57,7 @@ MOST_LINES = 500
 #: Longer files, each with the reason why it stays whole.
 LONGER = {
     "jgpu/wire/messages.py": "one closed set of declarations",
-    "jgpu/device/session.py": "one lock, one order of sending",
+    "jgpu/device/client/session.py": "one lock, one order of sending",
 }
 
 
@@ -159,7 +159,7 @@ def test_a_jupyter_server_never_loads_torch_or_the_broker(module):
 
 
 def test_the_control_process_never_loads_torch():
-    code = "import json, sys, jgpu.broker.control.app; print(json.dumps(sorted(sys.modules)))"
+    code = "import json, sys, jgpu.broker.control.configuration.app; print(json.dumps(sorted(sys.modules)))"
     assert "torch" not in run_python(code)
 
 

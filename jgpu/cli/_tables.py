@@ -20,7 +20,7 @@ from rich.console import (
 from rich.table import Table
 from rich.text import Text
 
-from jgpu.wire.report import (
+from jgpu.wire.reports.report import (
     EndReport,
     IterationTimes,
     LaneReport,

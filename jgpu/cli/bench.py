@@ -28,9 +28,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="jgpu bench", description=__doc__)
     commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     for name, (module, text) in _KINDS.items():
-        kind = importlib.import_module(f"jgpu.cli._bench.{module}")
+        kind = importlib.import_module(f"jgpu.bench.{module}")
         kind.add_options(commands.add_parser(name, help=text, description=kind.__doc__))
     options = parser.parse_args(arguments)
-    kind = importlib.import_module(f"jgpu.cli._bench.{_KINDS[options.what][0]}")
+    kind = importlib.import_module(f"jgpu.bench.{_KINDS[options.what][0]}")
     status: int = kind.main(options)
     return status

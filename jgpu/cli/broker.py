@@ -11,6 +11,6 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str]) -> int:
     """`jgpu broker`; returns when the broker has ended."""
-    from jgpu.broker.control.app import launch
+    from jgpu.broker.control.configuration.app import launch
 
     return launch(arguments)

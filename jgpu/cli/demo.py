@@ -20,11 +20,11 @@ from jgpu.wire import address
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from jgpu.cli._demo.broker import DemoBroker
-    from jgpu.cli._demo.display import Display
-    from jgpu.cli._demo.evidence import Evidence
-    from jgpu.cli._demo.lesson import Lesson
-    from jgpu.wire.report import Report
+    from jgpu.demo.broker import DemoBroker
+    from jgpu.demo.display import Display
+    from jgpu.demo.evidence import Evidence
+    from jgpu.demo.lesson import Lesson
+    from jgpu.wire.reports.report import Report
 
 __all__ = ["main"]
 
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
         )
     from rich.console import Console
 
-    from jgpu.cli._demo.lesson import Lesson
+    from jgpu.demo.lesson import Lesson
 
     users = [user for user, _ in _LESSONS]
     lessons = [Lesson(path.resolve(), user) for path, user in zip(paths, users, strict=True)]
@@ -90,9 +90,9 @@ def _parser() -> argparse.ArgumentParser:
 async def _demonstrate(
     lessons: "list[Lesson]", options: argparse.Namespace, directory: Path, console: "Console"
 ) -> int:
-    from jgpu.cli._demo.broker import DemoBroker
-    from jgpu.cli._demo.display import Display, summary
-    from jgpu.cli._demo.evidence import Evidence
+    from jgpu.demo.broker import DemoBroker
+    from jgpu.demo.display import Display, summary
+    from jgpu.demo.evidence import Evidence
 
     words = ["--device", options.device]
     words += ["--lanes", str(options.lanes)] if options.lanes else []

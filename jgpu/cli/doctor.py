@@ -21,7 +21,7 @@ from msgspec import UnsetType
 from jgpu import __version__
 from jgpu.errors import BrokerUnreachable, JgpuError
 from jgpu.wire import address
-from jgpu.wire.report import LedgerReport
+from jgpu.wire.reports.report import LedgerReport
 
 __all__ = ["CHECKS", "Finding", "main"]
 

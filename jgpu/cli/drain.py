@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from jgpu.errors import BrokerRefused, BrokerUnreachable
 from jgpu.wire import address
 from jgpu.wire.messages import Done, Drain
-from jgpu.wire.report import Report
-from jgpu.wire.watching import watch
+from jgpu.wire.reports.report import Report
+from jgpu.wire.reports.watching import watch
 
 __all__ = ["main"]
 

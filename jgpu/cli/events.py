@@ -13,7 +13,7 @@ import msgspec
 from jgpu.errors import BrokerUnreachable
 from jgpu.wire import address, limits
 from jgpu.wire.messages import AskEvents, EventsAre
-from jgpu.wire.records import EventReport, EventsReport, decode_events
+from jgpu.wire.reports.records import EventReport, EventsReport, decode_events
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

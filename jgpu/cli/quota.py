@@ -23,7 +23,7 @@ import msgspec
 from jgpu.errors import BrokerUnreachable, ConfigError
 from jgpu.wire import address
 from jgpu.wire.messages import AskQuotas, QuotasAre, SetQuota
-from jgpu.wire.report import QuotasReport, StandingReport, decode_quotas
+from jgpu.wire.reports.report import QuotasReport, StandingReport, decode_quotas
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -94,7 +94,7 @@ def _request(
 
 def read_moment(text: str, now: float) -> float:
     """A moment, in seconds since the epoch: a date and time here, a time of today, or `+2h`."""
-    from jgpu.broker.control.units import parse_seconds
+    from jgpu.broker.control.configuration.units import parse_seconds
 
     words = text.strip()
     if words.startswith("+"):

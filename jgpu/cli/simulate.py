@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from jgpu.cli._simulate import report
+from jgpu.simulate import report
 
 __all__ = ["main"]
 
@@ -42,4 +42,4 @@ def main(arguments: Sequence[str]) -> int:
 
 def _module(name: str) -> Any:
     place = {"class": "classroom", "gandiva-packing": "gandiva"}.get(name, name)
-    return importlib.import_module(f"jgpu.cli._simulate.{place}")
+    return importlib.import_module(f"jgpu.simulate.{place}")

@@ -12,7 +12,7 @@ import msgspec
 from jgpu.errors import BrokerUnreachable
 from jgpu.wire import address
 from jgpu.wire.messages import AskStatus, StatusIs
-from jgpu.wire.report import Report, decode
+from jgpu.wire.reports.report import Report, decode
 
 __all__ = ["ask_status", "main"]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from jgpu.cli.status import ask_status
 from jgpu.errors import BrokerUnreachable, FrameError
 from jgpu.wire import address
-from jgpu.wire.report import Report
-from jgpu.wire.watching import watch
+from jgpu.wire.reports.report import Report
+from jgpu.wire.reports.watching import watch
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

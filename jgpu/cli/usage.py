@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from jgpu.errors import BrokerUnreachable
 from jgpu.wire import address
 from jgpu.wire.messages import AskUsage, UsageIs
-from jgpu.wire.records import UsageReport, decode_usage
+from jgpu.wire.reports.records import UsageReport, decode_usage
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

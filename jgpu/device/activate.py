@@ -71,7 +71,7 @@ def _register_backend() -> None:
     from torch.utils import backend_registration
 
     from jgpu.device import tensor
-    from jgpu.device.guard import Guard, install_engine
+    from jgpu.device.hooks.guard import Guard, install_engine
 
     acc: Any = torch._C._acc
     acc.register_python_privateuseone_hook(backend_registration._DummyPrivateUse1Hook())
@@ -81,31 +81,29 @@ def _register_backend() -> None:
 
 
 def _install(problem: errors.JgpuError | None) -> None:
-    from jgpu.device import (
+    from jgpu.device import cuda, interrupts
+    from jgpu.device.client import largest
+    from jgpu.device.client.session import Session
+    from jgpu.device.composed import (
         autocast,
-        cells,
-        collectives,
         compiling,
         composites,
         controlflow,
-        cudaface,
-        face,
         foreach,
-        gradients,
         higherorder,
-        interrupts,
-        largest,
+    )
+    from jgpu.device.hooks import cells, collectives, gradients, patches
+    from jgpu.device.recording import registration
+    from jgpu.device.tensors import (
+        face,
         modules,
         nested,
-        patches,
-        registration,
         rng,
         saving,
         scripted,
         sending,
         subclasses,
     )
-    from jgpu.device.session import Session
 
     current.set_session(Session(_connector(problem)))
     current.session.generators = rng.Generators()
@@ -118,7 +116,7 @@ def _install(problem: errors.JgpuError | None) -> None:
     saving.install()
     scripted.install()
     rng.install()
-    cudaface.install()
+    cuda.install()
     sending.install()
     subclasses.install()
     composites.install()
@@ -137,7 +135,7 @@ def _install(problem: errors.JgpuError | None) -> None:
 
 def _connector(problem: errors.JgpuError | None) -> Any:
     def connect() -> Any:
-        from jgpu.device.link import Link
+        from jgpu.device.client.link import Link
 
         if problem is not None:
             raise problem

@@ -20,7 +20,7 @@ from typing import Any, Final
 from jgpu.errors import JgpuError
 from jgpu.wire.address import ask, find
 from jgpu.wire.messages import AskStatus, StatusIs
-from jgpu.wire.report import decode
+from jgpu.wire.reports.report import decode
 
 __all__ = ["LIMIT", "CellLimit", "load_ipython_extension"]
 

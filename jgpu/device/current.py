@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from jgpu.device.session import Session
+    from jgpu.device.client.session import Session
 
 __all__ = ["is_warm", "session", "set_session", "warm"]
 

@@ -125,7 +125,7 @@ class DeviceTensor(torch.Tensor):
     def __torch_dispatch__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """`jgpu.device.entry`; here only so that the class is whole."""
+        """`jgpu.device.recording.entry`; here only so that the class is whole."""
         raise NotImplementedError
 
 

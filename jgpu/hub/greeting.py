@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from jgpu.wire.report import StandingReport
+from jgpu.wire.reports.report import StandingReport
 from jgpu.wire.sizes import size_text
 
 __all__ = ["greet", "greeting", "with_greeting"]

@@ -42,7 +42,7 @@ from jgpu.wire.messages import (
     SocketIs,
     SocketsAre,
 )
-from jgpu.wire.report import decode_quotas
+from jgpu.wire.reports.report import decode_quotas
 
 __all__ = ["SERVER_FILES", "Hooks", "login_uid"]
 

@@ -17,8 +17,8 @@ from jgpu.errors import BrokerUnreachable, FrameError, JgpuError
 from jgpu.labserver.state import Moments, is_own
 from jgpu.wire.address import NO_TICKET, PROBLEM, TICKET, Address, ask, find
 from jgpu.wire.messages import AskStatus, StatusIs
-from jgpu.wire.report import Report, decode
-from jgpu.wire.watching import follow
+from jgpu.wire.reports.report import Report, decode
+from jgpu.wire.reports.watching import follow
 
 __all__ = ["Delays", "Follower"]
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from jgpu.labserver.patches import without_nulls
 from jgpu.labserver.rounding import round_bytes, round_moment, round_seconds
-from jgpu.wire.report import SOMEBODY, DeviceReport, Report, SessionReport, UserReport
+from jgpu.wire.reports.report import SOMEBODY, DeviceReport, Report, SessionReport, UserReport
 
 __all__ = ["Moments", "State", "is_own", "kernel_sessions", "state_of"]
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 from jgpu.sched import events
 from jgpu.sched.actions import Part, Wait
 from jgpu.sched.journal import Journal
-from jgpu.sched.lane_table import LaneTable
+from jgpu.sched.lanes.retirement import Retirement
+from jgpu.sched.lanes.table import LaneTable
 from jgpu.sched.ledger import Ledger
 from jgpu.sched.limits import Limits
 from jgpu.sched.policies import Progress, load_policy
 from jgpu.sched.priorities import Priority
-from jgpu.sched.retirement import Retirement
 from jgpu.sched.sessions import Session, Work
 from jgpu.sched.snapshot import Snapshot, take_snapshot
 from jgpu.sched.spilling import Spilling

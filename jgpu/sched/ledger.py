@@ -26,7 +26,7 @@ from jgpu.sched.sessions import User
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from jgpu.sched.lanes import Lane
+    from jgpu.sched.lanes.lane import Lane
     from jgpu.sched.limits import Limits
     from jgpu.sched.sessions import Session
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from jgpu.sched.journal import Entry
-    from jgpu.sched.lanes import Lane
+    from jgpu.sched.lanes.lane import Lane
 
 __all__ = ["Session", "User", "Work"]
 

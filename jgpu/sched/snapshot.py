@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jgpu.sched.lanes.retirement import is_cut_off
 from jgpu.sched.priorities import name_of
-from jgpu.sched.retirement import is_cut_off
 from jgpu.sched.states import Residence, SessionState
 from jgpu.sched.waits import places
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from jgpu.sched.lane_table import LaneTable
-    from jgpu.sched.lanes import Lane
+    from jgpu.sched.lanes.lane import Lane
+    from jgpu.sched.lanes.table import LaneTable
     from jgpu.sched.ledger import Ledger
     from jgpu.sched.measures import Counts
     from jgpu.sched.sessions import Session

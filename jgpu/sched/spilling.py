@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from jgpu.sched.events import SessionRestored, SessionSpilled
     from jgpu.sched.journal import Journal
-    from jgpu.sched.lane_table import LaneTable
+    from jgpu.sched.lanes.table import LaneTable
     from jgpu.sched.limits import Limits
     from jgpu.sched.sessions import Session
 

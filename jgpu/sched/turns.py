@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jgpu.sched.actions import Start
-from jgpu.sched.lanes import InFlight
+from jgpu.sched.lanes.lane import InFlight
 from jgpu.sched.measures import Histogram
 from jgpu.sched.states import IllegalEvent, LaneState, SessionState, WorkState
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from jgpu.sched.events import SegmentsFinished
     from jgpu.sched.journal import Journal
-    from jgpu.sched.lane_table import LaneTable
-    from jgpu.sched.lanes import Lane
+    from jgpu.sched.lanes.lane import Lane
+    from jgpu.sched.lanes.table import LaneTable
     from jgpu.sched.ledger import Ledger
     from jgpu.sched.limits import Limits
     from jgpu.sched.policies import Policy

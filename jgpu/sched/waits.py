@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from jgpu.sched.states import Residence, SessionState
 
 if TYPE_CHECKING:
-    from jgpu.sched.lane_table import LaneTable
-    from jgpu.sched.lanes import Lane
+    from jgpu.sched.lanes.lane import Lane
+    from jgpu.sched.lanes.table import LaneTable
     from jgpu.sched.policies import Policy
     from jgpu.sched.sessions import Session
 

@@ -19,7 +19,7 @@ import msgspec
 from jgpu.wire import limits
 from jgpu.wire.fields import Ids, Name, Natural, Text
 from jgpu.wire.program import Flags, Geometry, Op
-from jgpu.wire.report import LaneReport, MeasuresReport, SessionReport
+from jgpu.wire.reports.report import LaneReport, MeasuresReport, SessionReport
 
 __all__ = [
     "Ack",
@@ -370,31 +370,31 @@ class SeatTaken(_Message, frozen=True):
 
 
 class StatusIs(_Message, frozen=True):
-    """JSON text of a `jgpu.wire.report.Report`, which readers of other versions read, too."""
+    """JSON text of a `jgpu.wire.reports.report.Report`, which readers of other versions read, too."""
 
     json: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_FRAME_BYTES)]
 
 
 class StatusChanged(_Message, frozen=True):
-    """JSON text of a `jgpu.wire.changes.Changes`: what is different from what was told before."""
+    """JSON text of a `jgpu.wire.reports.changes.Changes`: what is different from what was told before."""
 
     json: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_FRAME_BYTES)]
 
 
 class EventsAre(_Message, frozen=True):
-    """JSON text of a `jgpu.wire.records.EventsReport`."""
+    """JSON text of a `jgpu.wire.reports.records.EventsReport`."""
 
     json: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_FRAME_BYTES)]
 
 
 class UsageIs(_Message, frozen=True):
-    """JSON text of a `jgpu.wire.records.UsageReport`."""
+    """JSON text of a `jgpu.wire.reports.records.UsageReport`."""
 
     json: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_FRAME_BYTES)]
 
 
 class QuotasAre(_Message, frozen=True):
-    """JSON text of a `jgpu.wire.report.QuotasReport`."""
+    """JSON text of a `jgpu.wire.reports.report.QuotasReport`."""
 
     json: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_FRAME_BYTES)]
 

@@ -6,13 +6,13 @@ import os
 
 import pytest
 
-from jgpu.cli._bench.live import goals
-from jgpu.cli._bench.live.controlgroup import ControlGroup
-from jgpu.cli._bench.live.fairness import jain, off_by
-from jgpu.cli._bench.live.goals import at_least, at_most, percentile, plain
-from jgpu.cli._bench.live.lanes import imbalance_s, pieces_of, switches_of
-from jgpu.cli._bench.live.switch import native_switches
-from jgpu.cli._bench.live.throughput import rate_of
+from jgpu.bench.live.fairness import jain, off_by
+from jgpu.bench.live.switch import native_switches
+from jgpu.bench.live.throughput import rate_of
+from jgpu.bench.rig import goals
+from jgpu.bench.rig.controlgroup import ControlGroup
+from jgpu.bench.rig.goals import at_least, at_most, percentile, plain
+from jgpu.bench.rig.lanes import imbalance_s, pieces_of, switches_of
 from jgpu.errors import ConfigError
 
 SECOND = 1_000_000_000

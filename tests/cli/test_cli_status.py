@@ -18,7 +18,7 @@ from jgpu.device.versions import VERSIONS
 from jgpu.errors import BrokerUnreachable
 from jgpu.wire.address import Address, admin_socket, ask
 from jgpu.wire.messages import AskStatus, MakeSocket, Refused, StatusIs, Watch
-from jgpu.wire.report import decode
+from jgpu.wire.reports.report import decode
 
 STATUS = {
     "devices": [

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from jgpu.cli import main
-from jgpu.cli._demo.display import Display, summary
-from jgpu.cli._demo.evidence import Evidence
-from jgpu.cli._demo.lesson import Lesson
-from jgpu.wire.report import (
+from jgpu.demo.display import Display, summary
+from jgpu.demo.evidence import Evidence
+from jgpu.demo.lesson import Lesson
+from jgpu.wire.reports.report import (
     BrokerReport,
     DeviceReport,
     LaneReport,

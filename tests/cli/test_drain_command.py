@@ -6,7 +6,7 @@ from real_broker import status, until
 
 from jgpu.cli import main
 from jgpu.wire.messages import Done, Drain, StatusIs, Watch
-from jgpu.wire.report import BrokerReport, Report, SessionReport
+from jgpu.wire.reports.report import BrokerReport, Report, SessionReport
 
 
 def shows(state, waits_for=()):

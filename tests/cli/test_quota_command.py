@@ -10,7 +10,7 @@ from rich.console import Console
 
 from jgpu.cli import _tables, doctor, main, quota
 from jgpu.errors import ConfigError
-from jgpu.wire.report import LedgerReport, decode, decode_quotas
+from jgpu.wire.reports.report import LedgerReport, decode, decode_quotas
 
 USER = {
     "name": "[red]user1",

@@ -12,7 +12,7 @@ from rich.console import Console
 from jgpu.cli import events, main, usage
 from jgpu.wire.address import Address
 from jgpu.wire.messages import AskEvents, AskUsage, Done, EventsAre, UsageIs
-from jgpu.wire.records import EventReport, EventsReport, UsageReport, UsageRow
+from jgpu.wire.reports.records import EventReport, EventsReport, UsageReport, UsageRow
 
 
 def drawn(table):

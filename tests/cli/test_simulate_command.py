@@ -7,11 +7,11 @@ from xml.etree import ElementTree
 import pytest
 
 from jgpu.cli import main
-from jgpu.cli._simulate.chart import Chart, Line
-from jgpu.cli._simulate.classroom import size
-from jgpu.cli._simulate.report import numbers
 from jgpu.sched import events
 from jgpu.sched.recording import Recorder
+from jgpu.simulate.chart import Chart, Line
+from jgpu.simulate.classroom import size
+from jgpu.simulate.report import numbers
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_the_same_seed_gives_the_same_figures(simulate):
 
 
 def test_a_spread_that_no_trace_fits_is_refused(refused, monkeypatch):
-    monkeypatch.setattr("jgpu.cli._simulate.salus._PATIENCE", 3)
+    monkeypatch.setattr("jgpu.simulate.salus._PATIENCE", 3)
     assert "only 0 of 3 traces are like Salus'" in refused(*SALUS, "--sigma", "0.1")
 
 
@@ -194,7 +194,7 @@ def test_grading_as_batch_costs_a_class_little_and_counts_apart(simulate):
 
 
 def test_a_large_class_is_simulated_in_longer_iterations(simulate, monkeypatch):
-    monkeypatch.setattr("jgpu.cli._simulate.students._MOST_ITERATIONS", 100)
+    monkeypatch.setattr("jgpu.simulate.students._MOST_ITERATIONS", 100)
     report = simulate(
         "class", *["--students", "4", "--cells", "1", "--iterations", "100", "--think-s", "1"]
     )

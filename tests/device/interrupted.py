@@ -14,8 +14,8 @@ import torch
 
 from jgpu import errors
 from jgpu.device import current, interrupts
+from jgpu.device.client.link import Link
 from jgpu.device.interrupts import quiet
-from jgpu.device.link import Link
 
 __all__ = ["Steps", "Walk", "connecting"]
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from jgpu.device.magics.state import describe
 from jgpu.device.magics.words import of, seconds, size
-from jgpu.wire.report import (
+from jgpu.wire.reports.report import (
     BrokerReport,
     DeviceReport,
     QuotaReport,

@@ -1,7 +1,7 @@
 """The lists of ops that are named by hand agree with what serves them."""
 
-from jgpu.device import answers, ops
-from jgpu.device.named import by_hand
+from jgpu.device.composed.named import by_hand
+from jgpu.device.recording import answers, ops
 
 
 def test_every_op_that_the_kernel_answers_has_its_answer():

@@ -98,7 +98,7 @@ def record(file):
     """Train on a broker of one's own, and write what was sent."""
     import torch  # noqa: F401 - first, or it would load half of jgpu.device itself
 
-    from jgpu.device import link
+    from jgpu.device.client import link
 
     sent, received = [], []
     encode, opened = FrameWriter.encode, link.Link.receive

@@ -19,8 +19,8 @@ import pytest
 from host import Host
 from results import write_result
 
-from jgpu.cli._simulate import students
 from jgpu.sched.simulate.results import percentile
+from jgpu.simulate import students
 from jgpu.wire import limits
 from jgpu.wire import messages as m
 from jgpu.wire.framing import FrameReader, FrameWriter

@@ -7,7 +7,7 @@ from host import Host, until
 
 from jgpu.wire.address import ask
 from jgpu.wire.messages import Drain
-from jgpu.wire.watching import watch
+from jgpu.wire.reports.watching import watch
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

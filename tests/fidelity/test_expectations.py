@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from jgpu.cli._bench.fidelity.cases import Case, Found, chosen
-from jgpu.cli._bench.fidelity.command import put_right
-from jgpu.cli._bench.fidelity.expectations import UNEXPLAINED, Expectations, Known, page
+from jgpu.bench.fidelity.cases import Case, Found, chosen
+from jgpu.bench.fidelity.command import put_right
+from jgpu.bench.fidelity.expectations import UNEXPLAINED, Expectations, Known, page
 
 ROOT = Path(__file__).parents[2]
 ADD = Case("op", "add", "float32")

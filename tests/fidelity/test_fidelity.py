@@ -9,9 +9,9 @@ import processes
 import pytest
 from results import write_result
 
-from jgpu.cli._bench.fidelity.cases import Case, Found
-from jgpu.cli._bench.fidelity.expectations import Expectations
-from jgpu.cli._bench.fidelity.workers import compare, list_cases
+from jgpu.bench.fidelity.cases import Case, Found
+from jgpu.bench.fidelity.expectations import Expectations
+from jgpu.bench.fidelity.workers import compare, list_cases
 
 pytestmark = pytest.mark.e2e
 
@@ -78,7 +78,7 @@ for line in sys.stdin:
 def test_a_process_that_dies_costs_one_sample(tmp_path, monkeypatch):
     worker = tmp_path / "worker.py"
     worker.write_text(WORKER)
-    monkeypatch.setattr("jgpu.cli._bench.fidelity.workers._WORKER", worker)
+    monkeypatch.setattr("jgpu.bench.fidelity.workers._WORKER", worker)
     told = []
     cases = [Case("op", "add", "float32"), Case("op", "mul", "float32")]
     compare(cases, dict(os.environ), told.append, workers=1)
@@ -94,8 +94,8 @@ def test_a_process_that_dies_costs_one_sample(tmp_path, monkeypatch):
 def test_a_process_that_says_nothing_costs_one_sample(tmp_path, monkeypatch):
     worker = tmp_path / "worker.py"
     worker.write_text(WORKER.replace("os._exit(3)", "time.sleep(600)"))
-    monkeypatch.setattr("jgpu.cli._bench.fidelity.workers._WORKER", worker)
-    monkeypatch.setattr("jgpu.cli._bench.fidelity.workers._SAMPLE_S", 0.5)
+    monkeypatch.setattr("jgpu.bench.fidelity.workers._WORKER", worker)
+    monkeypatch.setattr("jgpu.bench.fidelity.workers._SAMPLE_S", 0.5)
     told = []
     compare([Case("op", "add", "float32")], dict(os.environ), told.append, workers=1)
     (found,) = told
@@ -105,7 +105,7 @@ def test_a_process_that_says_nothing_costs_one_sample(tmp_path, monkeypatch):
 def test_a_worker_that_cannot_start_ends_the_case(tmp_path, monkeypatch):
     worker = tmp_path / "worker.py"
     worker.write_text("raise SystemExit('no torch here')")
-    monkeypatch.setattr("jgpu.cli._bench.fidelity.workers._WORKER", worker)
+    monkeypatch.setattr("jgpu.bench.fidelity.workers._WORKER", worker)
     told = []
     compare([Case("op", "add", "float32")], dict(os.environ), told.append, workers=1)
     assert told[0].findings[0].text.endswith("no torch here")

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-import jgpu.cli._bench.fidelity
+import jgpu.bench.fidelity
 
-sys.path.append(str(Path(jgpu.cli._bench.fidelity.__file__).parent / "resources"))
+sys.path.append(str(Path(jgpu.bench.fidelity.__file__).parent / "resources"))
 
 from judging import RUNS, Told, compared, judge, tell
 

@@ -34,7 +34,7 @@ from jgpu.wire.messages import (
     TakeSeat,
     UsePolicy,
 )
-from jgpu.wire.report import decode
+from jgpu.wire.reports.report import decode
 
 #: what concerns others
 COMMANDS = {

@@ -25,7 +25,7 @@ from uid_spawner import GROUP, HOMES
 
 from jgpu.wire.address import Address, admin_socket, ask
 from jgpu.wire.messages import AskStatus
-from jgpu.wire.report import decode
+from jgpu.wire.reports.report import decode
 
 __all__ = ["BROKER_UID", "DEADLINE_S", "Kernel", "Lab", "missing", "until"]
 

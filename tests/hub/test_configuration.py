@@ -23,7 +23,7 @@ from jgpu.hub.mounting import mount
 from jgpu.hub.spawning import SERVER_FILES, Hooks
 from jgpu.wire.address import Address, ask
 from jgpu.wire.messages import AskQuotas, AskSockets, MakeSocket, RemoveSocket
-from jgpu.wire.report import QuotaReport, StandingReport, decode_quotas
+from jgpu.wire.reports.report import QuotaReport, StandingReport, decode_quotas
 
 
 def named(path):

@@ -13,7 +13,7 @@ from jupyterhub.app import JupyterHub
 from jupyterhub.spawner import LocalProcessSpawner
 from traitlets.config import Config
 
-from jgpu.broker.control.app import JgpuBroker
+from jgpu.broker.control.configuration.app import JgpuBroker
 from jgpu.cli import commands
 from jgpu.hub.page.app import HubPage
 

@@ -16,7 +16,7 @@ from uid_spawner import GROUP
 from jgpu.wire.address import ask
 from jgpu.wire.limits import PROTOCOL
 from jgpu.wire.messages import AskEvents, MakeSocket, RemoveSocket, TakeSeat
-from jgpu.wire.records import decode_events
+from jgpu.wire.reports.records import decode_events
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.usefixtures("needs_lab")]
 

@@ -7,7 +7,7 @@ import walls
 from lab import Lab, until
 from uid_spawner import GROUP
 
-from jgpu.cli._bench.live.herd import Herd
+from jgpu.bench.live.herd import Herd
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.usefixtures("needs_lab")]
 

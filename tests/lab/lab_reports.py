@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from jgpu.labserver.state import Moments, state_of
-from jgpu.wire.report import (
+from jgpu.wire.reports.report import (
     SOMEBODY,
     BrokerReport,
     DeviceReport,

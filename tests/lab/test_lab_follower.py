@@ -22,7 +22,7 @@ from jgpu.labserver.follower import Delays, Follower
 from jgpu.wire.address import Address, user_socket
 from jgpu.wire.framing import FrameReader, FrameWriter
 from jgpu.wire.messages import AskStatus, ControlMessage, Refused, StatusIs
-from jgpu.wire.report import BrokerReport, Report
+from jgpu.wire.reports.report import BrokerReport, Report
 
 DEADLINE_S = 20.0
 SOON = Delays(timeout_s=0.5, again_s=0.05, older_s=0.05, silence_s=0.3)

@@ -11,7 +11,7 @@ from merging import merged
 from jgpu.labserver.patches import patch
 from jgpu.labserver.rounding import round_bytes, round_moment, round_seconds
 from jgpu.labserver.state import Moments, kernel_sessions, state_of
-from jgpu.wire.report import SOMEBODY, SessionReport
+from jgpu.wire.reports.report import SOMEBODY, SessionReport
 
 # -- rounding ------------------------------------------------------------------------------------
 

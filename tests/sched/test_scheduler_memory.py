@@ -22,8 +22,8 @@ from jgpu.sched import (
     Wait,
     WorkCancelled,
 )
-from jgpu.sched.lanes import Lane
-from jgpu.sched.memory import Placement, committed_bytes, find_lane
+from jgpu.sched.lanes.lane import Lane
+from jgpu.sched.lanes.memory import Placement, committed_bytes, find_lane
 from jgpu.sched.states import LaneState
 
 MS = 0.001

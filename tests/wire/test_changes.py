@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from jgpu.errors import ProtocolError
-from jgpu.wire.changes import Changes, apply, changes, decode_changes
-from jgpu.wire.report import (
+from jgpu.wire.reports.changes import Changes, apply, changes, decode_changes
+from jgpu.wire.reports.report import (
     BrokerReport,
     DeviceReport,
     LedgerReport,

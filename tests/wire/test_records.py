@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from jgpu.errors import ProtocolError
-from jgpu.wire.records import (
+from jgpu.wire.reports.records import (
     EventReport,
     EventsReport,
     UsageReport,

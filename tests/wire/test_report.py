@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from jgpu.errors import ProtocolError
-from jgpu.wire import report
+from jgpu.wire.reports import report
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "report.schema.json"
 WHOLE = report.Report(

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from jgpu.errors import BrokerRefused, BrokerUnreachable, FrameError
 from jgpu.wire.address import Address
-from jgpu.wire.changes import changes
 from jgpu.wire.framing import FrameReader, FrameWriter
 from jgpu.wire.messages import ControlMessage, Done, Refused, StatusChanged, StatusIs, Watch
-from jgpu.wire.report import BrokerReport, Report, SessionReport
-from jgpu.wire.watching import Subscription, follow, watch
+from jgpu.wire.reports.changes import changes
+from jgpu.wire.reports.report import BrokerReport, Report, SessionReport
+from jgpu.wire.reports.watching import Subscription, follow, watch
 
 FIRST = Report(broker=BrokerReport(pid=1))
 SECOND = replace(FIRST, sessions=(SessionReport(id=4, user="user1"),))

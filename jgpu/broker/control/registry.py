@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, TypeAlias
 
-from jgpu.broker.control.identity import Identity, Peer
-from jgpu.broker.control.shares import Shares
+from jgpu.broker.control.listening.identity import Identity, Peer
+from jgpu.broker.control.listening.shares import Shares
 from jgpu.errors import BrokerRefused, QuotaExceeded
 
 __all__ = ["Origin", "Registry", "Seat", "Session", "SessionState", "UserUsage"]

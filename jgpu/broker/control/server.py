@@ -18,27 +18,27 @@ from pathlib import Path
 from typing import Any, Final
 
 from jgpu import __version__
-from jgpu.broker.control.audit import Audit
-from jgpu.broker.control.doorkeeper import Doorkeeper
-from jgpu.broker.control.doors import Door, open_doors
-from jgpu.broker.control.handshake import Visit, read_request, reply
-from jgpu.broker.control.identity import (
+from jgpu.broker.control.configuration.settings import BrokerSettings
+from jgpu.broker.control.executors.watch import ProcessWatch
+from jgpu.broker.control.listening.doorkeeper import Doorkeeper
+from jgpu.broker.control.listening.doors import Door, open_doors
+from jgpu.broker.control.listening.handshake import Visit, read_request, reply
+from jgpu.broker.control.listening.identity import (
     Identities,
     Identity,
     clean_text,
     identity_of,
     peer_of,
 )
+from jgpu.broker.control.listening.shares import Shares
 from jgpu.broker.control.quotas.desk import Desk
 from jgpu.broker.control.registry import Origin, Registry
+from jgpu.broker.control.reports.audit import Audit
+from jgpu.broker.control.reports.watchers import Watchers
 from jgpu.broker.control.runtimes import check_protocol
 from jgpu.broker.control.servers import Servers
 from jgpu.broker.control.sessions import Sessions
-from jgpu.broker.control.settings import BrokerSettings
-from jgpu.broker.control.shares import Shares
 from jgpu.broker.control.steering import QUESTIONS, Steering
-from jgpu.broker.control.watch import ProcessWatch
-from jgpu.broker.control.watchers import Watchers
 from jgpu.errors import BrokerRefused, FrameError, JgpuError
 from jgpu.wire import limits
 from jgpu.wire.framing import FrameWriter

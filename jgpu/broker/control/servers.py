@@ -22,10 +22,10 @@ from typing import Final
 
 import msgspec
 
-from jgpu.broker.control.doorkeeper import Doorkeeper
-from jgpu.broker.control.doors import Door, DoorKind
-from jgpu.broker.control.identity import Identities
-from jgpu.broker.control.listener import Listener
+from jgpu.broker.control.listening.doorkeeper import Doorkeeper
+from jgpu.broker.control.listening.doors import Door, DoorKind
+from jgpu.broker.control.listening.identity import Identities
+from jgpu.broker.control.listening.listener import Listener
 from jgpu.broker.control.quotas.groups import Groups
 from jgpu.broker.control.wholefiles import write_whole
 from jgpu.errors import BrokerRefused, ConfigError

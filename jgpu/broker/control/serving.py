@@ -9,8 +9,8 @@ import signal
 import socket
 from typing import Any
 
+from jgpu.broker.control.configuration.settings import BrokerSettings
 from jgpu.broker.control.server import Broker
-from jgpu.broker.control.settings import BrokerSettings
 from jgpu.broker.logs import Repetitions
 
 __all__ = ["prepare_process", "serve"]

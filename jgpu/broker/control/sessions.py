@@ -19,18 +19,18 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from jgpu.broker.control.culprits import Culprits
-from jgpu.broker.control.endings import End
-from jgpu.broker.control.handshake import Visit, check_arena, close_all, reply
-from jgpu.broker.control.identity import Identity, clean_text
-from jgpu.broker.control.overseer import Overseer
+from jgpu.broker.control.configuration.settings import BrokerSettings
+from jgpu.broker.control.executors.culprits import Culprits
+from jgpu.broker.control.executors.endings import End
+from jgpu.broker.control.executors.overseer import Overseer
+from jgpu.broker.control.executors.strikes import Strikes
+from jgpu.broker.control.executors.supervisor import ExecutorState, Supervisor
+from jgpu.broker.control.executors.watch import ProcessWatch
+from jgpu.broker.control.listening.handshake import Visit, check_arena, close_all, reply
+from jgpu.broker.control.listening.identity import Identity, clean_text
 from jgpu.broker.control.quotas.desk import Desk
 from jgpu.broker.control.registry import Registry, Session
 from jgpu.broker.control.runtimes import check_protocol, check_runtime
-from jgpu.broker.control.settings import BrokerSettings
-from jgpu.broker.control.strikes import Strikes
-from jgpu.broker.control.supervisor import ExecutorState, Supervisor
-from jgpu.broker.control.watch import ProcessWatch
 from jgpu.errors import BrokerRefused, JgpuError, VersionMismatch
 from jgpu.wire import limits
 from jgpu.wire.framing import FrameWriter

@@ -8,20 +8,20 @@ from typing import TypeAlias
 
 import msgspec
 
-from jgpu.broker.control.audit import Audit
-from jgpu.broker.control.handshake import Visit
-from jgpu.broker.control.identity import Identities
+from jgpu.broker.control.configuration.settings import BrokerSettings
+from jgpu.broker.control.listening.handshake import Visit
+from jgpu.broker.control.listening.identity import Identities
 from jgpu.broker.control.quotas.desk import Desk
 from jgpu.broker.control.quotas.requests import QuotaRequests, change_text
 from jgpu.broker.control.quotas.scopes import Scope
 from jgpu.broker.control.quotas.spec import FIELDS
-from jgpu.broker.control.records import Records
 from jgpu.broker.control.registry import Registry
-from jgpu.broker.control.report import Viewer
-from jgpu.broker.control.reporting import Reporter
+from jgpu.broker.control.reports.audit import Audit
+from jgpu.broker.control.reports.records import Records
+from jgpu.broker.control.reports.report import Viewer
+from jgpu.broker.control.reports.reporting import Reporter
 from jgpu.broker.control.servers import Servers
 from jgpu.broker.control.sessions import Sessions
-from jgpu.broker.control.settings import BrokerSettings
 from jgpu.errors import BrokerRefused
 from jgpu.sched import load_policy
 from jgpu.wire import limits

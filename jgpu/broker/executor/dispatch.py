@@ -8,23 +8,18 @@ The rule that must not be broken: nothing here takes longer than decoding the me
 
 from typing import TYPE_CHECKING, Any, Final
 
-from jgpu.broker.executor.cancel import begin_cancel
-from jgpu.broker.executor.definitions import Definitions, Verdict
+from jgpu.broker.executor.admission.definitions import Definitions, Verdict
+from jgpu.broker.executor.admission.gate import Gate, RefusedRun
+from jgpu.broker.executor.admission.probes import Probes
+from jgpu.broker.executor.admission.refusals import Refusals
 from jgpu.broker.executor.devices.base import Device
-from jgpu.broker.executor.early import (
-    FOLLOWERS,
-    answer_early,
-    last_writer,
-    may_answer_early,
-)
-from jgpu.broker.executor.gate import Gate, RefusedRun
-from jgpu.broker.executor.probes import Probes
 from jgpu.broker.executor.programs import Definition
-from jgpu.broker.executor.refusals import Refusals
+from jgpu.broker.executor.scheduling.driver import Turns
 from jgpu.broker.executor.session import Session
-from jgpu.broker.executor.transfers import DownloadWork, UploadWork
-from jgpu.broker.executor.turns import Turns
-from jgpu.broker.executor.works import RngWork, SyncWork
+from jgpu.broker.executor.works.base import RngWork, SyncWork
+from jgpu.broker.executor.works.cancel import begin_cancel
+from jgpu.broker.executor.works.early import FOLLOWERS, answer_early, last_writer, may_answer_early
+from jgpu.broker.executor.works.transfers import DownloadWork, UploadWork
 from jgpu.errors import ProtocolError
 from jgpu.wire import messages
 from jgpu.wire.program import program_hash
@@ -32,7 +27,7 @@ from jgpu.wire.program import program_hash
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jgpu.broker.executor.runs import RunWork
+    from jgpu.broker.executor.works.runs import RunWork
 
 __all__ = ["Dispatch"]
 

@@ -12,15 +12,15 @@ import socket
 import time
 from typing import Final
 
-from jgpu.broker.executor.accounts import Account
 from jgpu.broker.executor.connection import Connection
+from jgpu.broker.executor.memory.accounts import Account
 from jgpu.broker.executor.pump import Pump
 from jgpu.broker.executor.session import Session
 from jgpu.errors import FrameError, JgpuError, ProtocolError
 from jgpu.sched import SessionStatus
 from jgpu.wire import messages
 from jgpu.wire.arena import Arena
-from jgpu.wire.report import IterationTimes, LaneReport, SessionReport
+from jgpu.wire.reports.report import IterationTimes, LaneReport, SessionReport
 
 __all__ = ["Orders"]
 

@@ -15,19 +15,19 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Final, TextIO, cast
 
+from jgpu.broker.executor.admission.definitions import Definitions
+from jgpu.broker.executor.admission.probes import Probes
+from jgpu.broker.executor.admission.refusals import Refusals
 from jgpu.broker.executor.aside import Aside
-from jgpu.broker.executor.definitions import Definitions
 from jgpu.broker.executor.devices.base import Device
 from jgpu.broker.executor.dispatch import HELPING, Dispatch
-from jgpu.broker.executor.hoststore import HostStore
-from jgpu.broker.executor.probes import Probes
+from jgpu.broker.executor.memory.hoststore import HostStore
+from jgpu.broker.executor.memory.spilling import Spilling
 from jgpu.broker.executor.programs import Chooser, DeviceKind, Prober, scratch_bytes
-from jgpu.broker.executor.refusals import Refusals
-from jgpu.broker.executor.rests import Rests
+from jgpu.broker.executor.scheduling.driver import Turns
+from jgpu.broker.executor.scheduling.rests import Rests
+from jgpu.broker.executor.scheduling.trace import Trace
 from jgpu.broker.executor.session import Session
-from jgpu.broker.executor.spilling import Spilling
-from jgpu.broker.executor.trace import Trace
-from jgpu.broker.executor.turns import Turns
 from jgpu.broker.flightpage import FlightPage, Kind
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.errors import ProtocolError

@@ -17,14 +17,14 @@ from typing import Any, Final
 import msgspec
 import torch
 
-from jgpu.broker.executor.accounts import Account
-from jgpu.broker.executor.celltimes import CellTimes
 from jgpu.broker.executor.connection import Connection
-from jgpu.broker.executor.course import Course
 from jgpu.broker.executor.devices.base import Device, Port
+from jgpu.broker.executor.memory.accounts import Account
+from jgpu.broker.executor.memory.table import BufferTable
 from jgpu.broker.executor.programs import Buffer, Failure, Running
-from jgpu.broker.executor.table import BufferTable
-from jgpu.broker.executor.works import Work, WorkState
+from jgpu.broker.executor.works.base import Work, WorkState
+from jgpu.broker.executor.works.celltimes import CellTimes
+from jgpu.broker.executor.works.course import Course
 from jgpu.errors import ProtocolError
 from jgpu.sched import Part
 from jgpu.wire import messages

@@ -1,7 +1,7 @@
 """What an executor counts for metrics, beside what the scheduler counts."""
 
 from jgpu.sched import BOUNDS_S, Counts, Histogram, Snapshot
-from jgpu.wire.report import MeasuresReport, TimesReport
+from jgpu.wire.reports.report import MeasuresReport, TimesReport
 
 __all__ = ["Tallies"]
 

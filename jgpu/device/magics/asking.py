@@ -9,11 +9,12 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from jgpu.errors import BrokerUnreachable, DeviceLost
-from jgpu.wire import address, limits, report
+from jgpu.wire import address, limits
 from jgpu.wire.messages import AskStatus, StatusIs
+from jgpu.wire.reports import report
 
 if TYPE_CHECKING:
-    from jgpu.device.session import Session
+    from jgpu.device.client.session import Session
 
 __all__ = ["ask_report", "counted", "own_row", "own_user", "report_of", "session"]
 

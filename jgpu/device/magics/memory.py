@@ -7,8 +7,8 @@ from jgpu.device.magics.words import size
 from jgpu.errors import JgpuError
 
 if TYPE_CHECKING:
+    from jgpu.device.client.session import Session
     from jgpu.device.magics.tensors import Held
-    from jgpu.device.session import Session
 
 __all__ = ["rows", "table", "whole_table"]
 

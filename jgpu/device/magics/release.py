@@ -9,13 +9,13 @@ import sys
 import time
 from typing import Final
 
-from jgpu.device.ipython import shell
+from jgpu.device.hooks.ipython import shell
 from jgpu.device.magics.asking import ask_report, counted, own_row, session
 from jgpu.device.magics.words import size
 from jgpu.errors import DeviceLost
 from jgpu.wire import address, limits
 from jgpu.wire.messages import Evict
-from jgpu.wire.report import SessionReport
+from jgpu.wire.reports.report import SessionReport
 
 __all__ = ["release"]
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from jgpu.device.magics.asking import ask_report, own_user, report_of, session
 from jgpu.device.magics.words import of, seconds, size
-from jgpu.wire.report import DeviceReport, Report, SessionReport, UserReport
+from jgpu.wire.reports.report import DeviceReport, Report, SessionReport, UserReport
 
 __all__ = ["describe", "line"]
 

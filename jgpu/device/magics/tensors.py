@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from jgpu.device.ipython import shell
+from jgpu.device.client.session import Session
+from jgpu.device.hooks.ipython import shell
 from jgpu.device.magics.graphs import Graphs
 from jgpu.device.magics.walk import Found, Walk, is_closed, locals_of
-from jgpu.device.session import Session
 from jgpu.device.tensor import Buffer, DeviceTensor
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import nn
 
-from jgpu.device.compressed import Pattern
 from jgpu.device.magics.reading import (
     attributes_of,
     dictionary_of,
@@ -29,6 +28,7 @@ from jgpu.device.magics.reading import (
     module_of,
     sequence_of,
 )
+from jgpu.device.sparse.compressed import Pattern
 from jgpu.device.tensor import Buffer, DeviceTensor
 
 __all__ = ["Found", "Walk", "is_closed", "locals_of"]

@@ -15,10 +15,10 @@ from tornado.web import HTTPError
 
 from jgpu.errors import JgpuError
 from jgpu.hub.page.base import Base
-from jgpu.hub.page.classlist import MOST_BYTES, BadCell, Line, read_list
-from jgpu.hub.page.settings import FIELDS, Setting, check_rights, moment_of
+from jgpu.hub.page.people.classlist import MOST_BYTES, BadCell, Line, read_list
+from jgpu.hub.page.people.settings import FIELDS, Setting, check_rights, moment_of
 from jgpu.wire.messages import Done, Drain, Evict, QuotasAre, SetQuota, UsePolicy
-from jgpu.wire.report import decode_quotas
+from jgpu.wire.reports.report import decode_quotas
 from jgpu.wire.sizes import short_size
 
 __all__ = ["ClassList", "DrainBroker", "FreeMemory", "Policy", "Quotas"]

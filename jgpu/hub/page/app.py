@@ -23,7 +23,7 @@ from jgpu import __version__
 from jgpu.errors import ConfigError
 from jgpu.hub.page.base import PageAuth
 from jgpu.hub.page.broker import BrokerLink
-from jgpu.hub.page.collector import MetricsSettings
+from jgpu.hub.page.metrics.collector import MetricsSettings
 from jgpu.hub.page.routes import make_application
 from jgpu.wire.address import SYSTEM_SOCKET, admin_socket
 

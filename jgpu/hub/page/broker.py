@@ -15,8 +15,8 @@ from jgpu.errors import BrokerUnreachable, FrameError, JgpuError
 from jgpu.hub.page.views import members_of
 from jgpu.wire.address import Address, ask
 from jgpu.wire.messages import AskQuotas, AskStatus, QuotasAre
-from jgpu.wire.report import QuotasReport, Report, SessionReport, decode, decode_quotas
-from jgpu.wire.watching import follow
+from jgpu.wire.reports.report import QuotasReport, Report, SessionReport, decode, decode_quotas
+from jgpu.wire.reports.watching import follow
 
 __all__ = ["BrokerLink"]
 

@@ -8,13 +8,13 @@ from tornado.web import Application, StaticFileHandler
 from jgpu.hub.page.actions import DrainBroker, FreeMemory, Policy, Quotas
 from jgpu.hub.page.base import Callback, PageAuth, cookie_secret
 from jgpu.hub.page.broker import BrokerLink
-from jgpu.hub.page.collector import MetricsSettings
-from jgpu.hub.page.handlers import EditQuotas, Missing, People, PeopleList
-from jgpu.hub.page.history import Events, Usage, UsageList
-from jgpu.hub.page.live import Now, Stream
-from jgpu.hub.page.metrics import Metrics
+from jgpu.hub.page.metrics.collector import MetricsSettings
+from jgpu.hub.page.metrics.handlers import Metrics
+from jgpu.hub.page.metrics.tally import Tally
+from jgpu.hub.page.now.handlers import Now, Stream
+from jgpu.hub.page.people.handlers import EditQuotas, Missing, People, PeopleList
+from jgpu.hub.page.record.handlers import Events, Usage, UsageList
 from jgpu.hub.page.rendering import STATIC, Renderer
-from jgpu.hub.page.tally import Tally
 
 __all__ = ["make_application"]
 

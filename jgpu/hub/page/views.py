@@ -10,7 +10,7 @@ another in what these functions return.
 from collections.abc import Mapping
 
 from jgpu.hub.page.visitors import Visitor
-from jgpu.wire.report import (
+from jgpu.wire.reports.report import (
     SOMEBODY,
     BrokerReport,
     DeviceReport,

@@ -39,7 +39,7 @@ from jgpu.wire.messages import (
     Synced,
     Tell,
 )
-from jgpu.wire.report import LaneReport, SessionReport
+from jgpu.wire.reports.report import LaneReport, SessionReport
 
 
 class Stream:

@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 import sqlite3
 
-from jgpu.broker.control.audit import _COUNTED, Audit
-from jgpu.broker.control.identity import Identities
-from jgpu.broker.control.quotas import ledger as ledger_module
-from jgpu.broker.control.quotas.ledger import Ledger
-from jgpu.broker.control.quotas.leftovers import find_leftovers
-from jgpu.broker.control.quotas.store import Store
-from jgpu.wire.records import EventReport
+from jgpu.broker.control.listening.identity import Identities
+from jgpu.broker.control.quotas.ledger import charges as ledger_module
+from jgpu.broker.control.quotas.ledger.charges import Ledger
+from jgpu.broker.control.quotas.ledger.leftovers import find_leftovers
+from jgpu.broker.control.quotas.ledger.store import Store
+from jgpu.broker.control.reports.audit import _COUNTED, Audit
+from jgpu.wire.reports.records import EventReport
 
 
 class Log:

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from jgpu.broker.control.app import JgpuBroker
+from jgpu.broker.control.configuration.app import JgpuBroker
 from jgpu.broker.control.quotas.scopes import Scope
 from jgpu.broker.control.quotas.spec import QuotaSpec
 from jgpu.broker.systemd import unit_text
@@ -81,7 +81,9 @@ def test_the_broker_listens_where_every_other_command_asks(settings, monkeypatch
 def root(monkeypatch, tmp_path):
     """What root's brokers make of a system's configuration file, and of root's own."""
     monkeypatch.setattr("os.getuid", lambda: 0)
-    monkeypatch.setattr("jgpu.broker.control.configfiles._SYSTEM_CONFIG", tmp_path / "etc")
+    monkeypatch.setattr(
+        "jgpu.broker.control.configuration.configfiles._SYSTEM_CONFIG", tmp_path / "etc"
+    )
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "jupyterhub"))

@@ -8,7 +8,7 @@ import os
 import pytest
 from control_client import until
 
-from jgpu.broker.control.identity import login_name
+from jgpu.broker.control.listening.identity import login_name
 from jgpu.errors import BrokerRefused
 from jgpu.wire.address import Address
 from jgpu.wire.messages import (
@@ -22,7 +22,7 @@ from jgpu.wire.messages import (
     UsePolicy,
     Welcome,
 )
-from jgpu.wire.report import decode, decode_quotas
+from jgpu.wire.reports.report import decode, decode_quotas
 
 OWN = login_name(os.getuid())
 

@@ -5,11 +5,11 @@ import contextlib
 import pytest
 from control_client import until
 
-from jgpu.broker.control.drains import Drain as Shown
-from jgpu.broker.control.drains import drain_of
+from jgpu.broker.control.reports.drains import Drain as Shown
+from jgpu.broker.control.reports.drains import drain_of
 from jgpu.errors import BrokerRefused
 from jgpu.wire.messages import CellStarted, Drain, Ready, ReportIs, Resync, Welcome
-from jgpu.wire.report import SessionReport
+from jgpu.wire.reports.report import SessionReport
 
 GIB = 1 << 30
 

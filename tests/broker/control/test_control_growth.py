@@ -4,12 +4,12 @@ import asyncio
 import socket
 from pathlib import Path
 
-from jgpu.broker.control.channel import ExecutorChannel
+from jgpu.broker.control.executors.strikes import Strikes
+from jgpu.broker.control.listening.channel import ExecutorChannel
 from jgpu.broker.control.quotas.groups import Groups
-from jgpu.broker.control.quotas.ledger import Ledger
-from jgpu.broker.control.quotas.meter import Charge
-from jgpu.broker.control.quotas.usage import Usage
-from jgpu.broker.control.strikes import Strikes
+from jgpu.broker.control.quotas.ledger.charges import Ledger
+from jgpu.broker.control.quotas.ledger.meter import Charge
+from jgpu.broker.control.quotas.ledger.usage import Usage
 from jgpu.wire.messages import Evict
 
 

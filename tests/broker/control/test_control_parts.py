@@ -6,20 +6,26 @@ import msgspec
 import pytest
 from hypothesis import given, strategies
 
-from jgpu.broker.control.doors import Door, DoorKind
-from jgpu.broker.control.environment import executor_environment
-from jgpu.broker.control.gpus import GpuClaim, gpu_seems_present, gpu_uuid
-from jgpu.broker.control.identity import Identities, Identity, Peer, clean_text, identity_of
+from jgpu.broker.control.configuration.settings import BrokerSettings
+from jgpu.broker.control.configuration.units import parse_bytes
+from jgpu.broker.control.executors.environment import executor_environment
+from jgpu.broker.control.executors.gpus import GpuClaim, gpu_seems_present, gpu_uuid
+from jgpu.broker.control.executors.restarts import Restarts
+from jgpu.broker.control.listening.doors import Door, DoorKind
+from jgpu.broker.control.listening.identity import (
+    Identities,
+    Identity,
+    Peer,
+    clean_text,
+    identity_of,
+)
 from jgpu.broker.control.registry import Session, SessionState, UserUsage
-from jgpu.broker.control.report import DeviceView, Viewer, build_report
-from jgpu.broker.control.restarts import Restarts
+from jgpu.broker.control.reports.report import DeviceView, Viewer, build_report
 from jgpu.broker.control.runtimes import check_protocol, check_runtime
-from jgpu.broker.control.settings import BrokerSettings
-from jgpu.broker.control.units import parse_bytes
 from jgpu.errors import ConfigError, VersionMismatch
 from jgpu.wire import limits
 from jgpu.wire.messages import DeviceFacts, ReportIs, Runtime
-from jgpu.wire.report import (
+from jgpu.wire.reports.report import (
     BrokerReport,
     IterationTimes,
     LaneReport,

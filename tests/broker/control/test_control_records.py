@@ -28,8 +28,8 @@ from jgpu.wire.messages import (
     SetQuota,
     UsePolicy,
 )
-from jgpu.wire.records import decode_events, decode_usage
-from jgpu.wire.report import decode, decode_quotas
+from jgpu.wire.reports.records import decode_events, decode_usage
+from jgpu.wire.reports.report import decode, decode_quotas
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 DAY_S = 86400.0

@@ -4,16 +4,16 @@ import asyncio
 
 import pytest
 
-from jgpu.broker.control import reporting
-from jgpu.broker.control.identity import Identity, Peer
+from jgpu.broker.control.listening.identity import Identity, Peer
+from jgpu.broker.control.listening.shares import Shares
 from jgpu.broker.control.quotas.desk import Desk
 from jgpu.broker.control.quotas.requests import QuotaRequests
 from jgpu.broker.control.quotas.scopes import QuotaSettings, Scope
 from jgpu.broker.control.registry import Registry
-from jgpu.broker.control.reporting import Reporter
-from jgpu.broker.control.shares import Shares
+from jgpu.broker.control.reports import reporting
+from jgpu.broker.control.reports.reporting import Reporter
 from jgpu.wire.messages import ReportIs
-from jgpu.wire.report import SessionReport
+from jgpu.wire.reports.report import SessionReport
 
 
 class Counted(QuotaRequests):

@@ -9,7 +9,7 @@ import pytest
 from control_client import until
 
 from jgpu.wire.messages import SetQuota, UsePolicy, Welcome
-from jgpu.wire.watching import watch
+from jgpu.wire.reports.watching import watch
 
 USERS, SESSIONS, WATCHERS = 500, 60, 5
 CONFIG = [

@@ -14,7 +14,7 @@ import processes
 import pytest
 from control_client import ARENA, Client, until
 
-from jgpu.broker.control.listener import Listener
+from jgpu.broker.control.listening.listener import Listener
 from jgpu.errors import BrokerRefused, ConfigError, QuotaExceeded, VersionMismatch
 from jgpu.wire import limits
 from jgpu.wire.arena import Arena

@@ -8,7 +8,7 @@ import pytest
 from control_client import until
 
 from jgpu.broker.control import servers
-from jgpu.broker.control.identity import Identities, login_name
+from jgpu.broker.control.listening.identity import Identities, login_name
 from jgpu.broker.control.quotas.groups import Groups
 from jgpu.errors import BrokerRefused, ConfigError
 from jgpu.wire.address import Address
@@ -31,7 +31,7 @@ from jgpu.wire.messages import (
     UsePolicy,
     Welcome,
 )
-from jgpu.wire.report import decode, decode_quotas
+from jgpu.wire.reports.report import decode, decode_quotas
 
 OWN = login_name(os.getuid())
 

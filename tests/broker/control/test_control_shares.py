@@ -13,7 +13,7 @@ import pytest
 from control_client import until
 from results import write_result
 
-from jgpu.broker.control.handshake import MAX_REQUEST_BYTES
+from jgpu.broker.control.listening.handshake import MAX_REQUEST_BYTES
 from jgpu.errors import BrokerRefused
 from jgpu.wire import limits
 from jgpu.wire.messages import AskStatus, Ready, Refused, SeatTaken, StatusIs, TakeSeat, Welcome

@@ -21,8 +21,8 @@ from jgpu.wire.messages import (
     SetQuota,
     UsePolicy,
 )
-from jgpu.wire.report import decode
-from jgpu.wire.watching import Subscription, watch
+from jgpu.wire.reports.report import decode
+from jgpu.wire.reports.watching import Subscription, watch
 
 DEADLINE_S = 15.0
 

@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from jgpu.broker.control.culprits import Culprits, Story
-from jgpu.broker.control.endings import read_end
-from jgpu.broker.control.identity import Identity, Peer
+from jgpu.broker.control.executors.culprits import Culprits, Story
+from jgpu.broker.control.executors.endings import read_end
+from jgpu.broker.control.executors.strikes import Strikes
+from jgpu.broker.control.listening.identity import Identity, Peer
+from jgpu.broker.control.listening.shares import Shares
 from jgpu.broker.control.registry import Registry
-from jgpu.broker.control.report import Viewer
-from jgpu.broker.control.shares import Shares
-from jgpu.broker.control.strikes import Strikes
+from jgpu.broker.control.reports.report import Viewer
 from jgpu.broker.flightpage import FlightPage, Kind
-from jgpu.wire.report import CulpritReport
+from jgpu.wire.reports.report import CulpritReport
 
 KILLER, OTHER = b"k" * 16, b"o" * 16
 NAMES = b"aten::mul.Tensor\naten::div.Tensor_mode"

@@ -3,9 +3,9 @@
 import asyncio
 import socket
 
-from jgpu.broker.control.doorkeeper import Doorkeeper
-from jgpu.broker.control.doors import Door, DoorKind
-from jgpu.broker.control.listener import Listener
+from jgpu.broker.control.listening.doorkeeper import Doorkeeper
+from jgpu.broker.control.listening.doors import Door, DoorKind
+from jgpu.broker.control.listening.listener import Listener
 
 
 def test_a_door_that_closes_while_it_is_renewed_is_not_opened_again(tmp_path):

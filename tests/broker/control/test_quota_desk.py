@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jgpu.broker.control.identity import Identity, Peer
+from jgpu.broker.control.listening.identity import Identity, Peer
+from jgpu.broker.control.listening.shares import Shares
 from jgpu.broker.control.quotas.desk import Desk
 from jgpu.broker.control.quotas.groups import Groups
 from jgpu.broker.control.quotas.requests import QuotaRequests
 from jgpu.broker.control.quotas.scopes import QuotaSettings, Scope
 from jgpu.broker.control.quotas.spec import QuotaSpec, make_spec
 from jgpu.broker.control.registry import Registry
-from jgpu.broker.control.report import Viewer
-from jgpu.broker.control.shares import Shares
+from jgpu.broker.control.reports.report import Viewer
 from jgpu.errors import BrokerRefused, ConfigError, QuotaExceeded
 from jgpu.wire.messages import (
     Adopt,
@@ -25,7 +25,7 @@ from jgpu.wire.messages import (
     SetUser,
     Tell,
 )
-from jgpu.wire.report import SessionReport
+from jgpu.wire.reports.report import SessionReport
 
 NOW = 1_000_000_000.0
 ROOT, USER = Viewer("root", administrator=True), Viewer("user1", administrator=False)

@@ -12,13 +12,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jgpu.broker.control.quotas import ledger as ledger_module
-from jgpu.broker.control.quotas import store as store_module
-from jgpu.broker.control.quotas.ledger import Ledger, LedgerState
-from jgpu.broker.control.quotas.leftovers import Leftovers, find_leftovers, leave, read_leftovers
-from jgpu.broker.control.quotas.meter import SLICE_S, Charge, Meter
-from jgpu.broker.control.quotas.problems import LedgerBroken, LedgerProblem, Setting, SettingKey
-from jgpu.broker.control.quotas.store import (
+from jgpu.broker.control.quotas.ledger import charges as ledger_module
+from jgpu.broker.control.quotas.ledger import store as store_module
+from jgpu.broker.control.quotas.ledger.charges import Ledger, LedgerState
+from jgpu.broker.control.quotas.ledger.leftovers import (
+    Leftovers,
+    find_leftovers,
+    leave,
+    read_leftovers,
+)
+from jgpu.broker.control.quotas.ledger.meter import SLICE_S, Charge, Meter
+from jgpu.broker.control.quotas.ledger.problems import (
+    LedgerBroken,
+    LedgerProblem,
+    Setting,
+    SettingKey,
+)
+from jgpu.broker.control.quotas.ledger.store import (
     CHARGES,
     EVENTS,
     SETTINGS,
@@ -26,10 +36,10 @@ from jgpu.broker.control.quotas.store import (
     Store,
     check_url,
 )
-from jgpu.broker.control.quotas.usage import Usage
+from jgpu.broker.control.quotas.ledger.usage import Usage
 from jgpu.errors import ConfigError
 from jgpu.wire import limits
-from jgpu.wire.report import LedgerReport
+from jgpu.wire.reports.report import LedgerReport
 
 NOW = 1_000_000_000.0
 RUN = "a" * 32

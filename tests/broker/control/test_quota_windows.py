@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jgpu.broker.control.quotas.budgets import Standing, judge, sentence
+from jgpu.broker.control.quotas.ledger.window import Window
 from jgpu.broker.control.quotas.spec import BUILT_IN, QuotaSpec, complete
-from jgpu.broker.control.quotas.window import Window
 
 uses = st.lists(st.tuples(st.floats(0, 1e4), st.floats(1e-6, 100)), max_size=30)
 

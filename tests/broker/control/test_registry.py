@@ -4,10 +4,10 @@ import pytest
 from hypothesis import settings, strategies
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from jgpu.broker.control.identity import Identity, Peer
+from jgpu.broker.control.listening.identity import Identity, Peer
+from jgpu.broker.control.listening.shares import Share, Shares
 from jgpu.broker.control.registry import Registry as Bare
 from jgpu.broker.control.registry import SessionState
-from jgpu.broker.control.shares import Share, Shares
 from jgpu.errors import BrokerRefused, JgpuError, QuotaExceeded
 
 ME = Peer(pid=10, uid=1)

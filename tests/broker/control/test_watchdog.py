@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jgpu.broker.control.watchdog import (
+from jgpu.broker.control.executors.watchdog import (
     EndExecutor,
     Note,
     Patience,

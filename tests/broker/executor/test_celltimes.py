@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_pump import Host
 
-from jgpu.broker.executor.celltimes import CellTimes
+from jgpu.broker.executor.works.celltimes import CellTimes
 from jgpu.wire import messages as m
 
 

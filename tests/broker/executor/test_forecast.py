@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 from client import scale
 
-from jgpu.broker.executor.forecast import Forecast
+from jgpu.broker.executor.memory.table import BufferTable
 from jgpu.broker.executor.programs import define
-from jgpu.broker.executor.runs import RunWork
-from jgpu.broker.executor.table import BufferTable
-from jgpu.broker.executor.transfers import UploadWork
+from jgpu.broker.executor.scheduling.forecast import Forecast
+from jgpu.broker.executor.works.runs import RunWork
+from jgpu.broker.executor.works.transfers import UploadWork
 from jgpu.wire import messages as m
 from jgpu.wire.program import encode_program
 

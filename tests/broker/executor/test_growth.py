@@ -11,11 +11,13 @@ from test_pump import Host
 
 from jgpu.broker.executor.aside import Aside
 from jgpu.broker.executor.connection import Connection
-from jgpu.broker.executor.early import FOLLOWERS
-from jgpu.broker.executor.forecast import Forecast
 from jgpu.broker.executor.orders import Orders
-from jgpu.broker.executor.programs import callables, define, inference
-from jgpu.broker.executor.transfers import UploadWork
+from jgpu.broker.executor.programs import define
+from jgpu.broker.executor.programs.checking import inference
+from jgpu.broker.executor.programs.running import callables
+from jgpu.broker.executor.scheduling.forecast import Forecast
+from jgpu.broker.executor.works.early import FOLLOWERS
+from jgpu.broker.executor.works.transfers import UploadWork
 from jgpu.errors import FrameError
 from jgpu.wire import limits
 from jgpu.wire import messages as m

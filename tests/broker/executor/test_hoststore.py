@@ -10,12 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jgpu.broker.executor import hoststore
 from jgpu.broker.executor.devices.cpu import CpuDevice
-from jgpu.broker.executor.hoststore import HostStore
+from jgpu.broker.executor.memory import hoststore
+from jgpu.broker.executor.memory.hoststore import HostStore
+from jgpu.broker.executor.memory.spilling import UNREADABLE, Spilling
+from jgpu.broker.executor.memory.table import BufferTable
 from jgpu.broker.executor.programs import Buffer
-from jgpu.broker.executor.spilling import UNREADABLE, Spilling
-from jgpu.broker.executor.table import BufferTable
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.sched import Part
 

@@ -8,11 +8,11 @@ import pytest
 from client import Executor, matmul
 from results import write_result
 
-from jgpu.broker.executor.accounts import Account
+from jgpu.broker.executor.admission.probes import Probes
+from jgpu.broker.executor.admission.refusals import Refusals
 from jgpu.broker.executor.aside import Aside
-from jgpu.broker.executor.probes import Probes
+from jgpu.broker.executor.memory.accounts import Account
 from jgpu.broker.executor.programs import HANDS, Chooser, Prober
-from jgpu.broker.executor.refusals import Refusals
 from jgpu.wire import messages as m
 from jgpu.wire.program import Geometry, Op, Slot
 

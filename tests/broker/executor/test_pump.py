@@ -16,9 +16,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from jgpu.broker.executor.accounts import Account
 from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.devices.null import NullDevice
+from jgpu.broker.executor.memory.accounts import Account
 from jgpu.broker.executor.pump import Pump
 from jgpu.broker.executor.session import Session
 from jgpu.broker.settings import ExecutorSettings

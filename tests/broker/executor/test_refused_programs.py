@@ -7,7 +7,7 @@ import time
 import pytest
 from client import Executor, add, add_in_place, chain, matmul, scale
 
-from jgpu.broker.control.endings import read_end
+from jgpu.broker.control.executors.endings import read_end
 from jgpu.broker.executor.programs import question_of
 from jgpu.broker.flightpage import Kind, State
 from jgpu.wire import messages as m

@@ -8,7 +8,7 @@ import pytest
 import torch
 from client import Executor, program, scale
 
-from jgpu.broker.executor.shortage import Shortage
+from jgpu.broker.executor.scheduling.shortage import Shortage
 from jgpu.wire import messages as m
 from jgpu.wire.program import Geometry, Op, Out, Slot
 

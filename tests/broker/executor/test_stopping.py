@@ -17,9 +17,9 @@ from client import DEADLINE_S, Client, program
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jgpu.broker.executor.accounts import Account
 from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.devices.cpu import CpuDevice
+from jgpu.broker.executor.memory.accounts import Account
 from jgpu.broker.executor.pump import Pump
 from jgpu.broker.executor.session import Session
 from jgpu.broker.flightpage import FlightPage

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from client import Executor, scale
 
-from jgpu.broker.executor.trace import Stamped, Trace
+from jgpu.broker.executor.scheduling.trace import Stamped, Trace
 
 
 def rows_of(file):

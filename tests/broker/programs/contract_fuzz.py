@@ -117,8 +117,8 @@ class Fuzzer:
         from contract_seeds import base_of
 
         from jgpu.broker.executor.programs import contracts
-        from jgpu.broker.executor.programs.arguments import bind, values_of
-        from jgpu.broker.executor.programs.checking import check_guards, check_op, look_at
+        from jgpu.broker.executor.programs.checking.arguments import bind, values_of
+        from jgpu.broker.executor.programs.checking.check import check_guards, check_op, look_at
         from jgpu.broker.executor.programs.geometry import intern, required_bytes
         from jgpu.errors import ProgramError
 
@@ -152,9 +152,9 @@ class Fuzzer:
         import torch
         from contract_changes import fill
 
+        from jgpu.broker.executor.programs.checking.guards import check_range
+        from jgpu.broker.executor.programs.checking.inference import call_on, flatten
         from jgpu.broker.executor.programs.geometry import dtype_of, intern
-        from jgpu.broker.executor.programs.guards import check_range
-        from jgpu.broker.executor.programs.inference import call_on, flatten
 
         made = []
         for place, (geometry, nbytes) in enumerate(tensors):
@@ -189,7 +189,7 @@ class Fuzzer:
 
 def described(name, kind):
     """What is known of an op, though this torch may lack its kernel."""
-    from jgpu.broker.executor.programs import ops
+    from jgpu.broker.executor.programs.checking import ops
 
     if kind == "cpu":
         return ops.resolve(name, kind)
@@ -201,7 +201,7 @@ def described(name, kind):
 
 def arguments(info, bound, tensors):
     """A call's arguments by name, with these for its tensors."""
-    from jgpu.broker.executor.programs.arguments import Const, Many, Ref
+    from jgpu.broker.executor.programs.checking.arguments import Const, Many, Ref
 
     left = iter(tensors)
 
@@ -359,11 +359,12 @@ def main():
     how = ways(calls)
     calls = {name: found for name, found in calls.items() if options.only in name}
     if options.without_contracts:
-        from jgpu.broker.executor.programs import checking, contracts
+        from jgpu.broker.executor.programs import contracts
+        from jgpu.broker.executor.programs.checking import check
 
         for name in contracts.CONTRACTS:
             contracts.CONTRACTS[name] = lambda call: None
-        checking.guards_of = lambda *_: ()
+        check.guards_of = lambda *_: ()
     by_op, faults = fuzz(Fuzzer(calls, options.seed), options.first, options.tries)
     found = {
         "torch": torch.__version__,

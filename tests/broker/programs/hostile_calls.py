@@ -15,9 +15,10 @@ from contract_seeds import as_op, by_hand, from_databases
 from msgspec import structs
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from jgpu.broker.executor.programs import contracts, ops
-from jgpu.broker.executor.programs.arguments import bind, refs_of
-from jgpu.broker.executor.programs.checking import check_op
+from jgpu.broker.executor.programs import contracts
+from jgpu.broker.executor.programs.checking import ops
+from jgpu.broker.executor.programs.checking.arguments import bind, refs_of
+from jgpu.broker.executor.programs.checking.check import check_op
 from jgpu.broker.executor.programs.geometry import geometry_of, required_bytes
 from jgpu.errors import ProgramError
 from jgpu.wire.program import Dtype, GeneratorArg, Layout, MemoryFormat, Op, Slot

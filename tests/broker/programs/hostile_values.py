@@ -119,10 +119,10 @@ class Cases:
         import torch
 
         from jgpu.broker.executor.programs import Buffer, RunContext, contracts, define
-        from jgpu.broker.executor.programs.arguments import bind
+        from jgpu.broker.executor.programs.checking.arguments import bind
+        from jgpu.broker.executor.programs.checking.inference import infer
+        from jgpu.broker.executor.programs.checking.ops import resolve
         from jgpu.broker.executor.programs.geometry import dtype_of, required_bytes
-        from jgpu.broker.executor.programs.inference import infer
-        from jgpu.broker.executor.programs.ops import resolve
         from jgpu.errors import JgpuError
         from jgpu.wire.program import NO_SLOT, Out, Program, View, encode_program
 

@@ -97,7 +97,7 @@ def contracted_calls(only, every, first, chance):
     from contract_reach import ON_CUDA
     from contract_seeds import base_of, seeds
 
-    from jgpu.broker.executor.programs.arguments import bind
+    from jgpu.broker.executor.programs.checking.arguments import bind
     from jgpu.broker.executor.programs.geometry import dtype_of, intern, required_bytes
 
     def made(geometry):

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._pytree import tree_leaves
 
-from jgpu.broker.executor.programs.arguments import bind
+from jgpu.broker.executor.programs.checking.arguments import bind
+from jgpu.broker.executor.programs.checking.inference import infer
 from jgpu.broker.executor.programs.geometry import required_bytes
-from jgpu.broker.executor.programs.inference import infer
 from jgpu.broker.executor.programs.precautions.language import Attempt
 from jgpu.broker.executor.programs.precautions.sizes import BY_GEOMETRY, SIZES
 
@@ -94,7 +94,7 @@ def test_what_a_rule_says(case):
 
 def accepted_op(name):
     """What is known of an op."""
-    from jgpu.broker.executor.programs.ops import resolve
+    from jgpu.broker.executor.programs.checking.ops import resolve
 
     return resolve(f"aten::{name}", "cpu")
 

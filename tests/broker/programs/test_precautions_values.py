@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sketch import Sketch, all_live, buffers, context
 
+from jgpu.broker.executor.programs.asking.probe import Prober
 from jgpu.broker.executor.programs.geometry import geometry_of
 from jgpu.broker.executor.programs.precautions.orders import MOST_STEPS
-from jgpu.broker.executor.programs.probe import Prober
 from jgpu.errors import ProgramError
 from jgpu.wire.program import Op, Slot
 

@@ -10,7 +10,8 @@ from recorder import Recorder
 from sketch import CPU, all_live
 from test_programs_replay import replay
 
-from jgpu.broker.executor.programs import Buffer, RunContext, callables
+from jgpu.broker.executor.programs import Buffer, RunContext
+from jgpu.broker.executor.programs.running import callables
 
 X = torch.linspace(0.1, 0.9, 9)
 #: losses whose Python binding has another default reduction than their schema

@@ -4,7 +4,8 @@ import pytest
 import torch
 from sketch import CPU, Sketch, contiguous
 
-from jgpu.broker.executor.programs import Buffer, RunContext, define, ops
+from jgpu.broker.executor.programs import Buffer, RunContext, define
+from jgpu.broker.executor.programs.checking import ops
 from jgpu.broker.executor.programs.contracts import CONTRACTS
 from jgpu.errors import ProgramError
 from jgpu.wire.program import (

@@ -6,10 +6,10 @@ import torch
 from sketch import contiguous
 
 from jgpu.broker.executor.programs import Chooser, choice_of
-from jgpu.broker.executor.programs.arguments import bind, refs_of
-from jgpu.broker.executor.programs.checking import check_op
-from jgpu.broker.executor.programs.choices import _allowing
-from jgpu.broker.executor.programs.ops import resolve
+from jgpu.broker.executor.programs.asking.choices import _allowing
+from jgpu.broker.executor.programs.checking.arguments import bind, refs_of
+from jgpu.broker.executor.programs.checking.check import check_op
+from jgpu.broker.executor.programs.checking.ops import resolve
 from jgpu.errors import ProgramError
 from jgpu.wire.messages import ChooseAttention, LayOutWeights
 from jgpu.wire.program import Device, Dtype, Flags, Op, Slot

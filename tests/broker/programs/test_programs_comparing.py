@@ -10,7 +10,8 @@ import pytest
 import torch
 from sketch import Sketch, all_live, buffers, context, contiguous
 
-from jgpu.broker.executor.programs import Failure, callables
+from jgpu.broker.executor.programs import Failure
+from jgpu.broker.executor.programs.running import callables
 
 NINE = contiguous(9)
 SCALAR = contiguous()

@@ -12,11 +12,12 @@ from sketch import CPU, Sketch, all_live, buffers, contiguous
 from test_programs_replay import LOSSES, OPTIMIZERS, SEQUENCE, X, Y, classify, cnn, mlp, trainer
 from torch import nn
 
-from jgpu.broker.executor.programs import Buffer, RunContext, contracts, ops
-from jgpu.broker.executor.programs.arguments import bind
-from jgpu.broker.executor.programs.checking import check_op
-from jgpu.broker.executor.programs.compile import compile_plan
-from jgpu.broker.executor.programs.guards import Guard, Look, clamped, guards_of
+from jgpu.broker.executor.programs import Buffer, RunContext, contracts
+from jgpu.broker.executor.programs.checking import ops
+from jgpu.broker.executor.programs.checking.arguments import bind
+from jgpu.broker.executor.programs.checking.check import check_op
+from jgpu.broker.executor.programs.checking.guards import Guard, Look, clamped, guards_of
+from jgpu.broker.executor.programs.running.compile import compile_plan
 from jgpu.errors import ProgramError
 from jgpu.wire.program import Dtype, Geometry, Op, Slot, slots_of
 from jgpu.wire.vocabulary import is_internal

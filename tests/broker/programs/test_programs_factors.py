@@ -6,7 +6,13 @@ from msgspec import structs
 from sketch import CPU, Sketch, buffers, contiguous
 
 from jgpu.broker.executor.programs import RunContext
-from jgpu.broker.executor.programs.guards import Guard, Look, check_range, clamped, guards_of
+from jgpu.broker.executor.programs.checking.guards import (
+    Guard,
+    Look,
+    check_range,
+    clamped,
+    guards_of,
+)
 from jgpu.errors import ProgramError
 
 CONTEXT = RunContext(CPU, {})

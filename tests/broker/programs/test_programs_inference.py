@@ -5,10 +5,10 @@ import torch
 from recorder import Recorder
 from test_programs_replay import replay
 
-from jgpu.broker.executor.programs.arguments import Ref, Value
+from jgpu.broker.executor.programs.checking.arguments import Ref, Value
+from jgpu.broker.executor.programs.checking.inference import infer
+from jgpu.broker.executor.programs.checking.ops import resolve
 from jgpu.broker.executor.programs.geometry import geometry_of, required_bytes
-from jgpu.broker.executor.programs.inference import infer
-from jgpu.broker.executor.programs.ops import resolve
 
 X = torch.arange(1.0, 241.0)
 #: tensors that lie in ways on which torch's meta kernels are of two minds

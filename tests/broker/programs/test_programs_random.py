@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from recorder import Recorder
 from sketch import CPU, all_live
 
-from jgpu.broker.executor.programs import Buffer, Prober, RunContext, define, ops
+from jgpu.broker.executor.programs import Buffer, Prober, RunContext, define
+from jgpu.broker.executor.programs.checking import ops
 from jgpu.errors import ProgramError
 from jgpu.wire.program import (
     Complex,

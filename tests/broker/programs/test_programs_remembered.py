@@ -12,12 +12,13 @@ from recorder import Recorder
 from sketch import CPU, Sketch, all_live, buffers, context, contiguous
 from test_programs_replay import classify, mlp, trainer
 
-from jgpu.broker.executor.definitions import Definitions
-from jgpu.broker.executor.programs import Buffer, DefinitionCache, Prober, RunContext, define, ops
-from jgpu.broker.executor.programs.arguments import bind
+from jgpu.broker.executor.admission.definitions import Definitions
+from jgpu.broker.executor.programs import Buffer, DefinitionCache, Prober, RunContext, define
+from jgpu.broker.executor.programs.checking import ops
+from jgpu.broker.executor.programs.checking.arguments import bind
+from jgpu.broker.executor.programs.checking.inference import infer
 from jgpu.broker.executor.programs.contracts import language, recurrent
 from jgpu.broker.executor.programs.geometry import geometry_of, intern
-from jgpu.broker.executor.programs.inference import infer
 from jgpu.errors import ProgramError
 from jgpu.sched.policies import known_policies, load_policy
 from jgpu.wire.program import (

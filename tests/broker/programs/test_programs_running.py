@@ -9,8 +9,8 @@ import torch
 from sketch import CPU, Sketch, all_live, buffers, context, contiguous
 
 from jgpu.broker.executor.programs import Buffer, Failure, RunContext
-from jgpu.broker.executor.programs.callables import quickest
 from jgpu.broker.executor.programs.flags import FlagGate
+from jgpu.broker.executor.programs.running.callables import quickest
 from jgpu.errors import ProgramError
 from jgpu.wire.program import Device, Dtype, Flags, Geometry, Op, Out, Param
 

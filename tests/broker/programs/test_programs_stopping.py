@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sketch import Sketch, all_live, buffers, context, contiguous
 
 from jgpu.broker.executor.programs import Failure, Running
-from jgpu.broker.executor.programs.running import has_written_resident
+from jgpu.broker.executor.programs.running.run import has_written_resident
 
 VECTOR = contiguous(8)
 TOLD = Failure(1, 0, "", "WorkCancelled", "told to stop")

@@ -17,7 +17,7 @@ from results import write_result
 from sketch import Sketch, all_live, buffers, context, contiguous
 from stale import PATTERNS, differences, environment
 
-from jgpu.broker.executor.programs.clean import filled, grow, is_filled
+from jgpu.broker.executor.programs.running.clean import filled, grow, is_filled
 from jgpu.wire.program import Device, Dtype, Flags, Geometry
 
 PROGRAM = Path(__file__).with_name("stale.py")

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from jgpu.device import autocast
+from jgpu.device.composed import autocast
 
 TABLES = {
     "LOWER_PRECISION_FP": autocast.LOWER - {"cudnn_convolution", "cudnn_convolution_transpose"},

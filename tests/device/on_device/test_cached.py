@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from jgpu.device import flags
-from jgpu.device.ops import info_of
+from jgpu.device.recording.ops import info_of
 
 
 def outcome(call, device):

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from jgpu import errors
-from jgpu.device import current, largest
+from jgpu.device import current
+from jgpu.device.client import largest
 
 MIB = 1 << 20
 

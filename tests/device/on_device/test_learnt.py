@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from jgpu.device import current
-from jgpu.device.ops import info_of
+from jgpu.device.recording.ops import info_of
 
 
 @pytest.fixture

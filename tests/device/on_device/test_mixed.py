@@ -5,8 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from jgpu.device import current, mixed
-from jgpu.device.ops import ANSWERED, HOST_ARGUMENTS, STREAM, WAIT, info_of
+from jgpu.device import current
+from jgpu.device.likenative import mixed
+from jgpu.device.recording.ops import ANSWERED, HOST_ARGUMENTS, STREAM, WAIT, info_of
 from jgpu.device.tensor import DeviceTensor
 
 MODEL = "The model is on the CPU, and its input on the GPU: model.cuda() moves the model."

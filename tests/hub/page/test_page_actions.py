@@ -10,8 +10,8 @@ from page_parts import PREFIX, USERS, cookie_of
 from real_broker import until
 
 from jgpu.wire.messages import AskEvents, AskQuotas, AskStatus, Drain, SetQuota, UsePolicy
-from jgpu.wire.records import decode_events
-from jgpu.wire.report import decode, decode_quotas
+from jgpu.wire.reports.records import decode_events
+from jgpu.wire.reports.report import decode, decode_quotas
 
 FORM = {"weight": "", "was_weight": ""}
 

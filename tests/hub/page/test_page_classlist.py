@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jgpu.errors import ConfigError
-from jgpu.hub.page.classlist import BadCell, read_list, write_list
-from jgpu.hub.page.settings import moment_of
-from jgpu.wire.report import ScopeReport, StandingReport
+from jgpu.hub.page.people.classlist import BadCell, read_list, write_list
+from jgpu.hub.page.people.settings import moment_of
+from jgpu.wire.reports.report import ScopeReport, StandingReport
 
 NOW = 1_800_000_000.0
 SAID = st.fixed_dictionaries(

@@ -7,7 +7,7 @@ from windows import Window, chromium, needs_chromium, page_of_a_hub, playwright
 
 from jgpu.wire.address import ask
 from jgpu.wire.messages import AskQuotas
-from jgpu.wire.report import decode_quotas
+from jgpu.wire.reports.report import decode_quotas
 
 pytestmark = [
     pytest.mark.slow,

@@ -9,10 +9,10 @@ from page_parts import PREFIX, USERS
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from jgpu.hub.page.collector import Collector, MetricsSettings
-from jgpu.hub.page.tally import Tally
-from jgpu.wire.records import EventReport
-from jgpu.wire.report import (
+from jgpu.hub.page.metrics.collector import Collector, MetricsSettings
+from jgpu.hub.page.metrics.tally import Tally
+from jgpu.wire.reports.records import EventReport
+from jgpu.wire.reports.report import (
     BrokerReport,
     DeviceReport,
     LaneReport,

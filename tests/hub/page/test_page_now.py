@@ -7,11 +7,11 @@ from fake_hub import FakeHub
 from page_parts import RunningPage, answers, free_port, start_page
 from real_broker import real_broker, until
 
-from jgpu.hub.page.now import PARTS, why
+from jgpu.hub.page.now.values import PARTS, why
 from jgpu.hub.page.views import SOMEBODY
 from jgpu.hub.page.visitors import ADMIN, READ
 from jgpu.wire.address import Address, admin_socket
-from jgpu.wire.report import SessionReport
+from jgpu.wire.reports.report import SessionReport
 
 
 @pytest.mark.parametrize(

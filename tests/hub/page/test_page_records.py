@@ -5,10 +5,10 @@ from datetime import datetime
 
 import pytest
 
-from jgpu.broker.control.quotas.meter import SLICE_S, Charge
-from jgpu.broker.control.quotas.store import Store
-from jgpu.hub.page.now import memory_of
-from jgpu.hub.page.records import (
+from jgpu.broker.control.quotas.ledger.meter import SLICE_S, Charge
+from jgpu.broker.control.quotas.ledger.store import Store
+from jgpu.hub.page.now.values import memory_of
+from jgpu.hub.page.record.values import (
     OTHERS,
     days_back,
     drawn,
@@ -18,8 +18,8 @@ from jgpu.hub.page.records import (
     usage_for,
 )
 from jgpu.hub.page.visitors import Visitor
-from jgpu.wire.records import EventReport, UsageRow
-from jgpu.wire.report import SessionReport
+from jgpu.wire.reports.records import EventReport, UsageRow
+from jgpu.wire.reports.report import SessionReport
 
 DAY_S = 86400.0
 MEMBERS = {"user1": ("class1",), "user2": ("class1",), "user3": ("class2",)}

@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+from jgpu.broker.control.quotas.ledger.window import Window
 from jgpu.broker.control.quotas.spec import Quota, show
-from jgpu.broker.control.quotas.window import Window
 
 __all__ = ["Standing", "Verdict", "judge", "sentence"]
 

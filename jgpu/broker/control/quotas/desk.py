@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Final
 from jgpu.broker.control.quotas.budgets import Standing, Verdict, judge, sentence
 from jgpu.broker.control.quotas.excess import InUse
 from jgpu.broker.control.quotas.groups import Groups
-from jgpu.broker.control.quotas.ledger import Ledger
-from jgpu.broker.control.quotas.live import LiveSettings
-from jgpu.broker.control.quotas.meter import Charge, Meter
-from jgpu.broker.control.quotas.problems import Setting, SettingKey
+from jgpu.broker.control.quotas.ledger.charges import Ledger
+from jgpu.broker.control.quotas.ledger.live import LiveSettings
+from jgpu.broker.control.quotas.ledger.meter import Charge, Meter
+from jgpu.broker.control.quotas.ledger.problems import Setting, SettingKey
+from jgpu.broker.control.quotas.ledger.usage import Usage
 from jgpu.broker.control.quotas.scopes import QuotaSettings, Scope, Scopes
 from jgpu.broker.control.quotas.spec import (
     PRIORITIES,
     Quota,
     make_spec,
 )
-from jgpu.broker.control.quotas.usage import Usage
 from jgpu.broker.control.registry import Registry, Session, SessionState
 from jgpu.errors import QuotaExceeded
 from jgpu.wire.messages import ReportIs, SetUser, Tell

@@ -20,10 +20,10 @@ from jgpu.broker.control.quotas.excess import excess
 from jgpu.broker.control.quotas.groups import unix_group_exists, unix_user_exists
 from jgpu.broker.control.quotas.scopes import Scope
 from jgpu.broker.control.registry import Registry
-from jgpu.broker.control.report import Viewer
+from jgpu.broker.control.reports.report import Viewer
 from jgpu.errors import BrokerRefused, ConfigError
 from jgpu.wire.messages import AskQuotas, SetQuota
-from jgpu.wire.report import QuotaReport, QuotasReport, ScopeReport, StandingReport
+from jgpu.wire.reports.report import QuotaReport, QuotasReport, ScopeReport, StandingReport
 
 __all__ = ["QuotaRequests", "change_text"]
 

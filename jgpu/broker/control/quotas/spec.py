@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from jgpu.broker.control.units import parse_bytes, parse_seconds
+from jgpu.broker.control.configuration.units import parse_bytes, parse_seconds
 from jgpu.errors import ConfigError
 
 __all__ = [

@@ -22,8 +22,8 @@ import torch
 from jgpu.broker.executor.devices.base import Job
 from jgpu.broker.executor.devices.calls import Calls, CudaCalls
 from jgpu.broker.executor.devices.wake import Wake
+from jgpu.broker.executor.programs.asking.probe import HANDS, scratch_bytes
 from jgpu.broker.executor.programs.buffers import Buffer
-from jgpu.broker.executor.programs.probe import HANDS, scratch_bytes
 from jgpu.broker.flightpage import FlightPage, Record
 from jgpu.broker.settings import ExecutorSettings
 

@@ -6,9 +6,10 @@ asks torch what it would choose on this device, `DefinitionCache` keeps
 definitions for all sessions. Nothing here knows of sessions, lanes, sockets or scheduling.
 """
 
+from jgpu.broker.executor.programs.asking.choices import Chooser, choice_of
+from jgpu.broker.executor.programs.asking.probe import HANDS, Prober, question_of, scratch_bytes
 from jgpu.broker.executor.programs.buffers import Buffer, Failure
 from jgpu.broker.executor.programs.cache import DefinitionCache
-from jgpu.broker.executor.programs.choices import Chooser, choice_of
 from jgpu.broker.executor.programs.definition import Definition, DeviceKind, define
 from jgpu.broker.executor.programs.outcome import (
     NeverFits,
@@ -17,8 +18,7 @@ from jgpu.broker.executor.programs.outcome import (
     Stopped,
     Suspended,
 )
-from jgpu.broker.executor.programs.probe import HANDS, Prober, question_of, scratch_bytes
-from jgpu.broker.executor.programs.running import Running, has_written_resident
+from jgpu.broker.executor.programs.running.run import Running, has_written_resident
 
 __all__ = [
     "HANDS",

@@ -18,18 +18,18 @@ from typing import Any, Final, Literal, TypeAlias
 import torch
 
 from jgpu.broker.executor.programs.buffers import Buffer, Failure
-from jgpu.broker.executor.programs.callables import below_autograd
-from jgpu.broker.executor.programs.checking import check_program
-from jgpu.broker.executor.programs.compile import Variant, compile_plan
+from jgpu.broker.executor.programs.checking.check import check_program
 from jgpu.broker.executor.programs.flags import check_flags, gate
-from jgpu.broker.executor.programs.interpret import (
+from jgpu.broker.executor.programs.outcome import Outcome, RunContext, Stopped, Suspended
+from jgpu.broker.executor.programs.plan import Plan, mask_bits
+from jgpu.broker.executor.programs.running.callables import below_autograd
+from jgpu.broker.executor.programs.running.compile import Variant, compile_plan
+from jgpu.broker.executor.programs.running.interpret import (
     Halted,
     OutOfMemory,
     Walker,
     is_out_of_memory,
 )
-from jgpu.broker.executor.programs.outcome import Outcome, RunContext, Stopped, Suspended
-from jgpu.broker.executor.programs.plan import Plan, mask_bits
 from jgpu.errors import ProgramError
 from jgpu.wire.messages import Number, TensorReport
 from jgpu.wire.program import decode_program, program_hash

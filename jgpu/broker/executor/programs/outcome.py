@@ -15,7 +15,7 @@ from jgpu.broker.executor.programs.buffers import Failure
 from jgpu.wire.messages import TensorReport
 
 if TYPE_CHECKING:
-    from jgpu.broker.executor.programs.running import Running
+    from jgpu.broker.executor.programs.running.run import Running
 
 __all__ = ["NeverFits", "Outcome", "RunContext", "Stopped", "Suspended"]
 

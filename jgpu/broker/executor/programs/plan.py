@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from jgpu.broker.executor.programs.arguments import Bound, Draw, Ref
+from jgpu.broker.executor.programs.checking.arguments import Bound, Draw, Ref
+from jgpu.broker.executor.programs.checking.guards import Guard
+from jgpu.broker.executor.programs.checking.ops import OpInfo
 from jgpu.broker.executor.programs.geometry import ViewSpec
-from jgpu.broker.executor.programs.guards import Guard
-from jgpu.broker.executor.programs.ops import OpInfo
 from jgpu.broker.executor.programs.precautions import Precaution
 from jgpu.broker.executor.programs.precautions.sizes import Rule as SizeRule
 from jgpu.wire.program import NO_SLOT, Flags

@@ -10,10 +10,18 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from jgpu.broker.executor.programs.arguments import Bound, Const, Draw, Many, Node, Ref, Value
+from jgpu.broker.executor.programs.checking.arguments import (
+    Bound,
+    Const,
+    Draw,
+    Many,
+    Node,
+    Ref,
+    Value,
+)
+from jgpu.broker.executor.programs.checking.inference import META, scratch
+from jgpu.broker.executor.programs.checking.ops import OpInfo
 from jgpu.broker.executor.programs.geometry import geometry_of, is_dense
-from jgpu.broker.executor.programs.inference import META, scratch
-from jgpu.broker.executor.programs.ops import OpInfo
 from jgpu.errors import ProgramError
 from jgpu.wire.program import Geometry
 

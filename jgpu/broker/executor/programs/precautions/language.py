@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from jgpu.broker.executor.programs.guards import Look
-from jgpu.broker.executor.programs.ops import OpInfo
+from jgpu.broker.executor.programs.checking.guards import Look
+from jgpu.broker.executor.programs.checking.ops import OpInfo
 
 __all__ = ["PRECAUTIONS", "Attempt", "Precaution", "Rule", "always", "is_integral", "precaution"]
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import torch
 
+from jgpu.broker.executor.programs.checking.guards import Look
+from jgpu.broker.executor.programs.checking.ops import OpInfo
 from jgpu.broker.executor.programs.geometry import is_contiguous
-from jgpu.broker.executor.programs.guards import Look
-from jgpu.broker.executor.programs.ops import OpInfo
 from jgpu.broker.executor.programs.precautions.language import Attempt, Rule
 from jgpu.wire.program import Geometry
 

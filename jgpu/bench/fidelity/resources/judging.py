@@ -1,0 +1,185 @@
+"""What a call gave, as plain host data, and the judgement of two such: one word and a sentence.
+
+`equal`: the same bits, shapes, dtypes and strides, or the same error. `close`: within the
+database's tolerance, or other strides only. `refused`: the shared device said that it cannot.
+`wrong`: anything else that was returned. `error`: an error where natively there is none, or none
+where there is one.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.testing import assert_close
+from torch.utils._pytree import tree_leaves
+
+from jgpu import errors
+from jgpu.bench.fidelity.cases import OUTCOMES
+
+SEED = 20_250
+#: on the device: step by step, compiled, and with small values told before they are asked for
+RUNS = 3
+
+
+@dataclass
+class Told:
+    """What a call gave: the leaves of what it returned, or what it raised."""
+
+    leaves: list[Any]
+    error: Exception | None = None
+
+
+def tell(call: Callable[[], Any]) -> Told:
+    """Call and take the result to the host."""
+    try:
+        return Told([_host(leaf) for leaf in tree_leaves(call())])
+    except Exception as error:
+        return Told([], error)
+
+
+def _host(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    where = leaf.detach()
+    made = where.cpu()
+    if made.layout is torch.strided:
+        made = made.resolve_conj().resolve_neg()
+        if made is where:
+            made = made.clone()
+        return made, leaf.stride(), leaf.requires_grad
+    return made.to_dense(), tuple(leaf.shape), leaf.requires_grad
+
+
+def settle() -> str:
+    """Wait until the device has nothing left to tell; what it told of earlier work."""
+    late = ""
+    for _ in range(20):
+        try:
+            torch.cuda.synchronize()
+        except errors.JgpuError as error:
+            late = late or sentence(error)
+            continue
+        break
+    return late
+
+
+def sentence(error: BaseException) -> str:
+    """An error in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}"
+
+
+def judge(
+    native: Told, device: Told, tolerance: dict[str, float], *, values: bool = True
+) -> tuple[str, str]:
+    """The word and the sentence; without `values` only shapes, strides and dtypes count."""
+    if device.error is not None:
+        return _judge_error(native, device.error)
+    if native.error is not None:
+        return "error", f"natively {sentence(native.error)}"
+    if len(native.leaves) != len(device.leaves):
+        return "wrong", f"{len(device.leaves)} results, natively {len(native.leaves)}"
+    worst = ("equal", "")
+    for expected, found in zip(native.leaves, device.leaves, strict=True):
+        word, text = _judge_leaf(expected, found, tolerance, values)
+        if word == "wrong":
+            return word, text
+        if word == "close":
+            worst = word, text
+    return worst
+
+
+def _judge_error(native: Told, error: Exception) -> tuple[str, str]:
+    said = sentence(error)
+    if native.error is not None:
+        kind = type(native.error)
+        alike = isinstance(error, kind) or (
+            kind.__name__ == "LinAlgError" and isinstance(error, RuntimeError)
+        )
+        return ("equal", "") if alike else ("error", f"{said}; natively {sentence(native.error)}")
+    if isinstance(error, errors.NotSupported) or "may not run here" in said:
+        return "refused", said
+    return "error", said
+
+
+def _judge_leaf(
+    expected: Any, found: Any, tolerance: dict[str, float], values: bool
+) -> tuple[str, str]:
+    if not (isinstance(expected, tuple) and isinstance(found, tuple)):
+        same = type(expected) is type(found) and (
+            expected == found or repr(expected) == repr(found) or isinstance(expected, torch.device)
+        )
+        return ("equal", "") if same else ("wrong", f"{found!r}, natively {expected!r}")
+    (want, stride, grad), (have, has_stride, has_grad) = expected, found
+    if want.dtype != have.dtype or want.shape != have.shape:
+        return "wrong", f"{have.dtype} {tuple(have.shape)}, natively {want.dtype} {(*want.shape,)}"
+    if grad != has_grad:
+        return "wrong", f"requires_grad {has_grad}, natively {grad}"
+    text = ""
+    if values and not _same_bits(want, have):
+        text = _difference(want, have)
+        try:
+            assert_close(have, want, equal_nan=True, check_stride=False, **tolerance)
+        except AssertionError:
+            return "wrong", text
+    if want.numel() and _meant(want.shape, stride) != _meant(want.shape, has_stride):
+        text = text or f"strides {has_stride}, natively {stride}, shape {tuple(want.shape)}"
+    return ("close", text) if text else ("equal", "")
+
+
+def _meant(shape: Any, stride: Any) -> list[int]:
+    """Strides of dimensions that are walked along."""
+    return [step for size, step in zip(shape, stride, strict=True) if size > 1]
+
+
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.numel() == 0:
+        return True
+    if a.is_quantized or b.is_quantized:
+        return torch.equal(a, b)
+    mine, other = (_flat(t).view(torch.uint8) for t in (a, b))
+    return torch.equal(mine, other)
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    """Its elements side by side; a view of one element may keep any stride."""
+    return torch.empty(tensor.numel(), dtype=tensor.dtype).copy_(tensor.reshape(-1))
+
+
+def _difference(want: torch.Tensor, have: torch.Tensor) -> str:
+    if want.dtype == torch.bool or not want.dtype.is_floating_point | want.dtype.is_complex:
+        other = (want != have).sum().item()
+        return f"{other} of {want.numel()} {want.dtype} other"
+    wide = torch.complex128 if want.dtype.is_complex else torch.float64
+    gap = (want.to(wide) - have.to(wide)).abs()
+    return f"{want.dtype} differs by up to {gap.nan_to_num(0).max().item():.3g}"
+
+
+def compared(
+    variant: str,
+    on_host: Callable[[], Any],
+    on_device: Callable[[], Any],
+    tolerance: dict[str, float],
+    *,
+    values: bool = True,
+) -> Iterator[tuple[str, str, str]]:
+    """Run both from the same seeds, natively first, on the device `RUNS` times; judge them all.
+
+    What counts is the worst of the device's runs. Where they differ a second native run tells
+    whether native results repeat at all.
+    """
+    torch.manual_seed(SEED)
+    native = tell(on_host)
+    worst = ("equal", "")
+    for run in range(1, RUNS + 1):
+        torch.manual_seed(SEED)
+        word, text = judge(native, tell(on_device), tolerance, values=values)
+        if OUTCOMES.index(word) > OUTCOMES.index(worst[0]):
+            worst = word, text if run == 1 else f"in run {run}: {text}"
+    word, text = worst
+    if word in ("close", "wrong"):
+        torch.manual_seed(SEED)
+        if judge(native, tell(on_host), tolerance)[0] != "equal":
+            word, text = "close", f"native runs differ among themselves; {text}"
+    yield variant, word, text

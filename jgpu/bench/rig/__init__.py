@@ -1,0 +1,1 @@
+"""What measurements of sharing are made with: notebooks, lanes, goals."""

@@ -1,0 +1,1 @@
+"""What the administrator writes: traitlets in, frozen settings out."""

@@ -1,0 +1,1 @@
+"""Executor processes: started, watched, ended, and who ended them."""

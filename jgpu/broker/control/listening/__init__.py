@@ -1,0 +1,1 @@
+"""Who connects, by which door, and how many they may be."""

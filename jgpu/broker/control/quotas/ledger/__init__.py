@@ -1,0 +1,1 @@
+"""Who used what: counted, kept, written, and asked for later."""

@@ -1,0 +1,1 @@
+"""What the broker says of itself: status, records, drains, to whoever may see it."""

@@ -1,0 +1,1 @@
+"""What is looked at before it may run: definitions, probes, refusals."""

@@ -1,0 +1,1 @@
+"""Who may have how many bytes, which buffers there are, and what is spilled."""

@@ -1,0 +1,1 @@
+"""Asking the device itself what an op returns or would choose."""

@@ -1,0 +1,268 @@
+"""What the device would do by itself, where torch asks the device (messages `ChooseAttention` and
+`LayOutWeights`).
+
+On CUDA torch's own functions decide, on scratch tensors, once for each question. The `null` device
+has no libraries: there the first kernel that is allowed and takes such arguments is chosen, and
+weights lie one behind another.
+
+Invariant: torch's switches for attention are as they were when a question is answered.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from jgpu.broker.executor.programs.checking.inference import scratch
+from jgpu.broker.executor.programs.definition import DEVICES, DeviceKind
+from jgpu.broker.executor.programs.flags import check_flags, gate
+from jgpu.broker.executor.programs.geometry import dtype_of, intern, required_bytes
+from jgpu.broker.executor.programs.shared import SharedEntries
+from jgpu.errors import ProgramError
+from jgpu.wire.messages import ChooseAttention, LayOutWeights
+from jgpu.wire.program import Geometry
+
+__all__ = ["Chooser", "choice_of"]
+
+Question = ChooseAttention | LayOutWeights
+
+_MATH, _FLASH, _EFFICIENT, _CUDNN = range(4)
+#: Kernels by number, with the word in torch's names of their switches.
+_SWITCHES: Final = {
+    _MATH: "math",
+    _FLASH: "flash",
+    _EFFICIENT: "mem_efficient",
+    _CUDNN: "cudnn",
+}
+_FUNCTIONS: Final = torch._C
+#: Bytes of an answer beside its numbers, in the tables that hold it.
+_ENTRY_BYTES: Final = 512
+#: Types that torch has recurrent layers of cuDNN for, if the device has.
+_RECURRENT: Final = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+def choice_of(question: Question) -> bytes:
+    """What the answer to a question is kept under, whoever asks."""
+    plain = msgspec.structs.replace(question, request=0)
+    return blake2b(msgspec.msgpack.encode(plain), digest_size=16).digest()
+
+
+class Chooser:
+    """Asks torch, and remembers; `most_bytes` bounds the scratch memory of one question.
+
+    Larger tensors of attention are only outlined; larger weights are not packed, so that their
+    layers are computed step by step. `ask` may be called on any thread, all else on one.
+    """
+
+    def __init__(
+        self,
+        device: DeviceKind,
+        most: int = 4096,
+        most_bytes: int = 256 << 20,
+        kept_bytes: int = 16 << 20,
+    ) -> None:
+        self.device: DeviceKind = device
+        self.most_bytes = most_bytes
+        self._known: SharedEntries[tuple[int, ...]] = SharedEntries(most, kept_bytes)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def known(self, question: bytes, identity: str) -> tuple[int, ...] | None:
+        """The answer, if it was given before; `identity` is who asks."""
+        return self._known.get(question, identity)
+
+    def remember(self, question: bytes, identity: str, answer: tuple[int, ...]) -> None:
+        """Keep an answer that `ask` gave."""
+        if self._known.get(question, identity) is None:
+            self._known.add(question, identity, answer, _ENTRY_BYTES + 40 * len(answer))
+
+    def ask(self, question: Question) -> tuple[int, ...]:
+        """The numbers of `Chosen`; raises what torch raises, `ProgramError` for what cannot be."""
+        check_flags(question.flags)
+        with gate.passing(question.flags):
+            if isinstance(question, ChooseAttention):
+                return (self._attention(question),)
+            return self._weights(question)
+
+    # -- attention ---------------------------------------------------------------------------
+
+    def _attention(self, question: ChooseAttention) -> int:
+        if self.device == "null":
+            return _first_allowed(question)
+        if self.device != "cuda":
+            raise ProgramError("This device has no choice of attention kernels.")
+        with (
+            torch.enable_grad(),
+            torch._C._DisableTorchDispatch(),
+            _allowing(question.allowed, question.preferred),
+        ):
+            tensors = [
+                None if geometry is None else self._outline(geometry, wanted)
+                for geometry, wanted in zip(
+                    (question.query, question.key, question.value, question.mask),
+                    question.differentiated,
+                    strict=True,
+                )
+            ]
+            return int(
+                torch.ops.aten._fused_sdp_choice.default(
+                    *tensors,
+                    question.dropout,
+                    question.causal,
+                    scale=question.scale,
+                    enable_gqa=question.grouped,
+                )
+            )
+
+    def _outline(self, geometry: Geometry, differentiated: bool) -> torch.Tensor:
+        device = DEVICES[self.device]
+        if 4 * required_bytes(geometry) <= self.most_bytes:  # there are four of them
+            made = scratch(geometry, device)
+        else:
+            made = _Outline.of(geometry, device)
+        return made.requires_grad_(differentiated and made.is_floating_point())
+
+    # -- recurrent layers --------------------------------------------------------------------
+
+    def _weights(self, question: LayOutWeights) -> tuple[int, ...]:
+        count = question.each * question.layers * (2 if question.bidirectional else 1)
+        if len(question.weights) != count or any(not w.shape for w in question.weights):
+            raise ProgramError(f"{count} weights are needed, not {len(question.weights)}.")
+        dtype = dtype_of(question.weights[0].dtype)
+        if dtype not in _RECURRENT or not question.flags.cudnn_enabled:
+            return ()
+        if any(weight.dtype != question.weights[0].dtype for weight in question.weights):
+            raise ProgramError("Weights of a recurrent layer are of one type.")
+        shapes = [weight.shape for weight in question.weights]
+        for weight in question.weights:
+            required_bytes(weight)
+        if sum(math.prod(shape) for shape in shapes) * dtype.itemsize > self.most_bytes:
+            return ()
+        if self.device == "null":
+            return _one_behind_another(question, shapes)
+        if self.device != "cuda":
+            raise ProgramError("This device does not pack weights.")
+        device = DEVICES[self.device]
+        if not _takes_cudnn(dtype, device):
+            return ()
+        zero = torch.zeros((), dtype=dtype, device=device)
+        weights = [zero.expand(shape) for shape in shapes]
+        with torch.no_grad():
+            packed = torch.ops.aten._cudnn_rnn_flatten_weight.default(
+                weights,
+                question.each,
+                question.features,
+                question.mode,
+                question.hidden,
+                question.projection,
+                question.layers,
+                False,
+                question.bidirectional,
+            )
+        places = (w.data_ptr() - packed.data_ptr() for w in weights)
+        return int(packed.numel()), *(place // dtype.itemsize for place in places)
+
+
+class _Outline(torch.Tensor):
+    """A tensor without memory, for what only looks at sizes."""
+
+    @classmethod
+    def of(cls, geometry: Geometry, device: torch.device) -> torch.Tensor:
+        """Of this geometry, on this device."""
+        spec = intern(geometry)
+        made: torch.Tensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls, spec.shape, spec.stride, spec.offset, None, spec.dtype, torch.strided, device
+        )
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotImplementedError
+
+
+def _first_allowed(question: ChooseAttention) -> int:
+    """Without a device to ask: by the rules that hold on every one."""
+    query = intern(question.query)
+    fused = len(query.shape) == 4 and 0 not in query.shape and query.stride[-1] == 1
+    takes = {
+        _MATH: True,
+        _FLASH: fused and question.mask is None and query.dtype in (torch.float16, torch.bfloat16),
+        _EFFICIENT: fused and query.dtype is not torch.float64,
+        _CUDNN: fused and query.dtype in (torch.float16, torch.bfloat16),
+    }
+    order = [*question.preferred, *_SWITCHES]
+    for kernel in order:
+        if kernel in question.allowed and takes.get(kernel, False):
+            return kernel
+    raise RuntimeError("No available kernel. Aborting execution.")
+
+
+def _one_behind_another(
+    question: LayOutWeights, shapes: Sequence[tuple[int, ...]]
+) -> tuple[int, ...]:
+    places, total = [], 0
+    for shape in shapes:
+        places.append(total)
+        total += math.prod(shape)
+    if question.each == 2 + bool(question.projection):  # cuDNN keeps room for biases
+        rows = shapes[0][0]
+        total += 2 * rows * (len(shapes) // question.each)
+    return total, *places
+
+
+@contextmanager
+def _allowing(allowed: Sequence[int], preferred: Sequence[int]) -> Iterator[None]:
+    """Torch's switches for attention as a notebook has them; nothing else in here reads them."""
+    before = {k: getattr(_FUNCTIONS, f"_get_{word}_sdp_enabled")() for k, word in _words()}
+    order = _FUNCTIONS._get_sdp_priority_order()
+    try:
+        for kernel, word in _words():
+            getattr(_FUNCTIONS, f"_set_sdp_use_{word}")(kernel in allowed)
+        if sorted(preferred) == sorted(order) and list(preferred) != order:
+            _FUNCTIONS._set_sdp_priority_order(list(preferred))
+        yield
+    finally:
+        for kernel, word in _words():
+            getattr(_FUNCTIONS, f"_set_sdp_use_{word}")(before[kernel])
+        if _FUNCTIONS._get_sdp_priority_order() != order:
+            _FUNCTIONS._set_sdp_priority_order(order)
+
+
+def _words() -> Iterator[tuple[int, str]]:
+    yield from _SWITCHES.items()
+
+
+class _Taken(Exception):
+    """A recurrent layer reached its first kernel."""
+
+
+class _First(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes whether cuDNN is called, and stops there."""
+
+    cudnn = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._cudnn_rnn.default:
+            self.cudnn = True
+            raise _Taken
+        return func(*args, **(kwargs or {}))
+
+
+def _takes_cudnn(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether torch takes cuDNN for recurrent layers of this type on this device."""
+    one = torch.zeros(1, 1, 1, dtype=dtype, device=device)
+    weights = [one[0], one[0].clone(), one[0, 0], one[0, 0].clone()]
+    with torch.no_grad(), _First() as first:
+        try:
+            torch.ops.aten.rnn_tanh.input(one, one, weights, True, 1, 0.0, False, False, False)
+        except _Taken:
+            pass
+        except RuntimeError:  # a kernel for this type does not exist: the answer is no as well
+            return first.cudnn
+    return first.cudnn

@@ -1,0 +1,1 @@
+"""From a decoded program to a plan that can do no harm."""

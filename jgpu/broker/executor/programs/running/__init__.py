@@ -1,0 +1,1 @@
+"""A plan being run: compiled, or step by step."""

@@ -1,0 +1,1 @@
+"""Between the sessions and the pure scheduler: offers, starts, forecasts and rests."""

@@ -1,0 +1,115 @@
+"""What a session's works will need, and what its iterations did need, in bytes.
+
+The core is told, with each work, the ephemeral bytes known beforehand to be alive while it runs:
+what the works since the last boundary leave behind, and the program's own peak. At a boundary what
+is still there counts as kept, and the count begins anew.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from jgpu.broker.executor.memory.table import BufferTable
+from jgpu.broker.executor.programs import Definition
+from jgpu.broker.executor.works.base import Work
+from jgpu.broker.executor.works.runs import RunWork, bits
+from jgpu.broker.executor.works.transfers import UploadWork
+
+__all__ = ["Forecast"]
+
+#: iterations whose highest transient peak counts
+_ITERATIONS: Final = 8
+_GRAIN: Final = 64 << 10
+_LEAST_GRAIN: Final = 512
+
+
+class Forecast:
+    """One session's bytes, ahead of what has run."""
+
+    def __init__(self, capacity: int) -> None:
+        #: bytes that the core counts in, so that a scalar more or less is no news
+        self._grain = max(_LEAST_GRAIN, min(_GRAIN, capacity >> 10))
+        #: bytes of buffers that works offered since the last boundary make and nobody dropped
+        self._made: dict[int, int] = {}
+        self._made_bytes = 0
+        self._peak = 0
+        self._peaks: deque[int] = deque(maxlen=_ITERATIONS)
+        #: peaks of iterations that were offered and have not been measured, oldest first
+        self._pending: deque[int] = deque()
+        #: bytes of all buffers when they were measured last
+        self._used = 0
+        self._told: tuple[int, int, int, int, int] | None = None
+
+    def live_bytes(self, work: Work) -> int:
+        """Bytes for the work that is offered next; also notes what it leaves behind."""
+        self._forget(work.frees())
+        if isinstance(work, RunWork) and isinstance(work.definition, Definition):
+            message, definition = work.message, work.definition
+            work.transient = definition.transient_bytes(message.live, message.dead)
+            live = self._made_bytes + work.transient
+            self._peak = max(self._peak, live + definition.surplus_bytes)
+            sizes = definition.slot_bytes()
+            for k in bits(message.live, len(sizes)):
+                self._note(message.first + k, sizes[k])
+            self._forget(message.inputs[k] for k in bits(message.dead, len(message.inputs)))
+        else:
+            live = self._made_bytes + work.transient
+            if isinstance(work, UploadWork) and work.transient:
+                self._note(work.message.buffer, work.transient)
+        self._peak = max(self._peak, live)
+        if work.ends_iteration:
+            self._end_iteration()
+        # What is larger than the whole device waits for nothing: it fails when it is started.
+        return live if live <= work.session.account.capacity else 0
+
+    def boundary(self) -> None:
+        """The work that was offered last turned out to end an iteration: what stays is kept."""
+        self._end_iteration()
+
+    def held(self, table: BufferTable) -> tuple[int, int, int]:
+        """(resident, kept, spilled): bytes on the device, and on the host that must come back."""
+        return (
+            self._rounded(table.resident - table.resident_away),
+            self._rounded(table.kept - table.kept_away - table.aside),
+            self._rounded(table.away),
+        )
+
+    def measured(
+        self, table: BufferTable, *, at_rest: bool
+    ) -> tuple[int, int, int, int, int] | None:
+        """(resident, kept, transient, stale, spilled) if they are news, at a boundary."""
+        if at_rest and self._peak:
+            self._end_iteration()
+        self._settle_peaks(table.used, at_rest=at_rest)
+        resident, kept, spilled = self.held(table)
+        stale = min(self._rounded(table.stale), kept)
+        now = (resident, kept, max(self._peaks, default=0), stale, spilled)
+        if now == self._told:
+            return None
+        self._told = now
+        return now
+
+    def _rounded(self, nbytes: int) -> int:
+        return -(-nbytes // self._grain) * self._grain
+
+    def _end_iteration(self) -> None:
+        self._made.clear()
+        self._made_bytes = 0
+        self._pending.append(self._peak)
+        self._peak = 0
+
+    def _settle_peaks(self, used: int, *, at_rest: bool) -> None:
+        """An iteration has been measured, or all have: what stays of it was no transient memory."""
+        growth, self._used = max(0, used - self._used), used
+        while self._pending:
+            self._peaks.append(max(0, self._pending.popleft() - growth))
+            if not at_rest:
+                return
+
+    def _note(self, number: int, nbytes: int) -> None:
+        self._made_bytes += nbytes - self._made.get(number, 0)
+        self._made[number] = nbytes
+
+    def _forget(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._made_bytes -= self._made.pop(number, 0)

@@ -1,0 +1,1 @@
+"""What runs in order, in a lane, when its turn comes: programs, transfers, and how they end."""

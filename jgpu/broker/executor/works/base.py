@@ -1,0 +1,318 @@
+"""The works of a session: what runs in order, in a lane, when its turn comes.
+
+A work is launched and finished by the lane that it was given to; on `cpu` that is a worker thread,
+on `cuda` the pump. It touches its session's buffers, generators, arena and reply stream, which no
+other thread touches meanwhile, and nothing of the pump's.
+
+The rule that must not be broken: replies, failures among them, leave in the order of the works.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from jgpu.broker.executor.devices.base import Port
+from jgpu.broker.executor.programs import Failure
+from jgpu.broker.flightpage import Kind
+from jgpu.errors import ProtocolError
+from jgpu.wire import limits, messages
+
+if TYPE_CHECKING:
+    from jgpu.broker.executor.session import Session
+    from jgpu.broker.executor.works.early import EarlyDownload
+
+__all__ = [
+    "LEAST_S",
+    "RngWork",
+    "ShortOfMemory",
+    "SyncWork",
+    "Work",
+    "WorkState",
+    "report_failure",
+]
+
+#: what a work takes that computes nothing, in seconds
+LEAST_S: Final = 5e-6
+#: buffers named in one `Failed`
+_IDS: Final = limits.MAX_SLOTS
+
+
+class WorkState(StrEnum):
+    """How far a work has come."""
+
+    #: received; waits for its definition, or behind one that does
+    RECEIVED = "received"
+    #: the scheduler knows it
+    OFFERED = "offered"
+    #: given to a lane
+    LAUNCHED = "launched"
+    DONE = "done"
+    #: taken back before it was launched
+    CANCELLED = "cancelled"
+
+
+class ShortOfMemory(Exception):
+    """A work in its midst did not get so many bytes (a lower bound); it can go on later."""
+
+    def __init__(self, nbytes: int) -> None:
+        super().__init__(nbytes)
+        self.nbytes = nbytes
+
+
+def report_failure(
+    session: "Session", failure: Failure, buffers: Iterable[int], request: int | None = None
+) -> None:
+    """Tell the client of a failure and of what it poisoned, in as many messages as it takes."""
+    ids = tuple(buffers)
+    for start in range(0, max(1, len(ids)), _IDS):
+        session.send(
+            messages.Failed(
+                failure.work,
+                failure.op,
+                failure.name[: limits.MAX_NAME],
+                failure.error[: limits.MAX_NAME],
+                failure.text[: limits.MAX_TEXT],
+                ids[start : start + _IDS],
+                request,
+            )
+        )
+
+
+class Work:
+    """Base of all works."""
+
+    #: bytes of the frame that brought it, roughly, while it is queued
+    nbytes = 64
+    #: bytes of fresh storages that exist at most at once while it runs
+    transient = 0
+    #: bytes that the scheduler was told it needs
+    claim = 0
+    #: it could never fit as a whole: the scheduler was told that it needs none
+    in_parts = False
+    #: what it is, on the flight page
+    kind = Kind.OTHER
+    #: when the scheduler was told of it, by the host's monotonic clock; 0 without a trace
+    ready_ns = 0
+
+    def __init__(self, session: "Session", number: int, *, ends_iteration: bool) -> None:
+        self.session = session
+        #: the client's number for it
+        self.number = number
+        #: the scheduler's number for it, unique in this executor
+        self.key = 0
+        self.ends_iteration = ends_iteration
+        self.state = WorkState.RECEIVED
+        #: `Free` and `Tag` that came before it
+        self.before: list[messages.Free | messages.Tag] = []
+        self.measured_s = 0.0
+        self.over_ns = 0
+        #: it runs behind another work of the session, and the scheduler does not know it
+        self.rides = False
+        #: the client broke the protocol with this work; the sentence
+        self.violation: str | None = None
+        #: whether its session was at a boundary when it was launched
+        self.began_at_boundary = True
+        #: it was not begun: the session was over, or it was taken back
+        self.skipped = False
+        #: an interrupt ended it in its midst
+        self.stopped = False
+        #: an interrupt took it back; a lane that has it skips it (`course`)
+        self.taken = False
+        #: bytes that it did not get: it waits for them, and goes on when it is launched again
+        self.lacking = 0
+        #: it is behind one that waits, and was not begun
+        self.put_off = False
+        #: nobody could make room for it: what does not get its memory fails
+        self.last_try = False
+        #: seconds that it took before it had to wait
+        self.earlier_s = 0.0
+        #: nothing of it is left to do
+        self.over = False
+        #: downloads that are answered when it is over (`early`)
+        self.followers: deque[EarlyDownload] = deque()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the scheduler may be told of it."""
+        return True
+
+    def predicted_s(self) -> float:
+        """Seconds that it will hold its lane; 0 if unknown."""
+        return LEAST_S
+
+    def launch(self, port: Port) -> None:
+        """Do it, or enqueue it on the device."""
+        session = self.session
+        if session.short is not None:
+            self.put_off = True
+            return
+        if session.over or not session.course.begin(self):
+            self.skipped = True
+            return
+        try:
+            self.note(port)
+            session.settle(self.before, port)
+            self.do(port)
+        except ShortOfMemory as short:
+            self.lacking, session.short = short.nbytes, self
+        except ProtocolError as error:
+            self.violation = str(error)
+            session.violated = True
+        finally:
+            session.course.end()
+
+    def note(self, port: Port) -> None:
+        """Say on the flight page what begins here."""
+        port.flight.begin(self.session.number, self.number, self.kind)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has to be launched again."""
+        return self.put_off or self.lacking > 0
+
+    def finish(self) -> None:
+        """The device is through with it, unless it waits."""
+        if self.waits:
+            return
+        if self.taken:  # who takes it back tells of it
+            self.over = True
+            return
+        if not self.session.course.begin_reply(self):
+            self.over = True
+            return
+        try:
+            if not self.skipped and self.violation is None:
+                self.reply()
+            self.answer_followers()
+        finally:
+            self.session.course.end()
+
+    def answer_followers(self) -> None:
+        """It is over: answer the downloads that waited for it. Any thread."""
+        self.over = True
+        while True:
+            try:
+                download = self.followers.popleft()
+            except IndexError:
+                return
+            try:
+                download.answer()
+            except ProtocolError as error:
+                self.violation = str(error)
+                self.session.violated = True
+
+    def frees(self) -> set[int]:
+        """Numbers of the buffers that go before anything of it runs."""
+        notes = [note.buffers for note in self.before if isinstance(note, messages.Free)]
+        return set().union(*notes)
+
+    def may_write(self, buffer: int) -> bool:
+        """Whether it may write the buffer of that number."""
+        return False
+
+    def touches(self) -> Iterable[int]:
+        """Numbers of the buffers that it reads, writes or makes."""
+        return ()
+
+    def do(self, port: Port) -> None:
+        """The work itself; a `ProtocolError` ends the session."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """It is not gone on with: drop what it holds in its midst."""
+
+    def reply(self) -> None:
+        """Tell the client what it is to know."""
+
+    def broke(self, error: BaseException) -> None:
+        """A bug of ours showed; the session cannot go on, all else can."""
+        self.session.note_bug(self, error)
+        self.violation = f"The executor made a mistake with this session: {error!r}."
+
+    def cancel(self, port: Port, failure: Failure) -> list[int]:
+        """Take it back before it started; returns the buffers that it leaves poisoned."""
+        self.session.settle(self.before, port)
+        return []
+
+    @property
+    def request(self) -> int | None:
+        """The request that waits for a reply of this work."""
+        return None
+
+
+class SyncWork(Work):
+    """Everything before it is done."""
+
+    kind = Kind.SYNC
+
+    def __init__(self, session: "Session", message: messages.Sync) -> None:
+        super().__init__(session, message.work, ends_iteration=message.ends_iteration)
+        self._request = message.request
+
+    @property
+    def request(self) -> int | None:
+        """Somebody waits."""
+        return self._request
+
+    def do(self, port: Port) -> None:
+        """Nothing but to be reached."""
+
+    def reply(self) -> None:
+        """Say so, and since when."""
+        self.session.send(messages.Synced(self._request, self.over_ns))
+
+
+class RngWork(Work):
+    """Seeds, reads or sets a generator of the session."""
+
+    kind = Kind.RANDOM
+
+    def __init__(
+        self, session: "Session", message: messages.Seed | messages.GetRng | messages.SetRng
+    ) -> None:
+        super().__init__(session, message.work, ends_iteration=False)
+        self.message = message
+        self._state: bytes | None = None
+        self._failure: Failure | None = None
+
+    @property
+    def request(self) -> int | None:
+        """The request of a GetRng."""
+        return self.message.request if isinstance(self.message, messages.GetRng) else None
+
+    def do(self, port: Port) -> None:
+        """On the host: generators are host objects, whatever the device."""
+        message = self.message
+        generator = self.session.generator(message.index)
+        if isinstance(message, messages.Seed):
+            generator.manual_seed(message.value)
+        elif isinstance(message, messages.GetRng):
+            self._state = generator.get_state().numpy().tobytes()
+        else:
+            self._set(generator, message.state)
+
+    def cancel(self, port: Port, failure: Failure) -> list[int]:
+        """Seed or set it all the same: nothing is computed, and later draws would be others."""
+        super().cancel(port, failure)
+        if not isinstance(self.message, messages.GetRng):
+            self.do(port)
+            self.reply()
+        return []
+
+    def _set(self, generator: torch.Generator, state: bytes) -> None:
+        try:
+            generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+        except (RuntimeError, TypeError, ValueError) as error:
+            text = f"This is no state of the device's random number generator: {error}"
+            self._failure = Failure(self.number, 0, "set_state", "RuntimeError", text)
+
+    def reply(self) -> None:
+        """Reply to a GetRng."""
+        if self._failure is not None:
+            report_failure(self.session, self._failure, ())
+        if self._state is not None:
+            assert isinstance(self.message, messages.GetRng)
+            self.session.send(messages.RngIs(self.message.request, self._state))

@@ -1,0 +1,368 @@
+"""Runs of programs as works.
+
+The rule that must not be broken: whatever comes of a run, every buffer that the client was to get
+is there afterwards, with a value or with the reason why it has none.
+"""
+
+from collections.abc import Callable, Iterable
+from ctypes import string_at
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from jgpu.broker.executor.devices.base import Port
+from jgpu.broker.executor.programs import (
+    Buffer,
+    Definition,
+    Failure,
+    NeverFits,
+    Outcome,
+    RunContext,
+    Running,
+    Stopped,
+    Suspended,
+)
+from jgpu.broker.executor.works.base import ShortOfMemory, Work, report_failure
+from jgpu.broker.flightpage import Kind
+from jgpu.errors import ProgramError
+from jgpu.wire import limits, messages
+
+if TYPE_CHECKING:
+    from jgpu.broker.executor.session import Session
+    from jgpu.wire.messages import TensorReport
+
+__all__ = ["RunWork", "bits"]
+
+#: programs of which a session's client is remembered to know the learnt geometry
+_TOLD: Final = 8192
+#: what is said of a run that an interrupt stopped
+STOPPED: Final = "The computation was interrupted before it was over."
+
+
+def bits(flags: bytes, count: int) -> list[int]:
+    """Indices below `count` whose bit is set, least significant bit first."""
+    number = int.from_bytes(flags, "little") & ((1 << count) - 1)
+    found = []
+    while number:
+        lowest = number & -number
+        found.append(lowest.bit_length() - 1)
+        number ^= lowest
+    return found
+
+
+class RunWork(Work):
+    """A program over the session's buffers."""
+
+    kind = Kind.PROGRAM
+
+    def __init__(self, session: "Session", message: messages.Run) -> None:
+        super().__init__(session, message.work, ends_iteration=message.ends_iteration)
+        self.message = message
+        #: the program, or why there is none; None while it is awaited
+        self.definition: Definition | ProgramError | None = None
+        live = int.from_bytes(message.live, "little").bit_count()
+        ids = len(message.inputs) + len(message.free) + 2 * len(message.params)
+        self.nbytes = 64 + 8 * ids + 64 * live
+        #: where it was halted for want of memory
+        self._suspended: tuple[Suspended, RunContext] | None = None
+        #: it does not fit as a whole: memory is counted op by op, and what does not fit fails alone
+        self._counts = False
+        #: bytes that the op takes which was counted last
+        self._op_bytes = 0
+        #: all its ops were done, or failed by themselves
+        self.whole = False
+        self._failures: list[tuple[Failure, list[int]]] = []
+        self._learnt: tuple[TensorReport, ...] = ()
+        #: wanted slots that were told
+        self._told: set[int] = set()
+
+    @property
+    def ready(self) -> bool:
+        """The definition is known, or known to be bad."""
+        return self.definition is not None
+
+    def predicted_s(self) -> float:
+        """What runs of this program took."""
+        if isinstance(self.definition, Definition):
+            return self.definition.predicted_s or 0.0
+        return 0.0
+
+    def frees(self) -> set[int]:
+        """What the run names, too."""
+        return super().frees().union(self.message.free)
+
+    def may_write(self, buffer: int) -> bool:
+        """It makes its fresh buffers and writes some of its inputs; anything until it is known."""
+        definition, message = self.definition, self.message
+        if not isinstance(definition, Definition):
+            return True
+        if message.first <= buffer < message.first + definition.fresh:
+            return True
+        if buffer not in message.inputs:
+            return False
+        return any(message.inputs[slot] == buffer for slot in definition.written)
+
+    def note(self, port: Port) -> None:
+        """Say which program begins here, and what its ops are called."""
+        definition, key = self.definition, self.message.program
+        names, ops = b"", 0
+        if isinstance(definition, Definition):
+            names, ops = definition.names, definition.ops
+        port.flight.begin(self.session.number, self.number, self.kind, key, names, ops)
+
+    def touches(self) -> Iterable[int]:
+        """What it is given and what it makes."""
+        first, definition = self.message.first, self.definition
+        fresh = definition.fresh if isinstance(definition, Definition) else 0
+        return (*self.message.inputs, *range(first, first + fresh))
+
+    def do(self, port: Port) -> None:
+        """Run the program, or fail as a whole."""
+        message, session = self.message, self.session
+        session.drop(message.free, port)
+        if not isinstance(self.definition, Definition):
+            at_fault = self.definition or ProgramError("There is no such program.")
+            self._fail("ProgramError", str(at_fault), at_fault.op, at_fault.name)
+            return
+        buffers = [session.buffer(number) for number in message.inputs]
+        dead = [message.inputs[k] for k in bits(message.dead, len(buffers))]
+        if self._suspended is None:
+            needed = self.transient + self.definition.growth_bytes(buffers)
+            self._counts = not session.may_use(needed)
+        try:
+            self._run(self.definition, buffers, port)
+        except ProgramError as error:
+            self._fail("ProgramError", str(error))
+        if not self.skipped:
+            session.drop(dead, port)
+
+    def _run(self, definition: Definition, buffers: list[Buffer], port: Port) -> None:
+        session, message = self.session, self.message
+        port.use(buffers)
+        halted: Suspended | Stopped | None = None
+        if self._suspended is None:
+            if not self._counts:
+                session.table.note_peak(self.transient)
+            context = self._context()
+            # On the way only where this lane alone ever had them; `do` drops them in any case.
+            dead = message.dead if port.owns(buffers) else b""
+            begin = partial(definition.run, buffers, message.params, message.live, dead)
+        else:
+            halted, context = self._suspended
+            begin = partial(definition.resume, halted)
+        while True:
+            running = Running(definition.plan, buffers, port.flight.mark(), port.flight.mark())
+            context.running, context.mark = running, running.mark
+            if not session.course.enter(running):
+                self._stop(definition, buffers, halted, port)
+                return
+            outcome = self._do_ops(begin, definition, buffers, context)
+            if outcome is None:
+                return
+            halted = outcome.suspended or outcome.stopped
+            if halted is None:
+                break
+            if outcome.stopped is not None:
+                begin = partial(definition.resume, halted)
+            elif self.last_try:
+                begin = partial(definition.abandon, halted)
+            else:
+                self._suspended = outcome.suspended, context
+                raise ShortOfMemory(max(1, outcome.suspended.nbytes))
+        self._suspended, self.whole = None, True
+        self._settle(outcome, definition, buffers, port)
+        if not outcome.learnt and message.program not in session.told:
+            # An earlier session's run found out; this one has not been told yet.
+            if len(session.told) >= _TOLD:
+                session.told.clear()  # what is told twice is known
+            session.told.add(message.program)
+            self._learnt = definition.learnt
+        else:
+            self._learnt = outcome.learnt
+
+    def _do_ops(
+        self,
+        begin: Callable[[RunContext], Outcome],
+        definition: Definition,
+        buffers: list[Buffer],
+        context: RunContext,
+    ) -> Outcome | None:
+        """What came of ops until they were over, or halted; None where nobody wants it any more."""
+        done = 0
+        try:
+            outcome = begin(context)
+            halted = outcome.suspended or outcome.stopped
+            done = definition.ops if halted is None else halted.op
+        finally:
+            if not self.session.course.leave(definition, buffers, done):
+                self._skip()
+        return None if self.skipped else outcome
+
+    def _stop(
+        self,
+        definition: Definition,
+        buffers: list[Buffer],
+        halted: Suspended | Stopped | None,
+        port: Port,
+    ) -> None:
+        """Do no more of it: the session has ended, or was interrupted."""
+        if self.session.over:
+            self._skip()
+            return
+        self.stopped = True
+        if halted is None:
+            self._fail("WorkCancelled", STOPPED)
+        else:
+            self._suspended = None
+            name = definition.plan.steps[halted.op].info.name
+            failure = Failure(self.number, halted.op, name, "WorkCancelled", STOPPED)
+            self._settle(definition.leave(halted, failure), definition, buffers, port)
+
+    def _settle(
+        self, outcome: Outcome, definition: Definition, buffers: list[Buffer], port: Port
+    ) -> None:
+        for k in definition.resized:
+            self.session.table.remeasure(buffers[k])
+        self._keep(outcome, port)
+
+    def _skip(self) -> None:
+        """Its buffers may be gone: touch nothing."""
+        self.forget()
+        self.skipped = True
+
+    def forget(self) -> None:
+        """Drop what its ops have made so far."""
+        self._suspended = None
+
+    def _context(self) -> RunContext:
+        session, message, device = self.session, self.message, self.session.device
+        context = RunContext(
+            session.torch_device, session.generators, work=self.number, report=message.report
+        )
+        if message.wanted and device.reads_directly:
+            context.wanted, context.tell = message.wanted, self._tell
+        context.allocate, context.watch_peak = device.allocate, device.watch_peak
+        context.claim = self._claim
+        if self._counts:
+            context.allocate = partial(self._count, context)
+            context.claim = partial(self._claim_beside, context)
+        return context
+
+    def _claim(self, nbytes: int) -> None:
+        """Memory that the data ask for: held to the limits, and those who rest make room for it."""
+        self._take(nbytes, self.transient)
+
+    def _count(self, context: RunContext, op: int, nbytes: int) -> None:
+        """Before each op of a run that does not fit as a whole: what of it fits is done."""
+        if (allocate := self.session.device.allocate) is not None:
+            allocate(op, nbytes)
+        self._op_bytes = 0
+        if nbytes:
+            self._claim_beside(context, nbytes)
+            self._op_bytes = nbytes
+
+    def _claim_beside(self, context: RunContext, nbytes: int) -> None:
+        """Memory beside what the ops before have taken, and what the op itself is known to take."""
+        walker = context.running.walker if context.running is not None else None
+        self._take(nbytes, self._op_bytes + (walker.added_bytes if walker is not None else 0))
+
+    def _take(self, nbytes: int, added: int) -> None:
+        """Hold memory beside `added` bytes of the run to the limits."""
+        session = self.session
+        if not session.may_use(added + nbytes):
+            raise NeverFits(session.out_of_memory(nbytes, max(0, added)))
+        lacking = added + nbytes if self._counts else nbytes
+        if lacking > session.free_bytes() and not self.last_try:
+            raise torch.OutOfMemoryError(session.out_of_memory(nbytes, max(0, added)))
+        session.table.note_peak(added + nbytes)
+
+    def _keep(self, outcome: Outcome, port: Port) -> None:
+        session, first = self.session, self.message.first
+        poisoned: dict[int, list[int]] = {id(failure): [] for failure in outcome.failures}
+        fresh = []
+        for k, output in enumerate(outcome.outputs):
+            if output is None:
+                continue
+            if isinstance(output, Failure):
+                poisoned.setdefault(id(output), []).append(first + k)
+                session.put(Buffer(first + k, None, 0, poison=output), port)
+            else:
+                fresh.append(Buffer(first + k, output))
+                session.put(fresh[-1], port)
+        port.made(fresh)
+        self._failures = [(failure, poisoned[id(failure)]) for failure in outcome.failures]
+        if self._counts:
+            self._tell_shortage_once()
+
+    def _tell_shortage_once(self) -> None:
+        """Have the first op that did not fit speak for the others: one shortage is one error."""
+        told: list[tuple[Failure, list[int]]] = []
+        first: list[int] | None = None
+        for failure, buffers in self._failures:
+            if failure.error == "OutOfMemoryError" and first is not None:
+                first.extend(buffers)
+                continue
+            told.append((failure, buffers))
+            if failure.error == "OutOfMemoryError":
+                first = buffers
+        self._failures = told
+
+    def _outputs(self) -> list[int]:
+        """Numbers of the buffers that somebody will ask for."""
+        return [self.message.first + k for k in bits(self.message.live, 8 * len(self.message.live))]
+
+    def _fail(self, error: str, text: str, op: int = 0, name: str = "") -> None:
+        """The program did not run at all."""
+        failure = Failure(self.number, op, name, error, text)
+        outputs = self._outputs()
+        for number in outputs:
+            self.session.table.poison(number, failure)
+        self._failures = [(failure, outputs)]
+
+    def reply(self) -> None:
+        """Report failures and learnt geometry."""
+        for failure, buffers in self._failures:
+            report_failure(self.session, failure, buffers)
+        if self._learnt or self.message.report:
+            self.session.send(messages.Learnt(self.number, self.message.program, self._learnt))
+        for slot in self.message.wanted:
+            if slot not in self._told:
+                self._tell_late(self.message.first + slot)
+
+    def _tell(self, slot: int, made: torch.Tensor) -> None:
+        """Say what a wanted slot holds, in the midst of the run."""
+        storage = made.untyped_storage()
+        if storage.nbytes() > limits.WANTED_BYTES:  # some kernels take more than they return
+            return
+        self._told.add(slot)
+        data = string_at(storage.data_ptr(), storage.nbytes())
+        self.session.send(messages.Value(self.message.first + slot, data))
+
+    def _tell_late(self, number: int) -> None:
+        """Say what a small buffer holds after the run, or that it has to be asked for."""
+        session, data = self.session, b""
+        buffer = session.table.buffers.get(number)
+        if (
+            buffer is not None
+            and buffer.poison is None
+            and buffer.nbytes <= limits.WANTED_BYTES
+            and session.device.reads_directly
+        ):
+            target = bytearray(buffer.nbytes)
+            session.device.read_now(buffer, 0, memoryview(target))
+            data = bytes(target)
+        session.send(messages.Value(number, data))
+
+    def cancel(self, port: Port, failure: Failure) -> list[int]:
+        """Poison what it would have made."""
+        super().cancel(port, failure)
+        self.session.drop(self.message.free, port)
+        self.session.drop(
+            [self.message.inputs[k] for k in bits(self.message.dead, len(self.message.inputs))],
+            port,
+        )
+        outputs = self._outputs()
+        for number in outputs:
+            self.session.table.poison(number, failure)
+        return outputs

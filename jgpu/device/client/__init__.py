@@ -1,0 +1,1 @@
+"""The session with the broker: what is sent, awaited, kept and lost."""

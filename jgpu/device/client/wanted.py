@@ -1,0 +1,108 @@
+"""Small values that the notebook reads after each step, told unasked: `loss.item()` without asking.
+
+A buffer that is read once is likely to be read again when its program runs again. The next run says
+so, the executor tells the value as soon as it is there, and the read finds it in the socket.
+Whoever stops reading is told a few values in vain, then none.
+
+The rule that must not be broken: a value that was told stands for its buffer only until a later run
+may write that buffer.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from jgpu.device.recording.recorder import Compiled, Cut
+from jgpu.device.tensor import Buffer
+from jgpu.wire import limits
+
+__all__ = ["Wanted"]
+
+#: runs in vain after which a value is no longer told
+_IN_VAIN = 4
+#: works among which the maker of a buffer is looked for
+_LOOK_BACK = 32
+
+
+class _Value:
+    """What is told of one buffer."""
+
+    __slots__ = ("compiled", "data", "slot")
+
+    def __init__(self, compiled: Compiled, slot: int) -> None:
+        self.compiled = compiled
+        self.slot = slot
+        self.data: bytes | None = None
+
+
+class Wanted:
+    """Which values will be told, and those that were."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, _Value] = {}
+
+    def clear(self) -> None:
+        """Nothing is awaited any more."""
+        self._values.clear()
+
+    def of_run(self, cut: Cut, live: bytes) -> tuple[int, ...]:
+        """Fresh slots of a run whose values are wanted; they are awaited from here on."""
+        compiled, values = cut.compiled, self._values
+        if values:
+            for slot in compiled.written:
+                values.pop(cut.inputs[slot], None)
+        if not compiled.wanted:
+            return ()
+        slots = []
+        for slot, in_vain in list(compiled.wanted.items()):
+            if in_vain >= _IN_VAIN:
+                del compiled.wanted[slot]
+            elif live[slot >> 3] >> (slot & 7) & 1:
+                compiled.wanted[slot] = in_vain + 1
+                values[cut.first + slot] = _Value(compiled, slot)
+                slots.append(slot)
+        return tuple(slots)
+
+    def forget(self, buffers: Iterable[int]) -> None:
+        """These buffers are gone."""
+        if self._values:
+            for buffer in buffers:
+                self._values.pop(buffer, None)
+
+    def expects(self, buffer: int) -> bool:
+        """Whether the buffer's value was told, or will be."""
+        return buffer in self._values
+
+    def arrive(self, buffer: int, data: bytes) -> None:
+        """A value was told; an empty one has to be asked for after all."""
+        value = self._values.get(buffer)
+        if value is None:
+            return
+        if data:
+            value.data = data
+        else:
+            del self._values[buffer]
+
+    def told(self, buffer: int) -> bool:
+        """Whether the waiting is over: the value is there, or will not be told."""
+        value = self._values.get(buffer)
+        return value is None or value.data is not None
+
+    def read(self, buffer: int) -> bytes | None:
+        """What was told of the buffer; it is read, so it will be told again."""
+        value = self._values.get(buffer)
+        if value is None or value.data is None:
+            return None
+        value.compiled.wanted[value.slot] = 0
+        return value.data
+
+    def was_asked(self, buffer: Buffer, works: Sequence[tuple[int, Cut]]) -> None:
+        """The host asked for a buffer: want it from the next run of the program that made it."""
+        if not 0 < buffer.nbytes <= limits.WANTED_BYTES:
+            return
+        for k in range(1, min(_LOOK_BACK, len(works)) + 1):
+            cut = works[-k][1]
+            compiled = cut.compiled
+            slot = buffer.id - cut.first
+            if 0 <= slot < compiled.fresh:
+                if slot in compiled.wanted or len(compiled.wanted) < limits.MAX_WANTED:
+                    compiled.wanted[slot] = 0
+                return

@@ -1,0 +1,1 @@
+"""Ops that torch makes of others: taken apart as the executor's device would."""

@@ -1,0 +1,307 @@
+"""Composite ops that branch on the device: lowered as the executor's device would lower them.
+
+Left alone, PyTorch treats the backend as "some GPU": LSTM and GRU pick CUDA-only cells, attention
+decomposes into the quadratic math path, dropout takes the fused kernel.
+
+Where the executor computes on the CPU such an op runs once more, at the autograd key, on stand-ins
+(`Face`) that share the buffers and say that they live on the CPU. Torch's own code then chooses,
+its own formulas differentiate, and every primitive that it reaches is recorded as usual: forward
+and gradients are native, bit for bit.
+
+On a CUDA executor being taken for a GPU is right: dropout and cells are left to torch. Attention
+and recurrent layers, where torch asks the device itself, have modules of their own. Nothing here
+ever says that it lives on CUDA: autograd would ask CUDA for a stream, which ends the process.
+
+The list of ops is `LOWERED`, each with the branch that makes it necessary.
+"""
+
+import functools
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from jgpu.device import current
+from jgpu.device.composed import attention, recurrent
+from jgpu.device.likenative import mixed, words
+from jgpu.device.recording import copies, dispatch
+from jgpu.device.recording.ops import COMPOSITE, info_of
+from jgpu.device.tensor import DeviceTensor, device, set_data, wrap
+from jgpu.device.tracebacks import unseen
+
+__all__ = ["FOR_SUBCLASSES", "LOWERED", "Face", "install"]
+
+#: op: why the backend's own branch is not the executor's
+LOWERED = {
+    "lstm.input": "picks the CUDA-only fused cell",
+    "lstm.data": "picks the CUDA-only fused cell",
+    "gru.input": "picks the CUDA-only fused cell",
+    "gru.data": "picks the CUDA-only fused cell",
+    "rnn_tanh.input": "shares gru's and lstm's layer code",
+    "rnn_tanh.data": "shares gru's and lstm's layer code",
+    "rnn_relu.input": "shares gru's and lstm's layer code",
+    "rnn_relu.data": "shares gru's and lstm's layer code",
+    "lstm_cell": "picks the CUDA-only fused cell",
+    "gru_cell": "picks the CUDA-only fused cell",
+    "scaled_dot_product_attention": "falls to the math path, of other bits and N^2 memory",
+    "dropout": "takes native_dropout, which draws other random numbers than the CPU's way",
+}
+
+_library: Any = None
+_make = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+_CPU = torch.device("cpu")
+
+
+class Face(torch.Tensor):
+    """Stands for a device tensor inside a composite; says that it is on the CPU."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+    _twin: DeviceTensor
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        info = info_of(func)
+        if info.kind == COMPOSITE:  # it arrives whole in inference mode
+            return dispatch.take_apart(info, args, kwargs or {})
+        faces: dict[int, Face] = {}
+
+        def twin(value: Any) -> Any:
+            if isinstance(value, Face):
+                faces[id(value._twin)] = value
+                return value._twin
+            if isinstance(value, list | tuple):
+                return [twin(item) for item in value]
+            if type(value) is torch.Tensor and (value.dim() or mixed.compares(info)):
+                return copies.upload(value)  # a formula's own zeros
+            return value
+
+        def face(value: Any) -> Any:
+            if isinstance(value, DeviceTensor):
+                found = faces.get(id(value))
+                return face_of(value) if found is None else found
+            if isinstance(value, list | tuple):
+                return type(value)(face(item) for item in value)
+            return value
+
+        arguments = tuple(twin(value) for value in args)
+        keywords = {name: twin(value) for name, value in (kwargs or {}).items()}
+        if "device" in keywords:
+            keywords["device"] = None
+        result = dispatch.dispatch(func, arguments, keywords)
+        for each in faces.values():
+            each._follow()
+        return face(result)
+
+    def _follow(self) -> None:
+        """Take on the geometry that an op gave the twin in place."""
+        geometry = self._twin._g
+        if self.shape != geometry.shape or self.stride() != geometry.stride:
+            set_data(self, face_of(self._twin))
+
+
+class _Factories(TorchDispatchMode):
+    """Tensors that a composite makes for itself live where its arguments live."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        keywords = kwargs or {}
+        if not info_of(func).factory or "device" not in keywords:
+            return func(*args, **keywords)
+        return face_of(dispatch.dispatch(func, args, {**keywords, "device": device()}))
+
+
+def face_of(tensor: DeviceTensor) -> Face:
+    """The stand-in of a device tensor."""
+    geometry = tensor._g
+    made = _make(
+        Face, geometry.shape, geometry.stride, tensor._o, None,
+        geometry.dtype, torch.strided, _CPU,
+    )  # fmt: skip
+    made._twin = tensor
+    result: Face = made
+    return result
+
+
+def _is_cuda() -> bool:
+    return current.session.device_facts().kind == "cuda"
+
+
+class _ToFace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Any) -> Any:
+        return face_of(_plain(tensor))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return _FromFace.apply(grad)
+
+
+class _FromFace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, face: Any) -> Any:
+        twin = face._twin if isinstance(face, Face) else face
+        return wrap(twin._b, twin._g, twin._o) if isinstance(twin, DeviceTensor) else twin
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return _ToFace.apply(grad)
+
+
+def _plain(tensor: DeviceTensor) -> DeviceTensor:
+    return wrap(tensor._b, tensor._g, tensor._o)
+
+
+def _enter(value: Any) -> Any:
+    if isinstance(value, DeviceTensor):
+        return _ToFace.apply(value)
+    if isinstance(value, list | tuple):
+        return [_enter(item) for item in value]
+    return value
+
+
+def _leave(value: Any) -> Any:
+    if isinstance(value, Face):
+        return _FromFace.apply(value)
+    if isinstance(value, list | tuple):
+        return type(value)(_leave(item) for item in value)
+    return value
+
+
+def lower(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a composite as the executor's device would."""
+    _check_devices(op._schema.name[6:], op._schema.overload_name, args, kwargs)
+    if _is_cuda():
+        return _as_on_cuda(op, args, kwargs)
+    entered = tuple(_enter(value) for value in args)
+    keywords = {name: _enter(value) for name, value in kwargs.items()}
+    with _Factories():
+        result = op(*entered, **keywords)
+    for argument, face in zip(args, entered, strict=True):
+        if result is face:  # dropout in evaluation: no node in the graph, as natively
+            return argument
+    return _leave(result)
+
+
+def _check_devices(name: str, overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse host tensors among the arguments, in the words of the composite or its first op."""
+    if name == "scaled_dot_product_attention":
+        mixed.check_attention(args, kwargs)
+    elif name.endswith("_cell"):
+        step, state, *weights = args
+        hidden = state[0] if name == "lstm_cell" else state
+        biases = weights[2:] if len(weights) > 2 and weights[2] is not None else None
+        mixed.check_cell(step, hidden, weights[:2], biases)
+    elif name not in ("dropout", "group_norm"):
+        states, weights = args[2:4] if overload == "data" else args[1:3]
+        mixed.check_recurrent(args[0], states if name == "lstm" else [states], weights)
+
+
+def _as_on_cuda(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """By torch's own composite, but for what it would ask CUDA itself."""
+    name = op._schema.name[6:]
+    made: Any = NotImplemented
+    if name == "scaled_dot_product_attention":
+        given = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)]
+        if all(type(each) is DeviceTensor for each in given):
+            named = dict(kwargs)
+            grouped = named.pop("enable_gqa", False)
+            made = attention.attend(*args, **named, grouped=grouped)
+    elif not name.endswith("_cell") and name != "dropout":
+        made = recurrent.run_layers(op, args)
+    return dispatch.take_apart(info_of(op), args, kwargs) if made is NotImplemented else made
+
+
+def _differentiated(tensor: torch.Tensor) -> bool:
+    return torch.is_grad_enabled() and tensor.requires_grad
+
+
+def _group_norm(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Its derivative's formula keeps the layout of pictures on the CPU alone, and so their bits."""
+    given = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)]
+    plain = args[0].is_contiguous() or not torch.is_grad_enabled()
+    if plain or _is_cuda() or not all(type(each) is DeviceTensor for each in given):
+        return dispatch.take_apart(info_of(op), args, kwargs)
+    return lower(op, args, kwargs)
+
+
+def _svdvals(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    made: torch.Tensor = torch.ops.aten._linalg_svd(
+        args[0], False, _differentiated(args[0]), **kwargs
+    )[1]
+    return made
+
+
+def _eigvalsh(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    half = args[1] if len(args) > 1 else kwargs.get("UPLO", "L")
+    made: torch.Tensor = torch.ops.aten._linalg_eigh(args[0], half, _differentiated(args[0]))[0]
+    return made
+
+
+def _ctc_loss(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    """Lengths are read and passed on as integers; they may be on either side."""
+    lengths = [[int(length) for length in tensor.tolist()] for tensor in args[2:4]]
+    made: torch.Tensor = torch.ops.aten.ctc_loss.IntList(*args[:2], *lengths, *args[4:], **kwargs)
+    return made
+
+
+def _into_out(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    """Compute, then write `out`; nothing is differentiated, which a product's way depends on."""
+    keywords = dict(kwargs)
+    out: torch.Tensor = keywords.pop("out")
+    words.check_outs(info_of(op), args, kwargs, keywords)
+    plain = [each.detach() if isinstance(each, torch.Tensor) else each for each in args]
+    found = getattr(torch.ops.aten, op._schema.name[6:])(*plain, **keywords)
+    return out.resize_(found.shape).copy_(found)
+
+
+#: Composites that go another way, of other bits or needs, if a tensor is of a subclass: eigenvalues
+#: would be computed with their vectors, lengths be wanted on the device; a rank is returned and
+#: `out` forgotten; a product asks whether a view of `out` shares its storage, which ours all hide.
+FOR_SUBCLASSES = {
+    "linalg_svdvals": _svdvals,
+    "linalg_eigvalsh": _eigvalsh,
+    "ctc_loss.Tensor": _ctc_loss,
+    "linalg_matrix_rank.out": _into_out,
+    "linalg_matrix_rank.out_tol_tensor": _into_out,
+    "linalg_matrix_rank.atol_rtol_float_out": _into_out,
+    "linalg_matrix_rank.atol_rtol_tensor_out": _into_out,
+    "matmul.out": _into_out,
+}
+
+
+def _chunked_as_there(options: Any) -> None:
+    """The chunks of `linear_cross_entropy` are chosen by the kind of device: the executor's."""
+    original = options._adjust
+
+    @functools.wraps(original)
+    def adjust(self: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+        if device is not None and device.type == "cuda" and not _is_cuda():
+            device = _CPU
+        return original(self, *args, device=device, **kwargs)
+
+    options._adjust = unseen(adjust)
+
+
+def install() -> None:
+    """Register the lowerings at the backend's autograd key."""
+    if hasattr(torch.nn, "LinearCrossEntropyOptions"):
+        _chunked_as_there(torch.nn.LinearCrossEntropyOptions)
+    recurrent.install()
+    global _library
+    _library = torch.library.Library("aten", "IMPL")
+    others = FOR_SUBCLASSES | {"group_norm": _group_norm}
+    for name, lowering in (dict.fromkeys(LOWERED, lower) | others).items():
+        base, _, overload = name.partition(".")
+        op = getattr(getattr(torch.ops.aten, base), overload or "default")
+        _library.impl(name, unseen(_kernel(op, lowering)), "AutogradPrivateUse1")
+        dispatch.LOWERED[f"aten::{name}"] = lowering
+
+
+def _kernel(op: Any, lowering: Any) -> Any:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        return lowering(op, args, kwargs)
+
+    return kernel

@@ -1,0 +1,280 @@
+"""`cuda` means the shared device: patches of the callables that take a device.
+
+Patches rather than a function mode: a mode is per thread, is popped inside backward's callbacks,
+loses to `set_default_device`, and costs a microsecond on every call down to `.shape`. A patched
+callable costs a sixth of that, and only where a device is taken.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from jgpu.device import tensor as tensors
+from jgpu.device.likenative import warned
+from jgpu.device.recording.copies import upload
+from jgpu.device.sparse import compressed, coo
+from jgpu.device.sparse.base import SpelledOut
+from jgpu.device.tensors import nested, pinned, rng
+from jgpu.device.tracebacks import unseen
+
+__all__ = ["install", "translate"]
+
+_Device = torch.device
+_MERE = (torch.Tensor, torch.nn.Parameter)
+
+
+def translate(where: Any) -> Any:
+    """The backend's device for anything that means `cuda`; everything else as it is."""
+    if type(where) is str:
+        if where.startswith("cuda"):
+            _check_index(torch.device(where).index)
+            return tensors.device()
+        return where
+    if type(where) is _Device:
+        if where.type == "cuda":
+            _check_index(where.index)
+            return tensors.device()
+        return where
+    if type(where) is int:
+        _check_index(where)
+        return tensors.device()
+    return where
+
+
+def _check_index(index: int | None) -> None:
+    if index:
+        raise RuntimeError(
+            "CUDA error: invalid device ordinal (this notebook has one device, cuda:0)"
+        )
+
+
+def _taking_device(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        where = kwargs.get("device")
+        if where is not None:
+            kwargs["device"] = translate(where)
+        if kwargs.get("pin_memory"):
+            del kwargs["pin_memory"]
+            return pinned.made_pinned(call(*args, **kwargs))
+        if warns and not _is_quiet(name, args):
+            return warned.as_caller(function, args, kwargs)
+        result = function(*args, **kwargs)
+        if "generator" in kwargs:
+            rng.check_drawn(result, kwargs["generator"])
+        return result
+
+    name = function.__name__
+    warns = name in _WARNING
+    return unseen(call)
+
+
+#: constructors that warn of what they are given, or of themselves
+_WARNING: Final = frozenset({"tensor", "new_tensor", "as_tensor", "asarray", "frombuffer", "range"})
+_NUMBERS: Final = (int, float, bool, complex)
+
+
+def _is_quiet(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether nothing is said of such data: numbers, or lists of them."""
+    value = args[-1] if args else None
+    while type(value) in (list, tuple) and value:
+        value = value[0]
+    if isinstance(value, torch.Tensor):
+        return name.startswith("as")
+    return type(value) in _NUMBERS and name != "range"
+
+
+def _taking_positional(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs and kwargs.get("device") is not None:
+            kwargs["device"] = translate(kwargs["device"])
+        elif len(args) > 1 and type(args[1]) in (str, _Device, int):
+            args = (args[0], translate(args[1]), *args[2:])
+        return function(*args, **kwargs)
+
+    return call
+
+
+@unseen
+def _cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, **kw: Any) -> Any:
+    """`Tensor.cuda()`"""
+    where = tensors.device() if device is None else translate(device)
+    if not kw and _is_mere_data(self):
+        return upload(self)
+    if _is_sparse(self):
+        return compressed.from_host(self)
+    return torch.Tensor.to(self, where, non_blocking=non_blocking, **kw)
+
+
+def _uploading(to: Callable[..., Any]) -> Callable[..., Any]:
+    """`Tensor.to`, whose plainest form is `Tensor.cuda`."""
+
+    @functools.wraps(to)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 2 and not kwargs and type(args[1]) in (str, _Device):
+            where = translate(args[1])
+            if where is tensors.device() and _is_mere_data(args[0]):
+                return upload(args[0])
+        if _is_sparse(args[0]) or args[0].is_nested:
+            where, dtype, *_ = torch._C._nn._parse_to(*args[1:], **kwargs)  # type: ignore[attr-defined]
+            if where is not None and where.type == "cuda" and args[0].layout is not torch.jagged:
+                if args[0].is_nested:
+                    nested.refuse_strided()
+                return compressed.from_host(args[0], dtype)
+        return to(*args, **kwargs)
+
+    return unseen(call)
+
+
+def _is_sparse(tensor: torch.Tensor) -> bool:
+    """Whether it is of the host, in a layout of which the device has one of its own."""
+    plain = tensor.layout is torch.strided or tensor.layout is torch.jagged
+    return not plain and not isinstance(tensor, SpelledOut)
+
+
+def _is_mere_data(tensor: torch.Tensor) -> bool:
+    """Whether nobody but us would see its upload: neither autograd nor a mode.
+
+    Such a tensor goes without torch's dispatcher, whose first call to a device like this one
+    imports much.
+    """
+    return (
+        type(tensor) in _MERE
+        and tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
+        and not (tensor.requires_grad and torch.is_grad_enabled())
+        and not torch.is_inference_mode_enabled()
+        and not torch._C._len_torch_dispatch_stack()
+        and not torch._C._len_torch_function_stack()
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    )
+
+
+def _known_to_torchscript() -> None:
+    """TorchScript looks builtins up by object; ours stand for those that they wrap."""
+    from torch.jit import _builtins
+
+    original = _builtins._find_builtin
+
+    def find(function: Any) -> Any:
+        found = original(function)
+        return original(inspect.unwrap(function)) if found is None else found
+
+    _builtins._find_builtin = find
+
+
+def _refuse_pointers() -> None:
+    """DLPack by the functions that do not ask the tensor."""
+    from torch.utils import dlpack
+
+    target: Any = torch
+    original = dlpack.to_dlpack
+
+    @functools.wraps(original)
+    def to_dlpack(tensor: torch.Tensor) -> Any:
+        return tensor.__dlpack__() if isinstance(tensor, tensors.DeviceTensor) else original(tensor)
+
+    target.to_dlpack = dlpack.to_dlpack = unseen(to_dlpack)  # type: ignore[assignment]
+
+
+def install() -> None:
+    """Patch torch once; `activate` calls it."""
+    _known_to_torchscript()
+    _refuse_pointers()
+    _install_constructors()
+    _install_tensor_methods()
+    pinned.install()
+    _install_default_device()
+    _install_default_dtype()
+
+
+def _install_constructors() -> None:
+    import torch.utils._device as devices
+
+    originals = devices._device_constructors()
+    patched: dict[Any, Any] = {}
+    for function in originals:
+        name = function.__name__
+        owner: Any = torch
+        if name.startswith("fft_"):
+            owner, name = torch.fft, name.removeprefix("fft_")
+        elif name == "nested_tensor":
+            owner = torch.nested
+        if getattr(owner, name, None) is function:
+            patched[function] = _taking_device(function)
+            setattr(owner, name, patched[function])
+    target: Any = torch
+    target.sparse_coo_tensor = coo.created(torch.sparse_coo_tensor)
+    target.sparse_compressed_tensor = compressed.created(torch.sparse_compressed_tensor)
+    for layout in compressed.LAYOUTS:
+        name = f"{str(layout).removeprefix('torch.')}_tensor"
+        setattr(target, name, compressed.created(getattr(torch, name), layout))
+    # Like-factories take a device, too, but never a default one.
+    for name in (
+        "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like",
+        "randint_like", "normal", "frombuffer", "from_file",
+    ):  # fmt: skip
+        setattr(torch, name, _taking_device(getattr(torch, name)))
+    # Tell DeviceContext of the new objects; the originals stay (TorchScript looks them up).
+    everything = originals | set(patched.values())
+    devices._device_constructors = lambda: everything
+
+
+def _install_tensor_methods() -> None:
+    tensor: Any = torch.Tensor
+    base: Any = torch._C.TensorBase
+    tensor.to = _uploading(_taking_positional(base.to))
+    tensor.cuda = _cuda
+    for name in (
+        "new_tensor",
+        "new_empty",
+        "new_empty_strided",
+        "new_full",
+        "new_zeros",
+        "new_ones",
+    ):
+        setattr(tensor, name, _taking_device(getattr(tensor, name)))
+    parse = torch._C._nn._parse_to
+
+    def parse_to(*args: Any, **kwargs: Any) -> Any:
+        device, dtype, non_blocking, memory_format = parse(*args, **kwargs)
+        return translate(device), dtype, non_blocking, memory_format
+
+    torch._C._nn._parse_to = unseen(parse_to)
+
+
+def _install_default_dtype() -> None:
+    """What ops return may depend on the default dtype: what was inferred before is forgotten."""
+    from jgpu.device.recording.dispatch import forget_plans
+
+    original = torch.set_default_dtype
+
+    def set_default_dtype(d: Any) -> None:
+        original(d)
+        forget_plans()
+
+    torch.set_default_dtype = unseen(functools.wraps(original)(set_default_dtype))
+
+
+def _install_default_device() -> None:
+    import torch.utils._device as devices
+
+    context: Any = devices.DeviceContext
+    original = context.__init__
+
+    def init(self: Any, device: Any) -> None:
+        original(self, translate(device))
+
+    context.__init__ = unseen(init)
+    get_default = torch.get_default_device
+
+    def get_default_device() -> torch.device:
+        found = get_default()
+        return tensors.CUDA if found.type == "cuda" else found
+
+    torch.get_default_device = unseen(functools.wraps(get_default)(get_default_device))

@@ -1,0 +1,1 @@
+"""What native torch refuses or warns of, refused and warned of on the same line."""

@@ -1,0 +1,59 @@
+"""Arguments that native kernels take, and meta kernels or the executor do not.
+
+Masks and labels of bytes; and that gradients are to be sparse, of which a forward knows nothing.
+"""
+
+from typing import Any, Final
+
+import torch
+
+from jgpu.device.likenative import warned
+from jgpu.device.recording.ops import OpInfo
+
+__all__ = ["as_taken"]
+
+#: ops whose masks may be of bytes, as natively: which argument
+_MASKED: Final = {
+    "aten::index.Tensor": 1, "aten::index_put": 1, "aten::index_put_": 1, "aten::where.self": 0
+}  # fmt: skip
+
+_OF_INDEX: Final = (
+    "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead."
+)
+_OF_WHERE: Final = (
+    "where received a uint8 condition tensor. This behavior is deprecated and will be removed in a "
+    "future version of PyTorch. Use a boolean condition instead."
+)
+
+
+#: losses whose labels may be of bytes: which argument
+_LABELLED: Final = {"aten::nll_loss_forward": 1, "aten::nll_loss_backward": 2}
+
+
+#: lookups whose backward alone makes sparse gradients: which argument asks for them
+_SPARSE: Final = {"aten::_embedding_bag": 5, "aten::_embedding_bag_forward_only": 5}
+
+
+def as_taken(info: OpInfo, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The arguments as they are taken, where some are not; masks are of booleans then."""
+    at = _SPARSE.get(info.name)
+    if at is not None and len(args) > at and args[at]:
+        return (*args[:at], False, *args[at + 1 :])
+    at = _LABELLED.get(info.name)
+    if at is not None and isinstance(args[at], torch.Tensor) and args[at].dtype is torch.uint8:
+        return (*args[:at], args[at].long(), *args[at + 1 :])
+    at = _MASKED.get(info.name)
+    if at is None:
+        return None
+    many = isinstance(args[at], list | tuple)
+    given = list(args[at]) if many else [args[at]]
+    if not any(isinstance(mask, torch.Tensor) and mask.dtype is torch.uint8 for mask in given):
+        return None
+    if "index_put" in info.name and args[2].numel() == 1:
+        return None  # natively refused
+    warned.tell(((UserWarning, _OF_WHERE if info.name == "aten::where.self" else _OF_INDEX),))
+    masks = [
+        mask.bool() if isinstance(mask, torch.Tensor) and mask.dtype is torch.uint8 else mask
+        for mask in given
+    ]
+    return (*args[:at], masks if many else masks[0], *args[at + 1 :])

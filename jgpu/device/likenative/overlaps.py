@@ -1,0 +1,121 @@
+"""Writing into memory that is read at the same time, or that several elements share.
+
+Many kernels refuse that, each by a rule of its own: the same tensor, in part the same, or not even
+the same. What two tensors have in common is found as torch finds it; whether the op minds is asked
+of the host's own kernel, with tensors that share memory as these do, once for each way of sharing.
+
+Does not cover tensors too large to be tried, and ops on lists: there the device tells, later.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+
+from jgpu.device.geometry import Geometry, extent, is_dense
+from jgpu.device.likenative.words import try_on_host
+from jgpu.device.recording.infer import Plan
+from jgpu.device.recording.ops import OpInfo
+from jgpu.device.tensor import Buffer, DeviceTensor
+
+__all__ = ["check", "check_itself"]
+
+#: elements up to which an op is tried on the host
+_BRIEF: Final = 1 << 20
+_ALIGNED: Final = 16
+_UNSUPPORTED: Final = "unsupported operation: "
+
+#: what two tensors have in common: all, some, or nothing that torch would look for
+_FULL, _PARTIAL, _NOTHING = range(3)
+
+
+def check(
+    plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Sequence[DeviceTensor]
+) -> None:
+    """Raise in torch's words where the op does not take its arguments together."""
+    buffers = {tensor._b for tensor in tensors}
+    if len(buffers) == len(tensors) or plan.info.name.startswith("aten::_foreach_"):
+        return
+    ways = tuple(
+        _common(tensors[k], other)
+        for k in plan.written()
+        for j, other in enumerate(tensors)
+        if j != k
+    )
+    if ways not in plan.overlaps and set(ways) != {_NOTHING}:
+        _try(plan.info, args, kwargs, tensors)
+    plan.overlaps.add(ways)
+
+
+def check_itself(
+    plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Sequence[DeviceTensor]
+) -> None:
+    """The same of a tensor that is written and shows some of its memory more than once."""
+    if any(_is_repeated(tensors[k]._g) for k in plan.written()):
+        _try(plan.info, args, kwargs, tensors)
+
+
+def _is_repeated(geometry: Geometry) -> bool:
+    """As far as torch looks: whether a step is 0."""
+    steps = zip(geometry.shape, geometry.stride, strict=True)
+    return any(size > 1 and step == 0 for size, step in steps)
+
+
+def _common(one: DeviceTensor, other: DeviceTensor) -> int:
+    if one is other:
+        return _FULL
+    if one._b is not other._b or not (one._g.numel and other._g.numel):
+        return _NOTHING
+    if not (is_dense(one._g) and is_dense(other._g)):
+        return _NOTHING
+    (begin, end), (start, stop) = _span(one), _span(other)
+    if (begin, end) == (start, stop):
+        return _FULL if one._g.stride == other._g.stride else _PARTIAL
+    return _PARTIAL if begin < stop and start < end else _NOTHING
+
+
+def _span(tensor: DeviceTensor) -> tuple[int, int]:
+    """The bytes of its buffer that it shows: the first, and the one after the last."""
+    geometry = tensor._g
+    begin = tensor._o * geometry.itemsize
+    return begin, begin + extent(geometry.shape, geometry.stride) * geometry.itemsize
+
+
+def _try(
+    info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Sequence[DeviceTensor]
+) -> None:
+    if any(each._g.bits or each._g.numel > _BRIEF for each in tensors):
+        return
+    spans: dict[Buffer, tuple[int, int]] = {}
+    for each in tensors:
+        begin, end = _span(each)
+        low, high = spans.get(each._b, (begin, end))
+        spans[each._b] = min(begin, low), max(end, high)
+    if sum(end - begin for begin, end in spans.values()) > _BRIEF * _ALIGNED:
+        return
+    state = torch.default_generator.get_state() if info.seeded else None
+    try:
+        try_on_host(info, args, kwargs, _twins(spans))
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        if str(error).startswith(_UNSUPPORTED):
+            raise
+    finally:
+        if state is not None:
+            torch.default_generator.set_state(state)
+
+
+def _twins(spans: dict[Buffer, tuple[int, int]]) -> Callable[[DeviceTensor], torch.Tensor]:
+    """Host tensors that share memory as the device's do, where these bytes of buffers are shown."""
+    begins = {buffer: begin // _ALIGNED * _ALIGNED for buffer, (begin, _) in spans.items()}
+    memory = {
+        buffer: torch.zeros(end - begins[buffer], dtype=torch.uint8, device="cpu").untyped_storage()
+        for buffer, (_, end) in spans.items()
+    }
+
+    def twin(tensor: DeviceTensor) -> torch.Tensor:
+        geometry = tensor._g
+        offset = tensor._o - begins[tensor._b] // geometry.itemsize
+        empty = torch.empty(0, dtype=geometry.dtype, device="cpu")
+        return empty.set_(memory[tensor._b], offset, geometry.shape, geometry.stride)
+
+    return twin

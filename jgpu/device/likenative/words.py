@@ -1,0 +1,297 @@
+"""What torch's own kernels say of shapes and types that do not fit, on the notebook's line.
+
+Meta kernels infer what an op returns, but some are written in Python and word errors of their own,
+and many do not look at types, of which the device would tell only later, when the op has been sent.
+So the host's own kernel is asked, with stand-ins that cost nothing.
+
+Does not cover values, except exponents of integers, nor types that CUDA alone refuses: the device
+tells of them.
+"""
+
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from jgpu.device.geometry import Geometry, extent, intern
+from jgpu.device.likenative import warned
+from jgpu.device.recording.ops import OpInfo
+from jgpu.device.tensor import DeviceTensor, device_tensors
+
+__all__ = [
+    "check_outs",
+    "check_power",
+    "check_types",
+    "idle_as_native",
+    "looks_at_power",
+    "raise_as_native",
+    "try_on_host",
+    "warnings_of",
+]
+
+#: Elements up to which an op that failed is tried once more in its own shapes.
+_QUICK: Final = 1 << 22
+#: Elements up to which an op is tried with an `out` that has to be resized or converted.
+_BRIEF: Final = 1 << 12
+#: elements up to which the host's kernel is asked for its warnings
+_FEW: Final = 1 << 14
+#: Ops whose meta kernels let types through that all devices refuse. Of tensors with one element
+#: each they make sense whatever their other arguments are; so do elementwise ops.
+_TYPED: Final = frozenset({
+    "aten::_log_softmax", "aten::_softmax", "aten::addbmm", "aten::addmm", "aten::addmv",
+    "aten::addr", "aten::baddbmm", "aten::binary_cross_entropy", "aten::bmm", "aten::dot",
+    "aten::mm", "aten::mv", "aten::nll_loss2d_forward", "aten::nll_loss_forward", "aten::vdot",
+})  # fmt: skip
+#: The same, where even types that are equal may be wrong.
+_INDEXED: Final = frozenset(
+    f"aten::{name}{mark}"
+    for name in (
+        "argmax", "argmin", "index", "index_add", "index_copy", "index_fill", "index_put",
+        "index_reduce", "index_select", "masked_scatter", "masked_select", "put", "searchsorted",
+        "std", "std_mean", "var", "var_mean",
+    )
+    for mark in ("", "_")
+)  # fmt: skip
+#: Elementwise, though torch does not say so.
+_ELEMENTWISE: Final = ("aten::_foreach_", "aten::rsub")
+#: Ops beside elementwise ones whose results lie as what they are given, dimensions of one element
+#: included, while their meta kernels lay those row by row.
+_LAID_ALIKE: Final = frozenset(
+    f"aten::{name}"
+    for name in (
+        "_log_softmax", "_softmax", "empty_like", "flip", "full_like", "index_put", "ones_like",
+        "renorm", "sort", "tril", "triu", "zeros_like",
+    )
+)  # fmt: skip
+_POWERS: Final = ("aten::pow", "aten::pow_", "aten::_foreach_pow", "aten::_foreach_pow_")
+#: Types that elementwise kernels of the host and of CUDA take alike; of others CUDA takes more.
+_PLAIN: Final = frozenset({
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.float32, torch.float64, torch.complex64, torch.complex128,
+})  # fmt: skip
+
+
+def check_types(
+    info: OpInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    geometries: tuple[Geometry, ...],
+) -> None:
+    """Raise here and now where types do not go together."""
+    base = info.name.partition(".")[0]
+    dtypes = {geometry.dtype for geometry in geometries}
+    elementwise = _is_elementwise(info) and not _counts(info)
+    if not (elementwise or base in _TYPED or base in _INDEXED) or info.seeded:
+        return
+    if elementwise and not dtypes <= _PLAIN:
+        return
+    one_float = len(dtypes) == 1 and next(iter(dtypes)).is_floating_point
+    if one_float and base not in _INDEXED and not _has_odd_number(info, args, kwargs):
+        return
+    fill = torch.ones if elementwise else torch.zeros
+
+    def of_one(tensor: DeviceTensor) -> torch.Tensor:
+        return fill((1,) * tensor.dim(), dtype=tensor.dtype, device="cpu")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _call(info, args, kwargs, of_one, number=lambda value: type(value)(1))
+
+
+def raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Raise what the host's own kernel says of tensors of these sizes, where that is quick.
+
+    Whether it was asked and had nothing to say.
+    """
+    if any(tensor.numel() > _QUICK for tensor in device_tensors((args, *kwargs.values()))):
+        return False
+    written = [args[at] for at in info.writes if at < len(args)]
+    written += [kwargs[name] for name in info.out_names if name in kwargs]
+
+    def of_its_size(tensor: DeviceTensor) -> torch.Tensor:
+        if any(tensor is each for each in written):
+            return torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
+        return torch.zeros((), dtype=tensor.dtype, device="cpu").expand(tensor.shape)
+
+    _call(info, args, kwargs, of_its_size)
+    return True
+
+
+def check_outs(
+    info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: dict[str, Any]
+) -> dict[int, torch.Tensor]:
+    """Raise what the host's own kernel says of an `out`, where it computes without it.
+
+    `inputs` are the keywords without it. Each kernel looks at types and overlaps on its own.
+    Returns tensors of the host that lie as the written ones lie then, by what they stand for; none
+    where it was not tried.
+    """
+    given = list(device_tensors((args, *kwargs.values())))
+    brief = sum(extent(each._g.shape, each._g.stride) for each in given) <= _BRIEF
+    if not brief or not {each.dtype for each in given} <= _PLAIN or info.seeded:
+        return {}
+    made = {id(each): _laid_out(each._g) for each in given}
+
+    def laid_out(tensor: DeviceTensor) -> torch.Tensor:
+        return made[id(tensor)]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            _call(info, args, kwargs, laid_out)
+        except (RuntimeError, IndexError, ValueError, TypeError):
+            try:
+                _call(info, args, inputs, laid_out, func=info.functional)
+            except (RuntimeError, IndexError, ValueError, TypeError):
+                return {}
+            raise
+    return made
+
+
+def try_on_host(
+    info: OpInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    stand_in: Callable[[DeviceTensor], torch.Tensor],
+) -> None:
+    """Raise what the host's own kernel says of such tensors; it writes into them, and warns not."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _call(info, args, kwargs, stand_in)
+
+
+def warnings_of(
+    info: OpInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    geometries: tuple[Geometry, ...],
+) -> warned.Said:
+    """What the host's own kernel warns of tensors like these, where that is quick."""
+    if any(geometry.numel > _FEW for geometry in geometries):
+        return ()
+
+    def on_host(sized: bool) -> None:
+        def ones(tensor: DeviceTensor) -> torch.Tensor:
+            shape = tensor.shape if sized else (1,) * tensor.dim()
+            return torch.ones(shape, dtype=tensor.dtype, device="cpu")
+
+        _call(info, args, kwargs, ones)
+
+    dtypes = {geometry.dtype for geometry in geometries}
+    return warned.of_kernels(info.name, dtypes, on_host)
+
+
+def idle_as_native(
+    info: OpInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    outs: list[Geometry | int | None],
+) -> list[Geometry | int | None]:
+    """What is returned, with the host's strides where a dimension has one element.
+
+    They lead nowhere, but a slice that ends there begins where they say.
+    """
+    alike = info.name.partition(".")[0] in _LAID_ALIKE or _is_elementwise(info)
+    given = list(device_tensors((args, *kwargs.values())))
+    brief = sum(each._g.numel or 1 for each in given) <= _FEW
+    if not (alike and brief) or info.seeded or any(each._g.bits for each in given):
+        return outs
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            made = _call(info, args, kwargs, lambda tensor: _laid_out(tensor._g))
+        except (RuntimeError, IndexError, ValueError, TypeError):
+            return outs
+    flat = made if isinstance(made, list | tuple) else [made]
+    if len(flat) != len(outs):
+        return outs
+    return [_with_idle(out, native) for out, native in zip(outs, flat, strict=True)]
+
+
+def _with_idle(out: Geometry | int | None, native: Any) -> Geometry | int | None:
+    if not isinstance(out, Geometry) or not isinstance(native, torch.Tensor):
+        return out
+    if native.shape != out.shape:
+        return out
+    steps = zip(out.shape, out.stride, native.stride(), strict=True)
+    stride = tuple(theirs if size == 1 else mine for size, mine, theirs in steps)
+    return intern(out.dtype, out.shape, stride, out.bits)
+
+
+def _call(
+    info: OpInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    stand_in: Callable[[DeviceTensor], torch.Tensor],
+    number: Callable[[Any], Any] = lambda value: value,
+    func: Any = None,
+) -> Any:
+    """What the op returns on the host; errors name types as they are named on CUDA."""
+
+    def twin(value: Any, lift: int) -> Any:
+        if isinstance(value, DeviceTensor):
+            return stand_in(value)
+        if isinstance(value, list | tuple):
+            return [twin(item, 1 if lift == 2 else 0) for item in value]
+        if lift and type(value) in (int, float, complex):
+            return number(value)
+        return None if isinstance(value, torch.device | torch.Generator) else value
+
+    lifts = (*info.lift, *(0,) * len(args))
+    host = tuple(map(twin, args, lifts))
+    named = {name: twin(value, info.keyword_lift.get(name, 0)) for name, value in kwargs.items()}
+    try:
+        with torch.no_grad():
+            return warned.scoped(lambda: (func or info.func)(*host, **named))
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        text = re.sub(r"\btorch\.(?=[A-Z]\w*Tensor\b)", "torch.cuda.", str(error))
+        error.args = (text,)
+        raise
+
+
+def _laid_out(geometry: Geometry) -> torch.Tensor:
+    """A tensor of zeros that lies in the host's memory as this one lies."""
+    count = extent(geometry.shape, geometry.stride)
+    storage = torch.zeros(count, dtype=geometry.dtype, device="cpu")
+    return storage.as_strided(geometry.shape, geometry.stride)
+
+
+def _counts(info: OpInfo) -> bool:
+    """Whether an argument may say how much there is to do, as an order does."""
+    return any(str(argument.type) == "int" for argument in info.arguments)
+
+
+def _is_elementwise(info: OpInfo) -> bool:
+    base = info.name.partition(".")[0]
+    return torch.Tag.pointwise in info.func.tags or base.startswith(_ELEMENTWISE)
+
+
+def _has_odd_number(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a number is given as True or False, or is complex."""
+    kinds = {argument.name: argument.type for argument in info.arguments}
+    named = dict(zip(kinds, args, strict=False)) | kwargs
+    return any(
+        type(value) is complex or (type(value) is bool and str(kinds[name]) == "number")
+        for name, value in named.items()
+    )
+
+
+def check_power(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise what torch's kernels of powers of integers say of their exponent."""
+    exponent = kwargs.get("exponent", args[1] if len(args) > 1 else 0)
+    if any(each < 0 for each in (exponent if isinstance(exponent, list) else (exponent,))):
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
+
+
+def looks_at_power(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether `check_power` has to look at each call: the exponent travels beside the program."""
+    if info.name.partition(".")[0] not in _POWERS or info.positions.get("exponent") != 1:
+        return False
+    exponent = kwargs.get("exponent", args[1] if len(args) > 1 else None)
+    whole = exponent if isinstance(exponent, list) else (exponent,)
+    bases = device_tensors(args[:1])
+    return all(type(each) is int for each in whole) and any(
+        not (base.is_floating_point() or base.is_complex()) for base in bases
+    )

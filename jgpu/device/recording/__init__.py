@@ -1,0 +1,1 @@
+"""From an op that torch calls to an entry of the log."""

@@ -1,0 +1,390 @@
+"""From a PyTorch op to a line of the log: the hot path of the kernel side.
+
+`dispatch` is what `entry` and the PrivateUse1 fallback call. It builds a key from the
+op, the interned geometries of its tensors and its constants, looks the plan up, makes the outputs
+as wrappers over new buffers and appends one entry to the session's log. Nothing here waits, except
+what `ops` calls a WAIT, and copies to the host.
+
+The rule that must not be broken: an entry names buffers, never tensors; whoever reads the log later
+sees what the op saw.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from jgpu.device import current
+from jgpu.device.errors import refused, use_of_lost
+from jgpu.device.hooks import collectives
+from jgpu.device.likenative import listed, masks, mixed, outs, overlaps
+from jgpu.device.recording import answers, copies, views
+from jgpu.device.recording.infer import Plan, fact, list_returns, plan_for
+from jgpu.device.recording.ops import (
+    ANSWERED,
+    ASKS_GRAD_MODE,
+    COMPOSITE,
+    COPY,
+    FACT,
+    HOST_ARGUMENTS,
+    REFUSED,
+    STREAM,
+    VIEW,
+    WAIT,
+    OpInfo,
+    info_of,
+    infos,
+)
+from jgpu.device.sparse import coo
+from jgpu.device.sparse.base import SpelledOut
+from jgpu.device.tensor import Buffer, DeviceTensor, device, rebind, wrap
+from jgpu.device.tensors import nested
+
+__all__ = ["dispatch", "plans", "record", "take_apart"]
+
+plans: dict[Any, Plan] = {}
+#: most plans kept; growing caches (a text generator's) would otherwise never end
+_MAX_PLANS = 1 << 16
+#: factories that take the default dtype, which only this process knows
+_EMPTY = "aten::empty"
+_masked_fill = torch.ops.aten.masked_fill_
+
+
+def forget_plans() -> None:
+    """Infer everything anew."""
+    plans.clear()
+
+
+class _Rewritten:
+    """A call whose arguments a special kind has changed; it is recorded like any other."""
+
+    __slots__ = ("args",)
+
+    def __init__(self, args: tuple[Any, ...]) -> None:
+        self.args = args
+
+
+class _Call:
+    """What the arguments of one call hold: the key, the tensors' buffers and offsets, numbers."""
+
+    __slots__ = ("buffers", "host", "key", "offsets", "params", "tensors")
+
+    def __init__(self, info: OpInfo) -> None:
+        self.key: list[Any] = [info]
+        self.tensors: list[DeviceTensor] = []
+        self.buffers: list[Buffer] = []
+        self.offsets: list[int] = []
+        self.params: list[Any] = []
+        self.host = False
+
+    def add(self, value: Any, lift: int) -> None:
+        """One argument that is no common case of `dispatch`'s loop."""
+        kind = type(value)
+        key = self.key
+        if kind is DeviceTensor:
+            key.append(value._g)
+            self.tensors.append(value)
+            self.buffers.append(value._b)
+            self.offsets.append(value._o)
+        elif kind is list or kind is tuple:
+            key.append(len(value))
+            inner = 1 if lift == 2 else 0
+            for item in value:
+                self.add(item, inner)
+        elif lift and kind in (float, int, complex):
+            key.append(kind)
+            self.params.append(value)
+        elif kind is float:
+            key.append(value.hex())
+        elif kind is bool or kind is complex:
+            key.append(kind)
+            key.append(repr(value))
+        elif isinstance(value, DeviceTensor):
+            raise TypeError("A subclass of the device's tensor reached the device.")
+        elif isinstance(value, torch.Tensor):
+            self._add_host(value)
+        elif isinstance(value, torch._C.Generator):
+            key.append(current.session.generators.index_of(value))
+        else:
+            key.append(value)
+
+    def _add_host(self, value: torch.Tensor) -> None:
+        if isinstance(value, SpelledOut):
+            raise refused("this op on a sparse tensor", "convert with .to_dense() first")
+        self.host = True
+        self.key.append(value.dtype)
+        if value.dim() == 0:
+            number = value.item()
+            self.key.append(type(number))
+            self.params.append(number)
+
+
+def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+    """Carry out one aten op on the shared device; returns what torch expects of it."""
+    info = infos.get(id(func)) or info_of(func)
+    if info.kind != STREAM:
+        special = _SPECIAL[info.kind](info, args, kwargs or {})
+        if type(special) is _Rewritten:
+            args = special.args
+        elif special is not NotImplemented:
+            return special
+    if info.by_function:
+        return outs.into_outs(info, args, kwargs or {})
+    call = _Call(info)
+    key = call.key
+    lift = info.lift
+    for i, value in enumerate(args):
+        kind = type(value)
+        if kind is DeviceTensor:
+            key.append(value._g)
+            call.tensors.append(value)
+            call.buffers.append(value._b)
+            call.offsets.append(value._o)
+        elif kind is float and lift and lift[i]:
+            key.append(float)
+            call.params.append(value)
+        elif value is None:
+            key.append(None)
+        else:
+            call.add(value, lift[i] if lift else 0)
+    if kwargs:
+        if "device" in kwargs:
+            if _elsewhere(kwargs["device"]):
+                return _on_host(func, args, kwargs)
+            if info.factory and kwargs.get("dtype") is None and info.name.startswith(_EMPTY):
+                kwargs = {**kwargs, "dtype": torch.get_default_dtype()}
+        for name, value in kwargs.items():
+            key.append(name)
+            if name == "generator":
+                key.append(current.session.generators.index_of(value))
+            else:
+                call.add(value, info.keyword_lift.get(name, 0))
+    if call.host:
+        made = _with_host(info, args, kwargs or {})
+        if made is not NotImplemented:
+            return made
+    found = tuple(key)
+    plan = plans.get(found)
+    if plan is None:
+        rewritten = masks.as_taken(info, args)
+        if rewritten is not None:
+            return dispatch(func, rewritten, kwargs)
+        plan = _new_plan(found, info, args, kwargs or {}, call)
+    if info.writes:
+        overlaps.check(plan, args, kwargs or {}, call.tensors)
+    if plan.warns or plan.looks:
+        plan.tell(args, kwargs or {})
+    if (plan.grown or plan.outs is None) and info.takes_tensor and info.functional is not None:
+        return outs.into_outs(info, args, kwargs or {})
+    if plan.grown:
+        made = outs.fill_in_shape(plan, call.tensors, func, args, kwargs or {})
+        if made is not None:
+            return made
+        if outs.make_room(plan, call.tensors):
+            return dispatch(func, args, kwargs)
+    return record(plan, call)
+
+
+def record(plan: Plan, call: _Call) -> Any:
+    """Append the op to the log and make what it returns."""
+    session = current.session
+    graveyard = session.graveyard
+    for buffer in call.buffers:
+        if buffer.graveyard is not graveyard or buffer.id in session.poisoned:
+            raise use_of_lost(session, buffer)
+    geometry = plan.single
+    if geometry is not None:
+        made = Buffer(geometry.nbytes, graveyard)
+        result = wrap(made, geometry)
+        session.append(plan, call.buffers, call.offsets, (made,), call.params)
+        return result
+    if plan.writes_first:
+        session.append(plan, call.buffers, call.offsets, (), call.params)
+        return call.tensors[0]
+    if plan.outs is None:
+        return _run_and_wait(plan, call)
+    return _record_many(plan, call)
+
+
+def _record_many(plan: Plan, call: _Call) -> Any:
+    session = current.session
+    flat: list[Any] = []
+    outs: list[Buffer] = []
+    grown = dict(plan.grown)
+    new: dict[int, Buffer] = {}
+    for out in plan.outs or ():
+        if isinstance(out, int):
+            flat.append(call.tensors[out])
+            if out not in grown:
+                continue
+        elif out is None:
+            flat.append(None)
+            continue
+        geometry = grown[out] if isinstance(out, int) else out
+        made = Buffer(geometry.nbytes, session.graveyard)
+        outs.append(made)
+        if isinstance(out, int):
+            new[out] = made
+        else:
+            flat.append(wrap(made, geometry))
+    session.append(plan, call.buffers, call.offsets, tuple(outs), call.params)
+    for index, made in new.items():
+        rebind(call.tensors[index], made, grown[index])
+    return _shape_returns(plan, flat)
+
+
+def _shape_returns(plan: Plan, flat: list[Any]) -> Any:
+    groups = plan.returns_list
+    if groups is None:
+        return flat[0] if flat else None
+    kinds = [str(ret.type) for ret in plan.info.func._schema.returns]
+    if kinds == ["List[Tensor]"]:
+        return flat
+    shaped: list[Any] = []
+    at = 0
+    for group in groups:
+        if group < 0:
+            shaped.append(flat[at])
+            at += 1
+        else:
+            shaped.append(flat[at : at + group])
+            at += group
+    for place, value in plan.plain:
+        shaped.insert(place, value)
+    return tuple(shaped) if shaped else None
+
+
+def _run_and_wait(plan: Plan, call: _Call) -> Any:
+    """Flush, run the one op, and make its outputs as the device says they are."""
+    reports = current.session.run_alone(plan, call.buffers, call.offsets, call.params)
+    flat = [None if geometry is None else wrap(buffer, geometry) for buffer, geometry in reports]
+    plan.returns_list = plan.returns_list or list_returns(plan.info, len(flat))
+    return _shape_returns(plan, flat)
+
+
+def _new_plan(
+    key: tuple[Any, ...], info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], call: _Call
+) -> Plan:
+    if len(plans) >= _MAX_PLANS:
+        plans.clear()
+    geometries = tuple(tensor._g for tensor in call.tensors)
+    plan = plan_for(info, args, kwargs, geometries, call.params, current.session.probe)
+    overlaps.check_itself(plan, args, kwargs, call.tensors)
+    if plan.warns or plan.looks:  # it is recorded by the way on which it tells them
+        plan.single = plan.many = None
+        plan.writes_first = False
+    plans[key] = plan
+    return plan
+
+
+def _elsewhere(where: Any) -> bool:
+    return where is not None and torch.device(where).type not in (device().type, "cuda")
+
+
+def _on_host(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`empty_like(x, device="cpu")` and its like: the device's tensors lend their geometry only."""
+    target = torch.device(kwargs["device"]).type
+
+    def stand_in(value: Any) -> Any:
+        if not isinstance(value, DeviceTensor):
+            return value
+        geometry = value._g
+        return torch.empty_strided(
+            geometry.shape, geometry.stride, dtype=geometry.dtype, device=target
+        )
+
+    return func(*(stand_in(value) for value in args), **kwargs)
+
+
+def _with_host(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op with host tensors: what it returns, if they do not simply travel as numbers.
+
+    Index tensors and their like are uploaded; what may not meet raises before a byte is copied.
+    """
+    if listed.is_mixed(info, args, kwargs):
+        return listed.one_by_one(info, args, kwargs)
+    mixed.check(info, args, kwargs)
+    if info.func is _masked_fill.Tensor and isinstance(args[1], DeviceTensor):
+        # a number to torch's own kernels, too; meta kernels would not have it
+        return dispatch(_masked_fill.Scalar, (*args[:2], args[2].item()), {})
+    if info.name not in HOST_ARGUMENTS:
+        if not mixed.is_composite(info):
+            return NotImplemented
+        return info.func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+
+    def move(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [move(item) for item in value]
+        if type(value) is DeviceTensor or not isinstance(value, torch.Tensor):
+            return value
+        return copies.upload(value)
+
+    moved = {name: move(value) for name, value in kwargs.items()}
+    return dispatch(info.func, tuple(move(value) for value in args), moved)
+
+
+def _view(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return views.view(info, args, kwargs)
+
+
+def _copy(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return copies.copy(info, args, kwargs)
+
+
+def _refuse(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    make = coo.OF_DENSE.get(info.name) or nested.KERNELS.get(info.name)
+    if make is not None:
+        return make(*args, **kwargs)
+    if info.name.startswith("c10d::"):
+        return collectives.by_host(info, args, kwargs)
+    raise refused(info.name, info.refusal or "")
+
+
+#: composites that the executor's device lowers otherwise than the backend; filled by `composites`
+LOWERED: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {}
+
+
+def _composite(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Composites arrive whole where autograd is off (inference mode), or if a library made them."""
+    lower = LOWERED.get(info.name)
+    if lower is not None:
+        return lower(info.func, args, kwargs)
+    return take_apart(info, args, kwargs)
+
+
+def take_apart(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a composite's kernel: torch's own; one in Python, of other bits, only if that is all."""
+    func, key = info.func, info.composite
+    kernel = func.py_kernels.get(key)
+    if kernel is None or torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key):
+        kernel = partial(func._op_dk, key)
+    return kernel(*args, **kwargs)
+
+
+def _train_if_grad(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The kernel asks whether gradients are recorded, which the executor cannot know: say it."""
+    at = info.positions["train"]
+    return _Rewritten((*args[:at], bool(args[at]) and torch.is_grad_enabled(), *args[at + 1 :]))
+
+
+def _wait(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return NotImplemented
+
+
+def _answer(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if info.takes_tensor and mixed.compares(info):
+        mixed.check(info, args, kwargs)
+    return answers.ANSWERS[info.name](*args, **kwargs)
+
+
+_SPECIAL: dict[int, Callable[[OpInfo, tuple[Any, ...], dict[str, Any]], Any]] = {
+    VIEW: _view,
+    COPY: _copy,
+    WAIT: _wait,
+    REFUSED: _refuse,
+    FACT: fact,
+    COMPOSITE: _composite,
+    ASKS_GRAD_MODE: _train_if_grad,
+    ANSWERED: _answer,
+}

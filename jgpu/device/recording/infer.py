@@ -1,0 +1,354 @@
+"""What would an op return? Answered once per op, geometries and constants; looked up ever after.
+
+Three sources, in this order: torch's meta kernels, which raise torch's own errors on the user's
+line; the executor, asked by `Probe`, for the ops whose meta kernels are known to differ from the
+device's own; and, where neither knows without the data, the run itself (a WAIT).
+
+A `Plan` is the answer: the geometries to make, the arguments written, and the op's template in the
+program form. Plans are corrected when the executor reports what an op really returned.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from jgpu.device import current
+from jgpu.device.geometry import Geometry, from_wire, geometry_of, has_idle_steps
+from jgpu.device.likenative import mixed, warned, words
+from jgpu.device.recording.ops import OpInfo
+from jgpu.device.tensor import DeviceTensor, device
+from jgpu.wire import program as wire
+
+__all__ = ["Plan", "TensorRef", "fact", "list_returns", "plan_for"]
+
+_DATA = object()
+_HALF = (torch.float16, torch.bfloat16)
+
+
+class TensorRef:
+    """Place of the k-th tensor argument in a template."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
+class Plan:
+    """What one op does to given geometries; `outs` is None where only a run can tell.
+
+    `outs`: per flattened returned tensor its geometry; None for an undefined tensor; an int for
+    "the k-th tensor argument itself". `grown`: written arguments whose geometry changes: pairs of
+    tensor index and new geometry.
+    """
+
+    __slots__ = (
+        "args", "geometries", "grown", "ident", "info", "kwargs", "looks", "many", "outs",
+        "overlaps", "plain", "returns_list", "single", "warns", "writes_first",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        info: OpInfo,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        geometries: tuple[Geometry, ...],
+    ) -> None:
+        self.info = info
+        self.args = args
+        self.kwargs = kwargs
+        self.geometries = geometries
+        self.outs: list[Geometry | int | None] | None = None
+        #: geometry, when the op returns exactly one new tensor: the common case
+        self.single: Geometry | None = None
+        #: geometries, when it returns one list of new tensors, or nothing
+        self.many: list[Geometry] | None = None
+        self.returns_list: list[int] | None = None
+        #: returns that are no tensors: place among the returns, and value; not among `outs`
+        self.plain: tuple[tuple[int, Any], ...] = ()
+        self.grown: tuple[tuple[int, Geometry], ...] = ()
+        #: the op writes its first argument, returns it, and leaves its geometry: the in-place case
+        self.writes_first = False
+        #: what native kernels warn of at each such call
+        self.warns: tuple[tuple[type[Warning], str], ...] = ()
+        #: the value of a number may be an error
+        self.looks = False
+        #: ways in which what it writes and what it reads may share memory, that were tried
+        self.overlaps: set[tuple[int, ...]] = set()
+        self.ident = next_ident()
+
+    def tell(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise or warn as the native kernel does, at the line that called it."""
+        if self.looks:
+            words.check_power(self.info, args, kwargs)
+        made = [out.numel for out in self.outs or () if isinstance(out, Geometry)]
+        reduced = self.geometries[0].numel // made[0] if made and made[0] else 0
+        if warned.still_holds(self.info.name, kwargs, reduced):
+            said = self.warns
+            if warned.is_told_once(self.info.name):
+                self.warns = ()
+            warned.tell(said)
+
+    def written(self) -> list[int]:
+        """Which of the tensor arguments the op writes."""
+        found: list[int] = []
+
+        def look(value: Any) -> None:
+            if type(value) is TensorRef:
+                found.append(value.index)
+            elif type(value) is tuple:
+                for item in value:
+                    look(item)
+
+        for at in self.info.writes:
+            if at < len(self.args):
+                look(self.args[at])
+            else:
+                look(self.kwargs.get(self.info.arguments[at].name))
+        return found
+
+    def settle(self, outs: list[Geometry | int | None]) -> None:
+        """Record (or correct) the geometries of the returned tensors."""
+        self.outs = outs
+        self.ident = next_ident()
+        only = outs[0] if len(outs) == 1 and self.returns_list is None else None
+        self.single = only if isinstance(only, Geometry) and not self.grown else None
+        self.writes_first = self.info.in_place and not self.grown
+        fresh = [out for out in outs if isinstance(out, Geometry)]
+        one_list = not outs or self.returns_list == [len(outs)]
+        plain = one_list and len(fresh) == len(outs) and not self.grown
+        self.many = fresh if plain else None
+
+
+_last = 0
+
+
+def next_ident() -> int:
+    """Plans are numbered; a corrected plan gets a new number, hence a new program."""
+    global _last
+    _last += 1
+    return _last
+
+
+#: None: only the run can tell
+Probe = Callable[[Plan, Sequence[Any]], list[Geometry | None] | None]
+
+
+def plan_for(
+    info: OpInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    geometries: tuple[Geometry, ...],
+    params: Sequence[Any],
+    probe: Probe,
+) -> Plan:
+    """Infer a new plan. `args` and `kwargs` are the user's; `geometries` those of its tensors."""
+    lifter = _Template(info)
+    plan = Plan(info, lifter.args(args), lifter.kwargs(kwargs), geometries)
+    plan.looks = words.looks_at_power(info, args, kwargs)
+    if info.kind == 3:  # WAIT
+        words.check_types(info, args, kwargs, geometries)
+        return plan
+    if info.name == "aten::convolution":
+        mixed.check(info, args, kwargs)  # it compares types, too
+    meta, tensors = _meta_call(info, args, kwargs)
+    try:
+        with warned.collected() as said:
+            returned = _run_meta(info, meta)
+        plan.warns = tuple(said)
+    except (NotImplementedError, AttributeError):  # there is none, or it trips over itself
+        if info.writes and not info.func._schema.returns:  # fused optimizers: same places, no more
+            plan.settle([])
+            return plan
+        if info.writes and not info.in_place:
+            return plan
+        returned = _DATA
+    except (RuntimeError, IndexError, ValueError, TypeError, AssertionError) as error:
+        works = words.raise_as_native(info, args, kwargs)
+        if works and info.out_names and info.functional is not None:
+            return plan  # a meta kernel in Python is stricter with `out`
+        if isinstance(error, AssertionError):  # a check of a meta kernel in Python
+            raise RuntimeError(str(error)) from None  # noqa: TRY004 - torch's class
+        raise
+    words.check_types(info, args, kwargs, geometries)
+    plan.warns += words.warnings_of(info, args, kwargs, geometries)
+    if returned is not _DATA:
+        _read_returned(plan, returned, tensors)
+        _read_grown(plan, tensors)
+    elif info.in_place:
+        plan.settle([0])
+    if info.in_place or info.out_names or plan.grown:
+        return plan
+    if plan.outs is not None and any(map(has_idle_steps, geometries)):
+        plan.settle(words.idle_as_native(info, args, kwargs, plan.outs))
+    if returned is _DATA or _must_ask(info, geometries):
+        answer = probe(plan, params)
+        if answer is None:
+            return plan
+        before = plan.outs or [None] * len(answer)
+        if plan.outs is None:
+            plan.returns_list = list_returns(info, len(answer))
+        # of an argument that is returned, the device tells nothing
+        plan.settle([a if isinstance(a, int) else b for a, b in zip(before, answer, strict=True)])
+    return plan
+
+
+def _must_ask(info: OpInfo, geometries: tuple[Geometry, ...]) -> bool:
+    """Whether the meta kernel's word is not enough for tensors like these."""
+    if info.probed_permuted and not all(geometry.contiguous for geometry in geometries):
+        return True
+    return info.probed or (info.probed_half and any(g.dtype in _HALF for g in geometries))
+
+
+def fact(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What geometries alone answer: ops that return no tensor, asked of their meta twins."""
+    return _run_meta(info, _meta_call(info, args, kwargs)[0])
+
+
+def _run_meta(info: OpInfo, call: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+    if not info.name.startswith("aten::empty"):  # those are no Python: an upload needs no more
+        current.warm()
+    with torch._C._DisableTorchDispatch(), torch.no_grad():
+        return info.func(*call[0], **call[1])
+
+
+def _meta_call(
+    info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[tuple[Any, ...], dict[str, Any]], list[torch.Tensor]]:
+    """The same call on meta tensors, fresh ones where the op writes; and these in order."""
+    tensors: list[torch.Tensor] = []
+    names = [argument.name for argument in info.arguments]
+
+    def convert(value: Any, written: bool) -> Any:
+        if isinstance(value, DeviceTensor):
+            geometry = value._g
+            made = geometry.fresh_meta() if written else geometry.meta()
+            tensors.append(made)
+            return made
+        if isinstance(value, torch.Tensor) and value.dim():
+            return value.to("meta")  # of the host: only facts are asked of both
+        if isinstance(value, list | tuple):
+            return [convert(item, written) for item in value]
+        if isinstance(value, torch.device):
+            return torch.device("meta") if value.type == device().type else value
+        return value
+
+    new_args = tuple(convert(value, i in info.writes) for i, value in enumerate(args))
+    new_kwargs = {
+        name: None if name == "generator" else convert(value, names.index(name) in info.writes)
+        for name, value in kwargs.items()
+    }
+    return (new_args, new_kwargs), tensors
+
+
+def _read_returned(plan: Plan, returned: Any, tensors: list[torch.Tensor]) -> None:
+    flat: list[Any] = []
+    groups: list[int] | None = None
+    values = returned if isinstance(returned, tuple) else (returned,)
+    if not plan.info.func._schema.returns:  # it only writes, as `_foreach_add_` does
+        values = ()
+    numbers = {i: value for i, value in enumerate(values) if isinstance(value, int | float)}
+    plan.plain = tuple(numbers.items())
+    values = tuple(value for i, value in enumerate(values) if i not in numbers)
+    if isinstance(returned, list) or any(isinstance(value, list) for value in values):
+        values = (returned,) if isinstance(returned, list) else values
+        groups = [len(value) if isinstance(value, list) else -1 for value in values]
+    elif len(values) != 1 or isinstance(returned, tuple):
+        groups = [-1] * len(values)
+    for value in values:
+        flat.extend(value if isinstance(value, list) else (value,))
+    identity = {id(tensor): i for i, tensor in enumerate(tensors)}
+    outs: list[Geometry | int | None] = []
+    for value in flat:
+        if not isinstance(value, torch.Tensor):
+            outs.append(None)
+        elif id(value) in identity:
+            outs.append(identity[id(value)])
+        else:
+            outs.append(geometry_of(value))
+    plan.returns_list = groups
+    plan.settle(outs)
+
+
+def _read_grown(plan: Plan, tensors: list[torch.Tensor]) -> None:
+    if not plan.info.writes:
+        return
+    grown = [
+        (i, geometry_of(tensor))
+        for i, (tensor, before) in enumerate(zip(tensors, plan.geometries, strict=True))
+        if tuple(tensor.shape) != before.shape or tensor.stride() != before.stride
+    ]
+    if grown:
+        plan.grown = tuple(grown)
+        plan.single = plan.many = None
+        plan.writes_first = False
+
+
+def list_returns(info: OpInfo, count: int) -> list[int] | None:
+    """How `count` tensors are shared out among an op's returns, of which one may be a list."""
+    kinds = [str(ret.type) for ret in info.func._schema.returns]
+    if kinds == ["Tensor"]:
+        return None
+    if "List[Tensor]" not in kinds:
+        return [-1] * count
+    return [count - len(kinds) + 1 if kind == "List[Tensor]" else -1 for kind in kinds]
+
+
+def corrected(geometry: wire.Geometry | None) -> Geometry | None:
+    """An executor's report as an interned geometry."""
+    return None if geometry is None else from_wire(geometry)
+
+
+class _Template:
+    """Turns a call into arguments of the program form, with places for tensors and parameters."""
+
+    def __init__(self, info: OpInfo) -> None:
+        self._info = info
+        self._tensors = 0
+        self._params = 0
+
+    def args(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        lift = self._info.lift
+        return tuple(
+            self._one(value, lift[i] if i < len(lift) else 0) for i, value in enumerate(args)
+        )
+
+    def kwargs(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        lift = self._info.keyword_lift
+        return {name: self._one(value, lift.get(name, 0)) for name, value in kwargs.items()}
+
+    def _one(self, value: Any, lift: int) -> Any:
+        if isinstance(value, list | tuple):
+            inner = 1 if lift == 2 else 0
+            return tuple(self._one(item, inner) for item in value)
+        if isinstance(value, DeviceTensor):
+            self._tensors += 1
+            return TensorRef(self._tensors - 1)
+        if lift and type(value) in (float, int, complex):
+            self._params += 1
+            return wire.Param(self._params - 1, type(value).__name__)
+        if isinstance(value, torch.Tensor):  # of the host, and no dimensions
+            self._params += 1
+            kind = type(value.item()).__name__
+            return wire.HostScalar(self._params - 1, kind, str(value.dtype)[6:])
+        return constant(value)
+
+
+def constant(value: Any) -> Any:
+    """A Python value as an argument of the program form."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, complex):
+        return wire.Complex(value.real, value.imag)
+    if isinstance(value, torch.dtype):
+        return wire.Dtype(str(value)[6:])
+    if isinstance(value, torch.device):
+        return wire.Device()
+    if isinstance(value, torch.layout):
+        return wire.Layout(str(value)[6:])
+    if isinstance(value, torch.memory_format):
+        return wire.MemoryFormat(str(value)[6:])
+    if isinstance(value, torch._C.Generator):
+        return wire.GeneratorArg(current.session.generators.index_of(value))
+    raise TypeError(f"An argument of type {type(value).__name__} cannot go to the device.")

@@ -1,0 +1,226 @@
+"""The log of recorded ops, and its cut into programs.
+
+`cut` canonicalises what was recorded: buffers become slots in order of first use, offsets of views
+into older buffers become run parameters, and the sequence of plans and slots is looked up. A
+sequence seen before costs a tuple and a dictionary look-up; a new one is built into a `Program`,
+encoded and hashed.
+
+What garbage collection decided is left out of the program: it is read after the log has dropped
+its references, from the list that buffers' finalizers append to.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+from jgpu.device.geometry import Geometry
+from jgpu.device.recording.infer import Plan, TensorRef
+from jgpu.device.tensor import Buffer
+from jgpu.wire import program as wire
+
+__all__ = ["Compiled", "Cut", "Entry", "Recorder"]
+
+#: plan, tensor arguments' buffers, their offsets, new buffers, numbers, notebook line
+Entry = tuple[Plan, list[Buffer], list[int], tuple[Buffer, ...], list[Any], int]
+
+
+@dataclass(slots=True)
+class Compiled:
+    """A program known by its sequence: hash, bytes, and whether the executor has it."""
+
+    hash: bytes
+    data: bytes
+    fresh: int
+    #: (plan, number of the op) in order, for corrections that the executor reports
+    plans: tuple[Plan, ...]
+    #: input slots that an op may write
+    written: tuple[int, ...] = ()
+    #: fresh slots whose values the host reads, each with the runs since it did (see `wanted`)
+    wanted: dict[int, int] = field(default_factory=dict)
+    #: connection on which it was defined
+    defined: int = -1
+    #: whether it draws random numbers
+    draws: bool = False
+
+
+@dataclass(slots=True)
+class Cut:
+    """One run: what the message says, and what the client keeps to explain failures."""
+
+    compiled: Compiled
+    inputs: list[int]
+    outputs: list[Buffer]
+    params: list[Any]
+    #: per op the offset of the instruction that asked for it, in the code of its statement
+    lines: list[int]
+    #: id of the first fresh buffer
+    first: int = 0
+    #: code of each statement, with the first op that it asked for
+    codes: tuple[tuple[int, CodeType | None], ...] = ()
+
+
+class Recorder:
+    """Turns entries into cuts; keeps the sequences it has seen (bounded, oldest use first)."""
+
+    def __init__(self, most: int = 4096) -> None:
+        self._most = most
+        self._known: OrderedDict[tuple[Any, ...], Compiled] = OrderedDict()
+        self._flags = wire.Flags()
+        #: the bytes of the programs sent, by hash
+        self.by_hash: dict[bytes, Compiled] = {}
+
+    def set_flags(self, flags: wire.Flags) -> None:
+        """Global switches of torch that change arithmetic, from the next cut on."""
+        self._flags = flags
+
+    def cut(self, entries: list[Entry]) -> Cut:
+        """Canonicalise `entries` (not empty) into one run."""
+        inputs: list[Buffer] = []
+        outputs: list[Buffer] = []
+        slots: dict[Buffer, int] = {}
+        sequence: list[Any] = [self._flags]
+        params: list[Any] = []
+        for plan, buffers, offsets, outs, numbers, _ in entries:
+            sequence.append(plan.ident)
+            for k, buffer in enumerate(buffers):
+                slot = slots.get(buffer)
+                if slot is None:
+                    slot = slots[buffer] = len(inputs)
+                    inputs.append(buffer)
+                sequence.append(slot)
+                offset = offsets[k]
+                if slot < 0:
+                    sequence.append(offset)
+                elif offset == 0 and plan.geometries[k].nbytes == buffer.nbytes:
+                    sequence.append(0)
+                else:
+                    sequence.append(-1)
+                    params.append(offset)
+            for buffer in outs:
+                outputs.append(buffer)
+                slots[buffer] = -len(outputs)
+            if numbers:
+                params.extend(numbers)
+        key = tuple(sequence)
+        compiled = self._known.get(key)
+        if compiled is None:
+            compiled = self._compile(key, entries, len(inputs))
+        else:
+            self._known.move_to_end(key)
+        lines = [entry[5] for entry in entries]
+        return Cut(compiled, [buffer.id for buffer in inputs], outputs, params, lines)
+
+    def _compile(self, key: tuple[Any, ...], entries: list[Entry], inputs: int) -> Compiled:
+        program = _Builder(inputs, self._flags).build(key, entries)
+        data = wire.encode_program(program)
+        plans = tuple(entry[0] for entry in entries)
+        digest = wire.program_hash(data)
+        draws = any(plan.info.seeded for plan in plans)
+        written = _written(key, entries)
+        compiled = Compiled(digest, data, program.fresh, plans, draws=draws, written=written)
+        self._known[key] = compiled
+        self.by_hash[digest] = compiled
+        if len(self._known) > self._most:
+            _, oldest = self._known.popitem(last=False)
+            if self.by_hash.get(oldest.hash) is oldest:
+                del self.by_hash[oldest.hash]
+        return compiled
+
+
+def _written(key: tuple[Any, ...], entries: list[Entry]) -> tuple[int, ...]:
+    """Input slots that an op may write; follows the sequence that `Recorder.cut` made."""
+    found = set()
+    at = 1
+    for plan, buffers, *_ in entries:
+        at += 1
+        found.update(key[at + 2 * k] for k in plan.written())
+        at += 2 * len(buffers)
+    return tuple(sorted(slot for slot in found if slot >= 0))
+
+
+class _Builder:
+    """Writes a program from entries; follows the sequence that `Recorder.cut` made."""
+
+    def __init__(self, inputs: int, flags: wire.Flags) -> None:
+        self._inputs = inputs
+        self._flags = flags
+        self._geometries: dict[tuple[Geometry, int], int] = {}
+        self._views: dict[wire.View, int] = {}
+        self._kinds: list[str] = []
+        self._fresh = 0
+
+    def build(self, key: tuple[Any, ...], entries: list[Entry]) -> wire.Program:
+        at = 1
+        ops: list[wire.Op] = []
+        for plan, buffers, _, outs, numbers, _ in entries:
+            at += 1
+            refs = []
+            for k in range(len(buffers)):
+                refs.append(self._slot(key[at], key[at + 1], plan.geometries[k]))
+                at += 2
+            first = len(self._kinds)
+            self._kinds.extend(type(number).__name__ for number in numbers)
+            ops.append(self._op(plan, refs, first, len(outs)))
+        return wire.Program(
+            self._inputs,
+            tuple(self._kinds),
+            tuple(self._table()),
+            tuple(self._views),
+            tuple(ops),
+            self._flags,
+        )
+
+    def _table(self) -> list[wire.Geometry]:
+        return [
+            wire.Geometry(g.wire.dtype, g.shape, g.stride, offset, g.bits)
+            for g, offset in self._geometries
+        ]
+
+    def _geometry(self, geometry: Geometry, offset: int = 0) -> int:
+        return self._geometries.setdefault((geometry, offset), len(self._geometries))
+
+    def _slot(self, slot: int, lifted: int, geometry: Geometry) -> wire.Slot:
+        if slot < 0:
+            view = wire.View(self._geometry(geometry, lifted))
+            slot = self._inputs - slot - 1
+        elif lifted == 0:
+            view = wire.View(self._geometry(geometry))
+        else:
+            self._kinds.append("int")
+            view = wire.View(self._geometry(geometry), len(self._kinds) - 1)
+        return wire.Slot(slot, self._views.setdefault(view, len(self._views)))
+
+    def _op(self, plan: Plan, refs: list[wire.Slot], first: int, made: int) -> wire.Op:
+        def fill(value: Any) -> Any:
+            if type(value) is TensorRef:
+                return refs[value.index]
+            if type(value) is tuple:
+                return tuple(fill(item) for item in value)
+            if type(value) is wire.Param:
+                return wire.Param(first + value.index, value.kind)
+            if type(value) is wire.HostScalar:
+                return wire.HostScalar(first + value.index, value.kind, value.dtype)
+            return value
+
+        args = tuple(fill(value) for value in plan.args)
+        kwargs = {name: fill(value) for name, value in plan.kwargs.items()}
+        return wire.Op(plan.info.name, args, kwargs, tuple(self._outs(plan, made)))
+
+    def _outs(self, plan: Plan, made: int) -> list[wire.Out]:
+        if plan.outs is None:  # sizes that only the run can tell
+            return [self._new(-1) for _ in range(made)]
+        grown = dict(plan.grown)
+        outs = []
+        for out in plan.outs:
+            if isinstance(out, Geometry):
+                outs.append(self._new(self._geometry(out)))
+            elif isinstance(out, int) and out in grown:
+                outs.append(self._new(self._geometry(grown[out])))
+            else:
+                outs.append(wire.Out(wire.NO_SLOT))
+        return outs
+
+    def _new(self, geometry: int) -> wire.Out:
+        self._fresh += 1
+        return wire.Out(self._inputs + self._fresh - 1, geometry)

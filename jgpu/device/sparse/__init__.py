@@ -1,0 +1,1 @@
+"""Sparse tensors, made of dense ones on the device."""

@@ -1,0 +1,1 @@
+"""What a tensor on the device is to a notebook: printed, saved, pickled, part of a module."""

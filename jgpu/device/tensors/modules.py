@@ -1,0 +1,210 @@
+"""Moving modules and optimizers to the device without losing anybody's identity.
+
+`module.to("cuda")` keeps every `Parameter` object, as natively: its contents are swapped with those
+of a tensor on the device; hooks are re-attached, tied weights stay tied, weak references and
+optimizers made before keep pointing at the right object.
+
+Also tells the broker what is resident: parameters, module buffers, optimizer state; and marks
+optimizer steps as iteration boundaries.
+"""
+
+import copyreg
+import functools
+import gc
+import weakref
+from typing import Any
+
+import torch
+from torch import nn
+
+from jgpu.device import current
+from jgpu.device.sparse.base import SpelledOut
+from jgpu.device.tensor import DeviceTensor
+from jgpu.device.tensors.subclasses import check_class
+from jgpu.device.tracebacks import unseen
+
+__all__ = ["convert_in_place", "install"]
+
+#: what says where a tensor's contents are; all else in its dictionary is the user's
+_OWN = ("_b", "_g", "_o", "_i", "_v", "_c", "_p")
+_optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def install() -> None:
+    """Patch module conversion, and hook registrations and optimizer steps."""
+    from torch.nn.modules import module
+    from torch.optim import optimizer
+
+    _Apply.original = nn.Module._apply
+    nn.Module._apply = unseen(_apply)  # type: ignore[assignment]
+    module.register_module_parameter_registration_hook(unseen(_registered))
+    module.register_module_buffer_registration_hook(unseen(_registered))
+    optimizer.register_optimizer_step_post_hook(unseen(_stepped))
+    original = optimizer.Optimizer.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        _optimizers.add(self)
+
+    optimizer.Optimizer.__init__ = unseen(init)  # type: ignore[method-assign]
+
+
+class _Apply:
+    original: Any = None
+
+
+def _registered(module: Any, name: str, value: Any) -> None:
+    if type(value) is DeviceTensor:
+        current.session.tag_resident([value._b])
+
+
+def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+    """An optimizer's step ended: its state is resident, and an iteration ends here."""
+    state = optimizer.state
+    if len(state) != optimizer.__dict__.get("_jgpu_tagged"):
+        optimizer.__dict__["_jgpu_tagged"] = len(state)
+        current.session.tag_resident(
+            [
+                value._b
+                for values in state.values()
+                for value in (values.values() if isinstance(values, dict) else ())
+                if type(value) is DeviceTensor
+            ]
+        )
+    current.session.boundary()
+
+
+def _apply(self: nn.Module, fn: Any, recurse: bool = True) -> nn.Module:
+    """`nn.Module._apply` with conversions across devices that keep identities."""
+    if (
+        torch.__future__.get_overwrite_module_params_on_conversion()
+        or torch.__future__.get_swap_module_params_on_conversion()
+    ):
+        result: nn.Module = _Apply.original(self, fn, recurse)
+        return result
+    if recurse:
+        for child in self.children():
+            child._apply(fn)
+    for name, param in self._parameters.items():
+        if param is not None:
+            self._parameters[name] = _convert_parameter(param, fn)
+    for name, buffer in self._buffers.items():
+        if buffer is not None:
+            self._buffers[name] = made = fn(buffer)
+            if type(made) is DeviceTensor:
+                current.session.tag_resident([made._b])
+    return self
+
+
+def _convert_parameter(param: Any, fn: Any) -> Any:
+    from torch.nn.parameter import is_lazy
+
+    if is_lazy(param):
+        return _convert_lazy(param, fn)
+    with torch.no_grad():
+        applied = fn(param)
+    grad = param.grad
+    if isinstance(param, SpelledOut) or isinstance(applied, SpelledOut):
+        param = convert_in_place(param, applied)
+    elif (type(param) is DeviceTensor) == (type(applied) is DeviceTensor):
+        if torch._has_compatible_shallow_copy_type(param, applied):
+            param.data = applied
+        else:  # "meta" and its like: a new parameter, as natively
+            param = nn.Parameter(applied, param.requires_grad)
+    elif applied.device.type == "meta":
+        param = nn.Parameter(applied, param.requires_grad)
+    else:
+        param = convert_in_place(param, applied)
+    if type(applied) is DeviceTensor:
+        current.session.tag_resident([param._b])
+    if grad is not None:
+        with torch.no_grad():
+            moved = fn(grad)
+        param.grad = moved.requires_grad_(grad.requires_grad)
+    return param
+
+
+def _convert_lazy(param: Any, fn: Any) -> Any:
+    """Lazy parameters have no data yet: they remember where they will be made."""
+    with torch.no_grad():
+        twin = fn(torch.empty(0, dtype=param.data.dtype if hasattr(param, "data") else None))
+    if type(twin) is not DeviceTensor:
+        return param
+    param.__dict__["_jgpu_device"] = "cuda"
+    materialize = type(param).materialize
+
+    def make(shape: Any, device: Any = None, dtype: Any = None) -> None:
+        materialize(param, shape, device=device or "cpu", dtype=dtype or twin.dtype)
+        convert_in_place(param, param.data.to("cuda"))
+
+    param.materialize = unseen(make)
+    return param
+
+
+def convert_in_place(target: Any, value: torch.Tensor) -> Any:
+    """Give the object `target` the contents of `value`, which lives on another device.
+
+    Returns the object that now stands for the parameter: `target`, or, where something inside
+    torch holds it fast, a new one that optimizers have been told of.
+    """
+    if isinstance(value, DeviceTensor):
+        check_class(type(target))
+    hooks = target._backward_hooks if target.is_leaf else None
+    accumulate = getattr(target, "_post_accumulate_grad_hooks", None) if target.is_leaf else None
+    made = (
+        nn.Parameter(value.detach(), target.requires_grad)
+        if _is_parameter(target)
+        else (value.detach().requires_grad_(target.requires_grad and target.is_leaf))
+    )
+    extra = {k: v for k, v in target.__dict__.items() if k not in _OWN}
+    target.grad = None
+    if not _swap(target, made):
+        made.__dict__.update(extra)
+        _remap(target, made)
+        target = made
+    else:
+        target.__dict__.update(extra)
+    if hooks:
+        target._backward_hooks = hooks
+    if accumulate:
+        target._post_accumulate_grad_hooks = accumulate
+    return target
+
+
+def _is_parameter(target: Any) -> bool:
+    return isinstance(target, nn.Parameter)
+
+
+def _swap(target: Any, made: Any) -> bool:
+    """Swap class, attributes and implementation; False where torch's graph holds the tensor."""
+    if not (_free(target) and _free(made)):
+        gc.collect()
+        if not (_free(target) and _free(made)):
+            return False
+    slots = set(copyreg._slotnames(target.__class__)) | set(  # type: ignore[attr-defined]
+        copyreg._slotnames(made.__class__)  # type: ignore[attr-defined]
+    )
+    if slots:
+        return False
+    target.__class__, made.__class__ = made.__class__, target.__class__
+    target.__dict__, made.__dict__ = made.__dict__, target.__dict__
+    torch._C._swap_tensor_impl(target, made)
+    return True
+
+
+def _free(tensor: Any) -> bool:
+    """Only Python (and an accumulation node that is about to go) holds it."""
+    count = tensor._use_count()
+    if count <= 1:
+        return True
+    return bool(count == 2 and tensor.is_leaf and tensor.requires_grad)
+
+
+def _remap(old: Any, new: Any) -> None:
+    """Live optimizers follow a parameter that could not keep its identity."""
+    for optimizer in list(_optimizers):
+        for group in optimizer.param_groups:
+            group["params"] = [new if param is old else param for param in group["params"]]
+        if old in optimizer.state:
+            optimizer.state[new] = optimizer.state.pop(old)

@@ -1,0 +1,222 @@
+"""The storage of a device tensor as Python sees it: size, place, identity; its bytes by copies.
+
+To torch it is one of its own untyped storages, of no bytes on the host; what looks at bytes goes
+through a device tensor over the whole buffer. Does not cover storages that show a part of another
+one (`storage[2:5]`).
+"""
+
+import weakref
+from typing import Any
+
+import torch
+
+from jgpu.device.errors import refused
+from jgpu.device.geometry import intern
+from jgpu.device.tensor import CUDA, Buffer, DeviceTensor, wrap
+from jgpu.device.tracebacks import unseen, unseen_methods
+
+__all__ = ["Storage", "install", "storage_of", "untyped"]
+
+
+@unseen_methods
+class Storage(torch.UntypedStorage):
+    """Stands for one buffer; two tensors over one buffer give the same object."""
+
+    _b: Buffer
+
+    def __new__(cls, buffer: Buffer) -> "Storage":
+        """A storage of torch's without bytes, which knows its buffer."""
+        made = super().__new__(cls)
+        made._b = buffer
+        return made
+
+    is_cuda = True
+    is_hpu = False
+    device = CUDA
+
+    @property
+    def _cdata(self) -> int:  # type: ignore[override]
+        return self._b.address
+
+    def data_ptr(self) -> int:
+        """A unique fake address."""
+        return self._b.address if self._b.nbytes else 0
+
+    def nbytes(self) -> int:
+        """Bytes of the buffer."""
+        return self._b.nbytes
+
+    size = nbytes
+    __len__ = nbytes
+
+    def get_device(self) -> int:
+        """0"""
+        return 0
+
+    def is_pinned(self, device: Any = None) -> bool:
+        """Device memory is never pinned."""
+        return False
+
+    def is_shared(self) -> bool:
+        """As torch says of CUDA storages."""
+        return True
+
+    def share_memory_(self) -> "Storage":
+        """Nothing, as torch does for CUDA storages."""
+        return self
+
+    def resizable(self) -> bool:
+        """Whether `resize_` may be called."""
+        return True
+
+    def resize_(self, size: int) -> "Storage":
+        """Make the buffer `size` bytes; used by frameworks that free activations by hand."""
+        from jgpu.device.recording import copies
+
+        if size != self._b.nbytes:
+            copies.resize_storage(self._b, size)
+        return self
+
+    # -- bytes -----------------------------------------------------------------------------------
+
+    @property
+    def _whole(self) -> DeviceTensor:
+        return wrap(self._b, intern(torch.uint8, (self._b.nbytes,), (1,)))
+
+    def cpu(self) -> torch.UntypedStorage:
+        """The bytes in a host storage; waits."""
+        from jgpu.device.recording import copies
+
+        if not self._b.nbytes:
+            return torch.UntypedStorage(0)
+        return copies.download(self._whole).untyped_storage()
+
+    def tolist(self) -> list[Any]:
+        """The bytes as numbers; waits once."""
+        return self.cpu().tolist()
+
+    def __iter__(self) -> Any:
+        return iter(self.tolist())
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            raise refused("storages that show a part of another one", "slice a tensor over it")
+        return self._whole[index].item()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._whole[index] = value
+
+    def fill_(self, value: Any) -> "Storage":
+        """Set every byte."""
+        self._whole.fill_(value)
+        return self
+
+    def copy_(self, source: Any, non_blocking: Any = None) -> "Storage":
+        """Take over the bytes of a storage of the same size, on either side."""
+        if source.nbytes() != self.nbytes():
+            raise RuntimeError(
+                f"size does not match, self was {self.nbytes()} bytes but src was "
+                f"{source.nbytes()} bytes"
+            )
+        self._whole.copy_(_bytes_of(source))
+        return self
+
+    def clone(self) -> "Storage":
+        """A copy on the device."""
+        return storage_of(self._whole.clone()._b)  # type: ignore[attr-defined]
+
+    def new(self) -> "Storage":
+        """An empty storage on the device."""
+        return _of(torch.empty(0, dtype=torch.uint8, device=CUDA))
+
+    def to(self, *, device: Any, non_blocking: bool = False) -> torch.UntypedStorage:
+        """Itself, or a copy on the host."""
+        return self if torch.device(device).type == "cuda" else self.cpu()
+
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
+        """The class's name, as torch gives it for a CUDA storage."""
+        return "torch.cuda.UntypedStorage" if dtype is None else super().type(dtype, non_blocking)
+
+    def __repr__(self) -> str:
+        lines = "\n ".join(map(str, self.tolist()))
+        return f" {lines}\n[torch.storage.UntypedStorage(device=cuda:0) of size {len(self)}]"
+
+
+# What names a storage's class in a file names torch's own.
+Storage.__name__ = torch.UntypedStorage.__name__
+
+_proxies: weakref.WeakValueDictionary[Buffer, Storage] = weakref.WeakValueDictionary()
+
+
+def storage_of(buffer: Buffer) -> Storage:
+    """The one storage object of a buffer, while anybody holds it."""
+    found = _proxies.get(buffer)
+    if found is None:
+        found = _proxies[buffer] = Storage(buffer)
+    return found
+
+
+def untyped(storage: Any) -> Any:
+    """The untyped storage behind a typed one; anything else as it is."""
+    return storage._untyped_storage if isinstance(storage, torch.TypedStorage) else storage
+
+
+def install() -> None:
+    """Let host storages go to the device and take bytes from there."""
+    target: Any = torch
+    theirs: Any = torch.UntypedStorage
+    copy, to, is_storage = theirs.copy_, theirs.to, torch.is_storage
+
+    def is_one(obj: Any, /) -> bool:
+        return isinstance(obj, Storage) or is_storage(obj)
+
+    def copy_(self: Any, source: Any, non_blocking: Any = None) -> Any:
+        return copy(self, source.cpu() if isinstance(source, Storage) else source)
+
+    def moved(self: Any, *, device: Any, non_blocking: bool = False) -> Any:
+        if torch.device(device).type != "cuda":
+            return to(self, device=device, non_blocking=non_blocking)
+        return _of(_bytes_of(self).to(device))
+
+    target.is_storage = unseen(is_one)
+    theirs.copy_ = unseen(copy_)
+    theirs.to = unseen(moved)
+    _make_on_the_device(theirs)
+    typed: Any = torch.TypedStorage
+    wrapped = typed._new_wrapped_storage
+
+    def wrap_storage(self: Any, made: Any) -> Any:
+        if not isinstance(made, Storage):
+            return wrapped(self, made)
+        return typed(wrap_storage=made, dtype=self.dtype, _internal=True)
+
+    typed._new_wrapped_storage = unseen(wrap_storage)
+
+
+def _make_on_the_device(cls: Any) -> None:
+    """`torch.UntypedStorage(8, device="cuda")`, where torch's C++ has no memory to give."""
+    new = torch._C.StorageBase.__new__
+
+    def make(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+        if device is None:
+            return new(cls, *args, **kwargs)
+        if torch.device(device).type != "cuda":
+            return new(cls, *args, device=device, **kwargs)
+        (given,) = args or (0,)
+        if isinstance(given, int):
+            return _of(torch.empty(given, dtype=torch.uint8, device=CUDA))
+        return _of(torch.tensor(list(given), dtype=torch.uint8, device=CUDA))
+
+    cls.__new__ = unseen(make)
+
+
+def _of(tensor: torch.Tensor) -> Storage:
+    found = tensor.untyped_storage()
+    assert isinstance(found, Storage)
+    return found
+
+
+def _bytes_of(storage: Any) -> torch.Tensor:
+    if isinstance(storage, Storage):
+        return storage._whole
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)

@@ -1,0 +1,1 @@
+"""Lanes: who is in which, how large they are, and how one is given up."""

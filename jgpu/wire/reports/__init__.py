@@ -1,0 +1,1 @@
+"""What brokers tell of themselves as JSON, and how it is followed."""
