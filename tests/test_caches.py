@@ -199,7 +199,7 @@ STATE = {
     "jgpu.device.client.held.Held": "sizes of one connection's storages",
     "jgpu.device.tensors.scripted._Saving": "the module that is being saved, as long as that takes",
     "jgpu.device.sparse.base.SpelledOut": "a list of ops",
-    "jgpu.device.tensors.storage._proxies": "one object a buffer, which holds nothing but the buffer",
+    "jgpu.device.tensors.storage._proxies": "an object a buffer, which holds the buffer alone",
     "jgpu.wire.program.Op": "one op's arguments",
     "jgpu.broker.executor.aside.Aside": "tasks that wait",
     "jgpu.broker.executor.admission.definitions.Definitions._pending": "who waits for a check",

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import processes
@@ -32,14 +33,31 @@ MAY_IMPORT = {
     "jgpu.broker": {"jgpu", "jgpu.errors", "jgpu.wire", "jgpu.sched"},
     "jgpu.hub": {"jgpu", "jgpu.errors", "jgpu.wire"},
     "jgpu.labserver": {"jgpu", "jgpu.errors", "jgpu.wire"},
-    "jgpu.cli": {
+    "jgpu.terminal": {"jgpu.errors", "jgpu.wire"},
+    "jgpu.simulate": {"jgpu.errors", "jgpu.sched", "jgpu.wire"},
+    "jgpu.demo": {"jgpu", "jgpu.errors", "jgpu.kernelprovider", "jgpu.terminal", "jgpu.wire"},
+    "jgpu.bench": {
         "jgpu",
         "jgpu.broker",
+        "jgpu.demo",
+        "jgpu.device",
+        "jgpu.errors",
+        "jgpu.kernelprovider",
+        "jgpu.sched",
+        "jgpu.wire",
+    },
+    "jgpu.cli": {
+        "jgpu",
+        "jgpu.bench",
+        "jgpu.broker",
+        "jgpu.demo",
         "jgpu.device",
         "jgpu.errors",
         "jgpu.hub",
         "jgpu.kernelprovider",
         "jgpu.sched",
+        "jgpu.simulate",
+        "jgpu.terminal",
         "jgpu.wire",
     },
     "jgpu.__main__": {"jgpu.cli"},
@@ -48,7 +66,7 @@ MAY_IMPORT_TORCH = ("jgpu.device", "jgpu.broker.executor")
 PURE = ("jgpu.wire", "jgpu.sched")
 IMPURE = {"random", "secrets", "threading", "time", "uuid"}
 #: Connects sockets under a deadline, for callers that wait: the one place of `wire` with a clock.
-WITH_A_CLOCK = {"jgpu.wire.address"}
+WITH_A_CLOCK = {"jgpu.wire.asking"}
 
 #: Plugins of a program that is no package of the index, and imported by it alone.
 WITH_THEIR_HOST = {"jgpu.hub.tljh"}
@@ -58,6 +76,13 @@ MOST_LINES = 500
 LONGER = {
     "jgpu/wire/messages.py": "one closed set of declarations",
     "jgpu/device/client/session.py": "one lock, one order of sending",
+}
+
+MOST_MODULES = 12
+#: Folders with more modules, each with the reason why they stay together.
+FULLER = {
+    "jgpu/broker/executor/programs/contracts": "a family of ops each",
+    "jgpu/cli": "a command is a module of its name",
 }
 
 
@@ -119,6 +144,33 @@ def test_imports_go_one_way(name):
     assert not wrong, f"{name} may import {sorted(allowed)}"
 
 
+def _is_for_types_alone(node):
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def _imported_when_run(path):
+    """Modules of the package that a module imports, also in functions; not those for types."""
+    skipped = {
+        line
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if _is_for_types_alone(node)
+        for line in range(node.lineno, node.body[-1].end_lineno + 1)
+    }
+    return {name for line, name in imports_of(path) if line not in skipped and name in MODULES}
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    graph = {name: _imported_when_run(path) - {name} for name, path in MODULES.items()}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names them
+
+
+def test_a_folder_has_at_most_a_dozen_modules():
+    folders = Counter(
+        path.parent.relative_to(ROOT).as_posix() for path in FILES if path.name != "__init__.py"
+    )
+    assert {folder for folder, count in folders.items() if count > MOST_MODULES} == set(FULLER)
+
+
 def test_every_module_belongs_to_a_part_with_rules_of_its_own():
     strangers = [name for name in MODULES if part_of(name) == "jgpu" and name != "jgpu"]
     assert strangers == []
@@ -159,7 +211,8 @@ def test_a_jupyter_server_never_loads_torch_or_the_broker(module):
 
 
 def test_the_control_process_never_loads_torch():
-    code = "import json, sys, jgpu.broker.control.configuration.app; print(json.dumps(sorted(sys.modules)))"
+    app = "jgpu.broker.control.configuration.app"
+    code = f"import json, sys, {app}; print(json.dumps(sorted(sys.modules)))"
     assert "torch" not in run_python(code)
 
 

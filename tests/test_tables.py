@@ -64,26 +64,26 @@ BOUNDED = {
         "tests/broker/control/test_control_shares.py::"
         "test_whoever_has_too_many_connections_is_told_so_in_a_sentence",
     ),
-    CONTROL + "reporting.Reporter._stands": Bounded(
+    CONTROL + "reports.reporting.Reporter._stands": Bounded(
         "user", "8,192 users",
         "tests/broker/control/test_control_reporting.py::"
         "test_where_users_stand_is_remembered_of_so_many",
     ),
-    CONTROL + "audit.Audit._counts": Bounded(
+    CONTROL + "reports.audit.Audit._counts": Bounded(
         "identity and kind", "1,024", "tests/broker/control/test_audit.py::"
         "test_identities_that_are_counted_are_few",
     ),
-    CONTROL + "quotas.ledger.Ledger._events": Bounded(
+    CONTROL + "quotas.ledger.charges.Ledger._events": Bounded(
         "identity and kind, 20 a minute, 600 in all, until written", "10,000 events",
         "tests/broker/control/test_audit.py::"
         "test_events_that_could_not_be_written_are_few_and_wait_for_the_next_run",
     ),
-    CONTROL + "watchers.Watchers._watchers": Bounded(
+    CONTROL + "reports.watchers.Watchers._watchers": Bounded(
         "identity", "16, and 64 in all",
         "tests/broker/control/test_control_watching.py::"
         "test_so_many_may_watch_and_no_more",
     ),
-    CONTROL + "identity.Identities._names": Bounded(
+    CONTROL + "listening.identity.Identities._names": Bounded(
         "uid", "4,096 names",
         "tests/broker/control/test_control_parts.py::"
         "test_names_are_remembered_of_those_who_connected_last",
@@ -91,31 +91,31 @@ BOUNDED = {
     CONTROL + "quotas.groups.Groups._found": Bounded(
         "user", "4,096 users", CONTROL_GROWTH + "test_groups_are_remembered_of_the_last_users"
     ),
-    CONTROL + "quotas.usage.Usage._windows": Bounded(
+    CONTROL + "quotas.ledger.usage.Usage._windows": Bounded(
         "user", "users with usage within the horizon",
         CONTROL_GROWTH + "test_windows_go_with_the_usage_that_they_show",
     ),
-    CONTROL + "quotas.ledger.Ledger._charges": Bounded(
+    CONTROL + "quotas.ledger.charges.Ledger._charges": Bounded(
         "session and slice of five minutes, until written", "200,000 rows",
         CONTROL_GROWTH + "test_rows_that_cannot_be_written_are_not_kept_without_end",
     ),
-    CONTROL + "strikes.Strikes._programs": Bounded(
+    CONTROL + "executors.strikes.Strikes._programs": Bounded(
         "program", "1,024 that struck last", CONTROL_GROWTH + "test_strikes_are_remembered_of_few"
     ),
-    CONTROL + "strikes.Strikes._ends": Bounded(
+    CONTROL + "executors.strikes.Strikes._ends": Bounded(
         "user", "1,024 who struck last", CONTROL_GROWTH + "test_strikes_are_remembered_of_few"
     ),
-    CONTROL + "channel.ExecutorChannel._outgoing": Bounded(
+    CONTROL + "listening.channel.ExecutorChannel._outgoing": Bounded(
         "sessions' beginnings and ends; evictions while 1,024 frames wait are refused",
         "a few frames a session, and 1,024",
         CONTROL_GROWTH + "test_a_channel_that_nobody_reads_says_so",
     ),
     # -- the executor
-    EXECUTOR + "celltimes.CellTimes._next": Bounded(
+    EXECUTOR + "works.celltimes.CellTimes._next": Bounded(
         "session", "1,024 cells, then the oldest is the one before it",
         CELLS + "test_cells_without_end_behind_one_work_are_bounded",
     ),
-    EXECUTOR + "celltimes.CellTimes._seconds": Bounded(
+    EXECUTOR + "works.celltimes.CellTimes._seconds": Bounded(
         "session", "16 cells", CELLS + "test_the_last_sixteen_are_remembered",
     ),
     EXECUTOR + "connection.Connection._unsent": Bounded(
@@ -126,11 +126,11 @@ BOUNDED = {
         "user", "those with a session, and 4,096",
         GROWTH + "test_accounts_of_users_without_a_session_go",
     ),
-    EXECUTOR + "probes.Probes._waiting": Bounded(
+    EXECUTOR + "admission.probes.Probes._waiting": Bounded(
         "session, user", "64 with the helpers, 16 MiB; 64 MiB",
         GROWTH + "test_a_session_with_enough_to_be_helped_with_is_not_read",
     ),
-    EXECUTOR + "works.Work.followers": Bounded(
+    EXECUTOR + "works.base.Work.followers": Bounded(
         "work", "64 downloads, the others take their place in the order of works",
         GROWTH + "test_downloads_behind_one_work_are_counted",
     ),
@@ -140,7 +140,7 @@ BOUNDED = {
     EXECUTOR + "session.Session.generators": Bounded(
         "session", "1,024", GROWTH + "test_generators_are_few"
     ),
-    EXECUTOR + "forecast.Forecast._made": Bounded(
+    EXECUTOR + "scheduling.forecast.Forecast._made": Bounded(
         "session", "buffers that it has",
         GROWTH + "test_a_forecast_forgets_what_was_dropped_between_two_works",
     ),
@@ -151,11 +151,11 @@ BOUNDED = {
         "identity", "8,192 answers and 16 MiB; 4,096 definitions and 64 MiB of form",
         SHARED + "test_whoever_brings_ten_thousand_entries_makes_room_with_their_own",
     ),
-    PROGRAMS + "inference._known": Bounded(
+    PROGRAMS + "checking.inference._known": Bounded(
         "executor", "16,384 keys of 4,096 characters",
         GROWTH + "test_keys_of_long_lists_are_not_kept",
     ),
-    PROGRAMS + "callables._known": Bounded(
+    PROGRAMS + "running.callables._known": Bounded(
         "executor", "8,192 keys of 4,096 characters",
         GROWTH + "test_keys_of_long_lists_are_not_kept",
     ),
@@ -185,33 +185,33 @@ OWNED = {
     "a seat or a session, whose numbers are limited": """
         broker.control.server.Broker._holders
         broker.control.sessions.Sessions._lines
-        broker.control.quotas.meter.Meter._accounts
-        broker.control.quotas.meter.Meter._current
+        broker.control.quotas.ledger.meter.Meter._accounts
+        broker.control.quotas.ledger.meter.Meter._current
         broker.control.quotas.desk.Desk._bytes
         broker.control.quotas.desk.Desk._orders
         broker.control.quotas.desk.Desk._standings
-        broker.executor.accounts.Account.sessions
-        broker.executor.gate.Gate._begun
-        broker.executor.gate.Gate._gates
-        broker.executor.gate.Gate._told
-        broker.control.culprits.Culprits._stories
+        broker.executor.memory.accounts.Account.sessions
+        broker.executor.admission.gate.Gate._begun
+        broker.executor.admission.gate.Gate._gates
+        broker.executor.admission.gate.Gate._told
+        broker.control.executors.culprits.Culprits._stories
         broker.executor.pump.Pump._backlog
         broker.executor.pump.Pump._blocked
         broker.executor.pump.Pump._handlers
         broker.executor.pump.Pump._stalled
         broker.executor.pump.Pump._waiting_bytes
         broker.executor.pump.Pump.sessions
-        broker.executor.turns.Turns._forecasts
-        broker.executor.turns.Turns._idle_told
-        broker.executor.turns.Turns._sessions
+        broker.executor.scheduling.driver.Turns._forecasts
+        broker.executor.scheduling.driver.Turns._idle_told
+        broker.executor.scheduling.driver.Turns._sessions
         broker.executor.devices.cuda.CudaDevice._arenas
-        broker.executor.probes.Probes._running
+        broker.executor.admission.probes.Probes._running
         sched.journal.Journal.waiting
-        sched.lane_table.LaneTable.cramped
-        sched.lane_table.LaneTable.sessions
-        sched.lane_table.LaneTable.unplaced
-        sched.lanes.Lane.members
-        sched.lanes.Lane.waiting
+        sched.lanes.table.LaneTable.cramped
+        sched.lanes.table.LaneTable.sessions
+        sched.lanes.table.LaneTable.unplaced
+        sched.lanes.lane.Lane.members
+        sched.lanes.lane.Lane.waiting
         sched.ledger.Ledger._fading
         sched.ledger.Ledger.active
         sched.sessions.User.active
@@ -219,12 +219,12 @@ OWNED = {
         sched.spilling.Spilling.leaving
     """,
     "a record of the flight page, of which there are 80": """
-        broker.control.report.DeviceView.working
-        broker.control.watchdog.Sight.living
-        broker.control.watchdog.Sight.retired
-        broker.control.watchdog.Watchdog._ended_ns
-        broker.control.watchdog.Watchdog._noted
-        broker.control.watchdog.Watchdog._told_ns
+        broker.control.reports.report.DeviceView.working
+        broker.control.executors.watchdog.Sight.living
+        broker.control.executors.watchdog.Sight.retired
+        broker.control.executors.watchdog.Watchdog._ended_ns
+        broker.control.executors.watchdog.Watchdog._noted
+        broker.control.executors.watchdog.Watchdog._told_ns
     """,
     "a connection, whose number is limited": """
         broker.control.server.Broker._tasks
@@ -232,16 +232,16 @@ OWNED = {
         wire.framing.FrameWriter._kept
     """,
     "what was used between two counts, a row a session": """
-        broker.control.quotas.meter.Meter._changed
+        broker.control.quotas.ledger.meter.Meter._changed
     """,
     "usage within the horizon, a figure a user and slice": """
-        broker.control.quotas.usage.Usage._history
-        broker.control.quotas.window.Window._cells
+        broker.control.quotas.ledger.usage.Usage._history
+        broker.control.quotas.ledger.window.Window._cells
     """,
     "the works of a session: 2,048 and 16 MiB, then it is not read": """
         broker.executor.dispatch.Dispatch._missing
-        broker.executor.forecast.Forecast._peaks
-        broker.executor.forecast.Forecast._pending
+        broker.executor.scheduling.forecast.Forecast._peaks
+        broker.executor.scheduling.forecast.Forecast._pending
         broker.executor.session.Session.after
         broker.executor.session.Session.asked
         broker.executor.session.Session.cancel_requests
@@ -249,10 +249,10 @@ OWNED = {
         broker.executor.session.Session.held
         broker.executor.session.Session.offered
         broker.executor.session.Session.received
-        broker.executor.shortage.Shortage._back
-        broker.executor.turns.Turns._leases
-        broker.executor.turns.Turns._starts
-        broker.executor.turns.Turns._works
+        broker.executor.scheduling.shortage.Shortage._back
+        broker.executor.scheduling.driver.Turns._leases
+        broker.executor.scheduling.driver.Turns._starts
+        broker.executor.scheduling.driver.Turns._works
         broker.executor.devices.cpu.CpuDevice._done
         broker.executor.devices.cpu._Lane._done
         broker.executor.devices.cpu._Lane._jobs
@@ -262,8 +262,8 @@ OWNED = {
         broker.executor.devices.cuda._Lane.flying
         broker.executor.devices.null.NullDevice._done
         sched.journal.Journal.actions
-        sched.lanes.Lane.in_flight
-        sched.retirement.lane.in_flight
+        sched.lanes.lane.Lane.in_flight
+        sched.lanes.retirement.lane.in_flight
         sched.sessions.Session.claims
         sched.sessions.Session.queue
         sched.sessions.Session.started
@@ -272,54 +272,54 @@ OWNED = {
         broker.executor.aside.Aside._results
         broker.executor.aside.Aside._tasks
         broker.executor.aside.Aside._tokens
-        broker.executor.definitions.Definitions._pending
+        broker.executor.admission.definitions.Definitions._pending
     """,
     "one work, and goes with it": """
-        broker.executor.gate.RefusedRun._failures
-        broker.executor.programs.interpret.Walker._held
-        broker.executor.programs.interpret.Walker._lent
-        broker.executor.programs.interpret.Walker.env
-        broker.executor.programs.interpret.Walker.failures
-        broker.executor.programs.interpret.Walker.generators
-        broker.executor.programs.interpret.Walker.learnt
-        broker.executor.programs.interpret.Walker.poison
-        broker.executor.programs.interpret.Walker.verified
+        broker.executor.admission.gate.RefusedRun._failures
+        broker.executor.programs.running.interpret.Walker._held
+        broker.executor.programs.running.interpret.Walker._lent
+        broker.executor.programs.running.interpret.Walker.env
+        broker.executor.programs.running.interpret.Walker.failures
+        broker.executor.programs.running.interpret.Walker.generators
+        broker.executor.programs.running.interpret.Walker.learnt
+        broker.executor.programs.running.interpret.Walker.poison
+        broker.executor.programs.running.interpret.Walker.verified
         broker.executor.programs.outcome.Outcome.failures
         broker.executor.programs.outcome.Outcome.outputs
         broker.executor.programs.outcome.RunContext.generators
-        broker.executor.runs.RunWork._failures
-        broker.executor.runs.RunWork._suspended
-        broker.executor.course.Course._runs
-        broker.executor.runs.RunWork._told
-        broker.executor.transfers.DownloadWork._data
-        broker.executor.works.Work.before
+        broker.executor.works.runs.RunWork._failures
+        broker.executor.works.runs.RunWork._suspended
+        broker.executor.works.course.Course._runs
+        broker.executor.works.runs.RunWork._told
+        broker.executor.works.transfers.DownloadWork._data
+        broker.executor.works.base.Work.before
     """,
     "one program, whose ops and slots the wire limits": """
-        broker.executor.programs.callables._Seen.calls
-        broker.executor.programs.checking._Walk.least
-        broker.executor.programs.checking._Walk.names
-        broker.executor.programs.checking._Walk.resized
-        broker.executor.programs.checking._Walk.slots
-        broker.executor.programs.checking._Walk.steps
-        broker.executor.programs.compile.Variant.step_of_line
-        broker.executor.programs.compile.Variant.comparisons
-        broker.executor.programs.compile._Writer.comparisons
+        broker.executor.programs.running.callables._Seen.calls
+        broker.executor.programs.checking.check._Walk.least
+        broker.executor.programs.checking.check._Walk.names
+        broker.executor.programs.checking.check._Walk.resized
+        broker.executor.programs.checking.check._Walk.slots
+        broker.executor.programs.checking.check._Walk.steps
+        broker.executor.programs.running.compile.Variant.step_of_line
+        broker.executor.programs.running.compile.Variant.comparisons
+        broker.executor.programs.running.compile._Writer.comparisons
         broker.executor.programs.precautions.language.Attempt._given
-        broker.executor.programs.compile._Writer.claims
-        broker.executor.programs.compile._Writer.clamped
-        broker.executor.programs.compile._Writer.constants
-        broker.executor.programs.compile._Writer.globals
-        broker.executor.programs.compile._Writer.lines
-        broker.executor.programs.compile._Writer.restrides
-        broker.executor.programs.compile._Writer.step_of_line
-        broker.executor.programs.compile._Writer.tells
-        broker.executor.programs.compile._Writer.variables
+        broker.executor.programs.running.compile._Writer.claims
+        broker.executor.programs.running.compile._Writer.clamped
+        broker.executor.programs.running.compile._Writer.constants
+        broker.executor.programs.running.compile._Writer.globals
+        broker.executor.programs.running.compile._Writer.lines
+        broker.executor.programs.running.compile._Writer.restrides
+        broker.executor.programs.running.compile._Writer.step_of_line
+        broker.executor.programs.running.compile._Writer.tells
+        broker.executor.programs.running.compile._Writer.variables
         broker.executor.programs.contracts.language.Call._arguments
         broker.executor.programs.contracts.language.Call._host
         broker.executor.programs.definition.Definition._restrides
         broker.executor.programs.definition.Definition._unseen
         broker.executor.programs.definition.Definition.predicted_s
-        broker.executor.programs.guards.Look._arguments
+        broker.executor.programs.checking.guards.Look._arguments
         broker.executor.programs.plan.Plan.bases
         broker.executor.programs.plan.Plan.generators
         broker.executor.programs.plan.Plan.last_use
@@ -339,11 +339,11 @@ OWNED = {
     """,
     "buffers: 262,144 a session; 8 views a buffer": """
         broker.executor.programs.buffers.Buffer._views
-        broker.executor.table.BufferTable.buffers
-        broker.executor.hoststore.HostStore._gaps
-        broker.executor.hoststore.Saved._chunks
-        broker.executor.spilling.Loaded.back
-        broker.executor.spilling.Loaded.unreadable
+        broker.executor.memory.table.BufferTable.buffers
+        broker.executor.memory.hoststore.HostStore._gaps
+        broker.executor.memory.hoststore.Saved._chunks
+        broker.executor.memory.spilling.Loaded.back
+        broker.executor.memory.spilling.Loaded.unreadable
         broker.executor.devices.cuda.CudaDevice.uses
     """,
     "what is alive elsewhere, by weak reference": """
@@ -354,20 +354,20 @@ OWNED = {
         broker.executor.programs.shared.SharedEntries._kept
     """,
     "`control.strikes`, with the tables of programs and users; two users a program": """
-        broker.control.strikes.Strike.users
-        broker.control.strikes.Strikes._held
+        broker.control.executors.strikes.Strike.users
+        broker.control.executors.strikes.Strikes._held
     """,
     "the last 256 programs that were refused": """
-        broker.executor.definitions.Definitions._bad
+        broker.executor.admission.definitions.Definitions._bad
     """,
     "the executor's sixteen last cells of a session": """
-        wire.report.SessionReport.cells
+        wire.reports.report.SessionReport.cells
     """,
     "a memo of 4,096, 1,024 or 256 answers": """
         broker.executor.programs.contracts.language._meta
         broker.executor.programs.contracts.recurrent._workspace
-        broker.executor.programs.ops._registered
-        broker.executor.programs.ops.resolve
+        broker.executor.programs.checking.ops._registered
+        broker.executor.programs.checking.ops.resolve
         wire.vocabulary.refusal
     """,
 }
@@ -375,16 +375,16 @@ OWNED = {
 FIXED = {
     "made by an administrator": """
         broker.control.quotas.groups.Groups._members
-        broker.control.quotas.ledger.Ledger._settings
+        broker.control.quotas.ledger.charges.Ledger._settings
         broker.control.quotas.scopes.QuotaSettings.members
         broker.control.quotas.scopes.QuotaSettings.specs
         broker.control.quotas.scopes.Scopes.hub
         broker.control.quotas.scopes.Scopes.live
         broker.control.quotas.scopes.Scopes.timed
         broker.control.quotas.groups.Groups._registered
-        broker.control.doorkeeper.Doorkeeper._told
-        broker.control.doorkeeper.Doorkeeper._waiting
-        broker.control.identity.Identities._registered
+        broker.control.listening.doorkeeper.Doorkeeper._told
+        broker.control.listening.doorkeeper.Doorkeeper._waiting
+        broker.control.listening.identity.Identities._registered
         broker.control.servers.Servers._people
         broker.control.servers.Servers._quotas
         broker.control.servers.Servers._servers
@@ -392,60 +392,60 @@ FIXED = {
         broker.control.servers._Record.people
         broker.control.servers._Record.quotas
         broker.control.servers._Record.servers
-        wire.report.ScopeReport.settings
-        wire.report.BrokerReport.refusals
-        broker.control.settings.BrokerSettings.executor_environment
+        wire.reports.report.ScopeReport.settings
+        wire.reports.report.BrokerReport.refusals
+        broker.control.configuration.settings.BrokerSettings.executor_environment
     """,
     "read once, at the ledger's opening": """
-        broker.control.quotas.leftovers.Leftovers.charges
-        broker.control.quotas.leftovers.Leftovers.events
-        broker.control.quotas.leftovers.Leftovers.settings
-        broker.control.quotas.store.Loaded.settings
-        broker.control.quotas.store.Loaded.usage
+        broker.control.quotas.ledger.leftovers.Leftovers.charges
+        broker.control.quotas.ledger.leftovers.Leftovers.events
+        broker.control.quotas.ledger.leftovers.Leftovers.settings
+        broker.control.quotas.ledger.store.Loaded.settings
+        broker.control.quotas.ledger.store.Loaded.usage
     """,
     "told by the control process, 1,024 at most": """
-        broker.executor.refusals.Refusals._programs
+        broker.executor.admission.refusals.Refusals._programs
     """,
     "one of it": """
-        broker.control.quotas.store.Store._engine
+        broker.control.quotas.ledger.store.Store._engine
         broker.control.sessions.Sessions._asked
-        broker.control.supervisor.Supervisor._claim
+        broker.control.executors.supervisor.Supervisor._claim
         broker.executor.devices.cuda.CudaDevice._copies
-        broker.executor.hoststore.HostStore._file
-        broker.executor.programs.foretold._library
-        broker.executor.hoststore.HostStore._stage
+        broker.executor.memory.hoststore.HostStore._file
+        broker.executor.programs.checking.foretold._library
+        broker.executor.memory.hoststore.HostStore._stage
         broker.executor.pump.Pump._next_look
         broker.executor.session.Session.cell_first
         sched.policies.known_policies
     """,
     "a number for each bucket, or each reason there is": """
-        broker.control.audit.Audit.refusals
-        sched.measures.Histogram._counts
+        broker.control.reports.audit.Audit.refusals
+        sched.reports.measures.Histogram._counts
     """,
     "lanes, helpers and restarts, of which the settings say how many there are": """
-        broker.control.restarts.Restarts._ends
+        broker.control.executors.restarts.Restarts._ends
         broker.executor.devices.cpu.CpuDevice._lanes
         broker.executor.devices.null.NullDevice._records
         broker.executor.devices.cuda.CudaDevice._lanes
         broker.executor.devices.cuda.CudaDevice._streams
         broker.executor.devices.cuda._Lane._spare
         broker.executor.devices.cuda._Lane._uses
-        broker.executor.probes.Probes._busy
-        broker.executor.probes.Probes._free
-        broker.executor.probes.Probes._hands
-        broker.executor.probes.Probes._lost
-        broker.executor.turns.Turns._tails
-        sched.lane_table.LaneTable.lanes
+        broker.executor.admission.probes.Probes._busy
+        broker.executor.admission.probes.Probes._free
+        broker.executor.admission.probes.Probes._hands
+        broker.executor.admission.probes.Probes._lost
+        broker.executor.scheduling.driver.Turns._tails
+        sched.lanes.table.LaneTable.lanes
         sched.policies.pack.Pack._rates
     """,
     "calls of the broker's own, one at a time": """
-        broker.control.quotas.thread.BlockingThread._calls
+        broker.control.quotas.ledger.thread.BlockingThread._calls
     """,
     "the control process's own stream": """
         broker.executor.connection.Connection.descriptors
     """,
     "the last works, for measurements alone": """
-        broker.executor.trace.Trace._rows
+        broker.executor.scheduling.trace.Trace._rows
     """,
     "tables that are written in the code": """
         broker.executor.dispatch.Dispatch._handlers
@@ -455,7 +455,7 @@ FIXED = {
         broker.executor.programs.contracts.language.LIMITS
         broker.executor.programs.contracts.language._SELFCHECKED
         broker.executor.programs.contracts.language._WITHOUT_META
-        broker.executor.turns.Turns._handlers
+        broker.executor.scheduling.driver.Turns._handlers
         sched.core.Core._handlers
     """,
 }

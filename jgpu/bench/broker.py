@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from jgpu.cli.status import ask_status
 from jgpu.demo.broker import DemoBroker
 from jgpu.kernelprovider.environment import furnish, outer_environment
 from jgpu.wire.address import PRIORITY, USER, Address
+from jgpu.wire.reports.asking import ask_report
 from jgpu.wire.reports.report import Report
 
 __all__ = ["Bench", "host"]
@@ -85,7 +85,7 @@ class Bench:
 
     def status(self) -> Report:
         """What `jgpu status` shows."""
-        return ask_status(self.address)
+        return ask_report(self.address)
 
     def device_seconds(self) -> dict[str, float]:
         """Device time charged to each user so far."""

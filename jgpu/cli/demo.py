@@ -149,10 +149,10 @@ async def _watch(
     before: "Report",
 ) -> "Report":
     """One look at everything; returns the broker's report, the one before if it gives none."""
-    from jgpu.cli.status import ask_status
+    from jgpu.wire.reports.asking import ask_report
 
     try:
-        status = await asyncio.to_thread(ask_status, broker.address)
+        status = await asyncio.to_thread(ask_report, broker.address)
     except BrokerUnreachable:
         status = before
     sessions = {session.kernel_id: session for session in status.sessions}
@@ -166,12 +166,12 @@ async def _watch(
 
 async def _settled(broker: "DemoBroker", before: "Report") -> "Report":
     """The broker's report when the last session is accounted for."""
-    from jgpu.cli.status import ask_status
+    from jgpu.wire.reports.asking import ask_report
 
     status = before
     for _ in range(50):
         try:
-            status = await asyncio.to_thread(ask_status, broker.address)
+            status = await asyncio.to_thread(ask_report, broker.address)
         except BrokerUnreachable:
             break
         if not status.sessions:

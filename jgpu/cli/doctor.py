@@ -182,10 +182,10 @@ def check_broker() -> Iterator[Finding]:
 
 
 def _ask(where: address.Address) -> Iterator[Finding]:
-    from jgpu.cli.status import ask_status
+    from jgpu.wire.reports.asking import ask_report
 
     try:
-        status = ask_status(address.find_for_administration())
+        status = ask_report(address.find_for_administration())
     except BrokerUnreachable as error:
         if where.may_be_private:
             text = f"{error} A kernel or `jgpu run` starts one for you when it needs it."

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 
 from jgpu.errors import BrokerRefused, BrokerUnreachable
-from jgpu.wire import address
+from jgpu.wire import address, asking
 from jgpu.wire.messages import Done, Drain
 from jgpu.wire.reports.report import Report
 from jgpu.wire.reports.watching import watch
@@ -36,9 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     options = parser.parse_args(arguments)
     where = address.find_for_administration()
-    reply = address.ask(where, Drain(not options.end))
-    if not isinstance(reply, Done):
-        raise BrokerUnreachable(f"The broker at {where} answered {type(reply).__name__}.")
+    reply = asking.ask_for(where, Drain(not options.end), Done)
     print(reply.text, flush=True)
     return _wait(where, options.timeout) if options.wait else 0
 

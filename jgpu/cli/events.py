@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jgpu.errors import BrokerUnreachable
-from jgpu.wire import address, limits
+from jgpu.wire import address, asking, limits
 from jgpu.wire.messages import AskEvents, EventsAre
 from jgpu.wire.reports.records import EventReport, EventsReport, decode_events
 
@@ -34,23 +33,21 @@ def main(arguments: Sequence[str]) -> int:
     if options.json:
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return 0
-    from jgpu.cli import _tables
+    from jgpu import terminal
 
-    _tables.console().print(_table(reversed(found.events)))
+    terminal.console().print(_table(reversed(found.events)))
     if found.note:
         print(found.note)
     return 0
 
 
 def ask_events(where: address.Address, number: int, user: str = "") -> EventsReport:
-    """The newest events, so many if there are as many; raises as `jgpu.wire.address.ask` does."""
+    """The newest events, so many if there are as many; raises as `jgpu.wire.asking.ask` does."""
     events: list[EventReport] = []
     while True:
         asked = min(number - len(events), limits.MAX_EVENTS)
         before = events[-1].id if events else 0
-        reply = address.ask(where, AskEvents(before, asked, user))
-        if not isinstance(reply, EventsAre):
-            raise BrokerUnreachable(f"The broker at {where} answered {type(reply).__name__}.")
+        reply = asking.ask_for(where, AskEvents(before, asked, user), EventsAre)
         report = decode_events(reply.json, where)
         events += report.events
         if len(report.events) < asked or len(events) >= number:

@@ -10,8 +10,7 @@ session's next work. A user may do this to his own sessions, an administrator to
 import argparse
 from collections.abc import Sequence
 
-from jgpu.errors import BrokerUnreachable
-from jgpu.wire import address
+from jgpu.wire import address, asking
 from jgpu.wire.messages import Done, Evict
 
 __all__ = ["main"]
@@ -28,9 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--ephemeral", action="store_true", help="leave the model where it is")
     options = parser.parse_args(arguments)
     where = address.find_for_administration()
-    reply = address.ask(where, Evict(options.session, not options.ephemeral))
-    if not isinstance(reply, Done):
-        raise BrokerUnreachable(f"The broker at {where} answered {type(reply).__name__}.")
+    reply = asking.ask_for(where, Evict(options.session, not options.ephemeral), Done)
     print(reply.text)
     return 0
 

@@ -9,10 +9,9 @@ The policy that a broker begins with is set in its configuration.
 import argparse
 from collections.abc import Sequence
 
-from jgpu.cli.status import ask_status
-from jgpu.errors import BrokerUnreachable
-from jgpu.wire import address
+from jgpu.wire import address, asking
 from jgpu.wire.messages import Done, UsePolicy
+from jgpu.wire.reports.asking import ask_report
 
 __all__ = ["main"]
 
@@ -28,11 +27,9 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     where = address.find_for_administration()
     if not options.name:
-        for device in ask_status(where).devices:
+        for device in ask_report(where).devices:
             print(device.policy)
         return 0
-    reply = address.ask(where, UsePolicy(options.name))
-    if not isinstance(reply, Done):
-        raise BrokerUnreachable(f"The broker at {where} answered {type(reply).__name__}.")
+    reply = asking.ask_for(where, UsePolicy(options.name), Done)
     print(reply.text)
     return 0

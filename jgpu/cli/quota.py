@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from jgpu.errors import BrokerUnreachable, ConfigError
-from jgpu.wire import address
+from jgpu.errors import ConfigError
+from jgpu.wire import address, asking
 from jgpu.wire.messages import AskQuotas, QuotasAre, SetQuota
 from jgpu.wire.reports.report import QuotasReport, StandingReport, decode_quotas
 
@@ -36,9 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     where = address.find_for_administration()
     request, show = _request(options)
-    reply = address.ask(where, request)
-    if not isinstance(reply, QuotasAre):
-        raise BrokerUnreachable(f"The broker at {where} answered {type(reply).__name__}.")
+    reply = asking.ask_for(where, request, QuotasAre)
     if options.json:
         print(msgspec.json.format(reply.json, indent=2).decode())
         return 0

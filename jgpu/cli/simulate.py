@@ -13,7 +13,7 @@ from jgpu.simulate import report
 
 __all__ = ["main"]
 
-#: what can be simulated, and what it tells; each is a module of `_simulate`
+#: what can be simulated, and what it tells; each is a module of `jgpu.simulate`
 _KINDS: Final = {
     "salus": "Salus' Table 1: 100 jobs on one GPU, five policies",
     "tiresias": "the 60-job trace on one device, policies side by side",
@@ -24,6 +24,15 @@ _KINDS: Final = {
     "trace": "a trace of your own, policies side by side",
     "replay": "a recording of a live broker, again or under another policy",
     "scale": "what one decision of the scheduler costs, by number of sessions",
+}
+#: modules whose names are not those of what they simulate
+_PLACES: Final = {
+    "class": "classroom",
+    "gandiva-packing": "published.gandiva",
+    "hyperparameters": "published.hyperparameters",
+    "inference": "published.inference",
+    "salus": "published.salus",
+    "tiresias": "published.tiresias",
 }
 
 
@@ -41,5 +50,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _module(name: str) -> Any:
-    place = {"class": "classroom", "gandiva-packing": "gandiva"}.get(name, name)
+    place = _PLACES.get(name, name)
     return importlib.import_module(f"jgpu.simulate.{place}")

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from jgpu.errors import BrokerUnreachable
 from jgpu.wire import address
-from jgpu.wire.messages import AskStatus, StatusIs
-from jgpu.wire.reports.report import Report, decode
+from jgpu.wire.reports.asking import ask_json, ask_report
 
-__all__ = ["ask_status", "main"]
+__all__ = ["main"]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -25,21 +23,9 @@ def main(arguments: Sequence[str]) -> int:
     where = address.find_for_administration()
     if options.json:
         # As it came: a broker that is newer than this program may say more than this one knows.
-        print(msgspec.json.format(_ask(where), indent=2).decode())
+        print(msgspec.json.format(ask_json(where), indent=2).decode())
         return 0
-    from jgpu.cli import _tables
+    from jgpu import terminal
 
-    _tables.console().print(_tables.report(ask_status(where)))
+    terminal.console().print(terminal.report(ask_report(where)))
     return 0
-
-
-def ask_status(where: address.Address) -> Report:
-    """The broker's report; raises as `jgpu.wire.address.ask` does."""
-    return decode(_ask(where), where)
-
-
-def _ask(where: address.Address) -> bytes:
-    reply = address.ask(where, AskStatus())
-    if not isinstance(reply, StatusIs):
-        raise BrokerUnreachable(f"The broker at {where} answered {type(reply).__name__}.")
-    return reply.json

@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from jgpu.cli.status import ask_status
 from jgpu.errors import BrokerUnreachable, FrameError
 from jgpu.wire import address
+from jgpu.wire.reports.asking import ask_report
 from jgpu.wire.reports.report import Report
 from jgpu.wire.reports.watching import watch
 
@@ -34,13 +34,13 @@ def main(arguments: Sequence[str]) -> int:
         "that is older and does not tell of changes (default: 1)",
     )
     options = parser.parse_args(arguments)
-    from jgpu.cli import _tables
+    from jgpu import terminal
 
-    where, console = address.find_for_administration(), _tables.console()
+    where, console = address.find_for_administration(), terminal.console()
     if options.once or not sys.stdout.isatty():
-        console.print(_tables.report(ask_status(where)))
+        console.print(terminal.report(ask_report(where)))
         return 0
-    ask_status(where)  # an address where nobody is, is an error at the start
+    ask_report(where)  # an address where nobody is, is an error at the start
     from rich.live import Live
 
     with Live(console=console, screen=True, auto_refresh=False) as live:
@@ -63,7 +63,7 @@ def looks(where: address.Address, interval_s: float) -> Iterator[Report | Broker
 
 def _asked(where: address.Address) -> Report | BrokerUnreachable:
     try:
-        return ask_status(where)
+        return ask_report(where)
     except BrokerUnreachable as error:
         return error
 
@@ -71,6 +71,6 @@ def _asked(where: address.Address) -> Report | BrokerUnreachable:
 def _drawn(seen: Report | BrokerUnreachable) -> "RenderableType":
     from rich.text import Text
 
-    from jgpu.cli import _tables
+    from jgpu import terminal
 
-    return _tables.report(seen) if isinstance(seen, Report) else Text(str(seen), style="red")
+    return terminal.report(seen) if isinstance(seen, Report) else Text(str(seen), style="red")

@@ -11,8 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from jgpu.errors import BrokerUnreachable
-from jgpu.wire import address
+from jgpu.wire import address, asking
 from jgpu.wire.messages import AskUsage, UsageIs
 from jgpu.wire.reports.records import UsageReport, decode_usage
 
@@ -48,9 +47,9 @@ def main(arguments: Sequence[str]) -> int:
         writer.writerow(["day", options.by, "device_seconds"])
         writer.writerows((day.isoformat(), name, f"{seconds:.3f}") for day, name, seconds in rows)
     elif rows or not notes:
-        from jgpu.cli import _tables
+        from jgpu import terminal
 
-        _tables.console().print(_table(rows, options.by))
+        terminal.console().print(_table(rows, options.by))
     for note in notes:
         print(note, file=sys.stderr)
     return 1 if notes else 0  # what is missing is not nothing
@@ -59,9 +58,7 @@ def main(arguments: Sequence[str]) -> int:
 def _ask(where: address.Address, day: datetime.date, by: Literal["user", "group"]) -> UsageReport:
     since, until = _midnight(day), _midnight(day + datetime.timedelta(days=1))
     # One step: a day has 23 or 25 hours where clocks are changed.
-    reply = address.ask(where, AskUsage(since, until, until - since, by))
-    if not isinstance(reply, UsageIs):
-        raise BrokerUnreachable(f"The broker at {where} answered {type(reply).__name__}.")
+    reply = asking.ask_for(where, AskUsage(since, until, until - since, by), UsageIs)
     return decode_usage(reply.json, where)
 
 

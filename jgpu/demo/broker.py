@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from jgpu.cli.status import ask_status
 from jgpu.errors import BrokerUnreachable
 from jgpu.kernelprovider.environment import outer_environment
 from jgpu.wire.address import Address
+from jgpu.wire.reports.asking import ask_report
 from jgpu.wire.reports.report import Report
 
 __all__ = ["DemoBroker"]
@@ -70,7 +70,7 @@ class DemoBroker:
         deadline = time.monotonic() + _READY_S
         while time.monotonic() < deadline and self._process.poll() is None:
             with contextlib.suppress(BrokerUnreachable):
-                status = ask_status(self.address)
+                status = ask_report(self.address)
                 if all(device.state == "ready" for device in status.devices):
                     return status
                 if any(device.state == "failed" for device in status.devices):

@@ -13,9 +13,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from jgpu.cli._tables import FittingTable
 from jgpu.demo.evidence import Evidence
 from jgpu.demo.lesson import Lesson
+from jgpu.terminal import FittingTable
 from jgpu.wire.reports.report import Report, SessionReport
 from jgpu.wire.sizes import duration, short_size
 

@@ -18,9 +18,8 @@ import time
 from typing import Any, Final
 
 from jgpu.errors import JgpuError
-from jgpu.wire.address import ask, find
-from jgpu.wire.messages import AskStatus, StatusIs
-from jgpu.wire.reports.report import decode
+from jgpu.wire.address import find
+from jgpu.wire.reports.asking import ask_report
 
 __all__ = ["LIMIT", "CellLimit", "load_ipython_extension"]
 
@@ -107,8 +106,7 @@ def _device_seconds() -> float:
     if number is None:
         return 0.0
     try:
-        reply = ask(find(), AskStatus(), 1.0)
+        report = ask_report(find(), 1.0)
     except JgpuError:
         return 0.0
-    assert isinstance(reply, StatusIs)
-    return sum(each.device_seconds for each in decode(reply.json).sessions if each.id == number)
+    return sum(each.device_seconds for each in report.sessions if each.id == number)

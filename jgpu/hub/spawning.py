@@ -29,8 +29,8 @@ from jgpu.wire.address import (
     SYSTEM_SOCKET,
     TICKET,
     Address,
-    ask,
 )
+from jgpu.wire.asking import ask
 from jgpu.wire.limits import MAX_GROUPS, MAX_NAME
 from jgpu.wire.messages import (
     AskQuotas,

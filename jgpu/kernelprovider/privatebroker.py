@@ -21,7 +21,8 @@ from typing import Final
 
 from jgpu.errors import BrokerUnreachable, HostError
 from jgpu.kernelprovider.environment import outer_environment
-from jgpu.wire.address import Address, connect, make_directory
+from jgpu.wire.address import Address, make_directory
+from jgpu.wire.asking import connect
 
 __all__ = ["BROKER_PYTHON", "answers", "broker_command", "missing_modules", "start"]
 

@@ -11,7 +11,8 @@ from typing import Final
 
 from jgpu.errors import BrokerUnreachable
 from jgpu.kernelprovider import privatebroker
-from jgpu.wire.address import USER, Address, ask, find
+from jgpu.wire.address import USER, Address, find
+from jgpu.wire.asking import ask, ask_for
 from jgpu.wire.fields import sendable
 from jgpu.wire.limits import MAX_NAME, PROTOCOL
 from jgpu.wire.messages import LeaveSeat, SeatTaken, TakeSeat
@@ -47,14 +48,12 @@ def take(
         PROTOCOL, kernel_id[:MAX_NAME], sendable(label[:LABEL_LENGTH]), user[:MAX_NAME]
     )
     try:
-        reply = ask(address, request)
+        reply = ask_for(address, request, SeatTaken)
     except BrokerUnreachable:
         if not address.may_be_private:
             raise
         privatebroker.start(address, timeout_s=timeout_s, environ=environ)
-        reply = ask(address, request)
-    if not isinstance(reply, SeatTaken):
-        raise BrokerUnreachable(f"The broker at {address} gave no seat but a {type(reply)}.")
+        reply = ask_for(address, request, SeatTaken)
     return Seat(address, reply.ticket)
 
 

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from jgpu.errors import BrokerUnreachable, FrameError, JgpuError
 from jgpu.labserver.state import Moments, is_own
-from jgpu.wire.address import NO_TICKET, PROBLEM, TICKET, Address, ask, find
+from jgpu.wire.address import NO_TICKET, PROBLEM, TICKET, Address, find
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import AskStatus, StatusIs
 from jgpu.wire.reports.report import Report, decode
 from jgpu.wire.reports.watching import follow

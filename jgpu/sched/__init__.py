@@ -46,10 +46,10 @@ from jgpu.sched.events import (
 )
 from jgpu.sched.journal import Entry
 from jgpu.sched.limits import Limits
-from jgpu.sched.measures import BOUNDS_S, Counts, Histogram
 from jgpu.sched.policies import Policy, load_policy
 from jgpu.sched.priorities import Priority
-from jgpu.sched.snapshot import LaneStatus, SessionStatus, Snapshot, UserStatus
+from jgpu.sched.reports.measures import BOUNDS_S, Counts, Histogram
+from jgpu.sched.reports.snapshot import LaneStatus, SessionStatus, Snapshot, UserStatus
 from jgpu.sched.states import IllegalEvent, IllegalTransition
 
 __all__ = [

@@ -24,8 +24,8 @@ from jgpu.sched.ledger import Ledger
 from jgpu.sched.limits import Limits
 from jgpu.sched.policies import Progress, load_policy
 from jgpu.sched.priorities import Priority
+from jgpu.sched.reports.snapshot import Snapshot, take_snapshot
 from jgpu.sched.sessions import Session, Work
-from jgpu.sched.snapshot import Snapshot, take_snapshot
 from jgpu.sched.spilling import Spilling
 from jgpu.sched.states import IllegalEvent, LaneState, SessionState
 from jgpu.sched.turns import Turns

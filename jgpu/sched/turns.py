@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from jgpu.sched.actions import Start
 from jgpu.sched.lanes.lane import InFlight
-from jgpu.sched.measures import Histogram
+from jgpu.sched.reports.measures import Histogram
 from jgpu.sched.states import IllegalEvent, LaneState, SessionState, WorkState
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jgpu.errors import ConfigError
-from jgpu.sched.recording import read_recording
+from jgpu.sched.reports.recording import read_recording
 from jgpu.sched.simulate.player import replayed_cells
 from jgpu.sched.simulate.replay import Recording, read_scripts
 from jgpu.sched.simulate.results import mean, percentile

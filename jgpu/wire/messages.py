@@ -370,13 +370,13 @@ class SeatTaken(_Message, frozen=True):
 
 
 class StatusIs(_Message, frozen=True):
-    """JSON text of a `jgpu.wire.reports.report.Report`, which readers of other versions read, too."""
+    """JSON text of a `Report`, which readers of other versions read, too."""
 
     json: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_FRAME_BYTES)]
 
 
 class StatusChanged(_Message, frozen=True):
-    """JSON text of a `jgpu.wire.reports.changes.Changes`: what is different from what was told before."""
+    """JSON text of a `Changes` of the report: what is different from what was told before."""
 
     json: Annotated[bytes, msgspec.Meta(max_length=limits.MAX_FRAME_BYTES)]
 

@@ -12,11 +12,12 @@ import pytest
 from real_broker import real_broker
 from rich.console import Console
 
-from jgpu.cli import _tables, doctor, main
+from jgpu import doctor, main, terminal
 from jgpu.cli.top import looks
 from jgpu.device.versions import VERSIONS
 from jgpu.errors import BrokerUnreachable
-from jgpu.wire.address import Address, admin_socket, ask
+from jgpu.wire.address import Address, admin_socket
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import AskStatus, MakeSocket, Refused, StatusIs, Watch
 from jgpu.wire.reports.report import decode
 
@@ -60,7 +61,7 @@ def drawn(status, width=200):
     console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     with console.file:
         report = decode(msgspec.json.encode({"broker": {}, **status}))
-        console.print(_tables.report(report))
+        console.print(terminal.report(report))
         return console.export_text()
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from jgpu.cli import _tables, doctor, main, quota
+from jgpu import doctor, main, quota, terminal
 from jgpu.errors import ConfigError
 from jgpu.wire.reports.report import LedgerReport, decode, decode_quotas
 
@@ -198,7 +198,7 @@ def test_the_status_table_says_who_is_beyond_a_budget_and_what_is_wrong_with_the
         "used_bytes": 0, "policy": "fair", "lanes": [], "restarts": 0,
     }  # fmt: skip
     status = {"broker": {}, "devices": [device], "users": [USER], "ledger": LEDGER}
-    text = drawn(_tables.report(decode(msgspec.json.encode(status))))
+    text = drawn(terminal.report(decode(msgspec.json.encode(status))))
     assert USER["text"] in text
     assert LEDGER["text"] in text
 

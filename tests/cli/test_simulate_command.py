@@ -8,7 +8,7 @@ import pytest
 
 from jgpu.cli import main
 from jgpu.sched import events
-from jgpu.sched.recording import Recorder
+from jgpu.sched.reports.recording import Recorder
 from jgpu.simulate.chart import Chart, Line
 from jgpu.simulate.classroom import size
 from jgpu.simulate.report import numbers
@@ -71,7 +71,7 @@ def test_the_same_seed_gives_the_same_figures(simulate):
 
 
 def test_a_spread_that_no_trace_fits_is_refused(refused, monkeypatch):
-    monkeypatch.setattr("jgpu.simulate.salus._PATIENCE", 3)
+    monkeypatch.setattr("jgpu.simulate.published.salus._PATIENCE", 3)
     assert "only 0 of 3 traces are like Salus'" in refused(*SALUS, "--sigma", "0.1")
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import processes
 
 from jgpu.errors import BrokerUnreachable
-from jgpu.wire.address import Address, ask
+from jgpu.wire.address import Address
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import AskStatus
 
 __all__ = ["Broker", "Seat", "broker_on", "cpu_broker", "until_it_answers"]

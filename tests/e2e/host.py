@@ -17,7 +17,8 @@ from jupyter_client.manager import KernelManager
 
 from jgpu.broker.flightpage import FlightPage
 from jgpu.kernelprovider.kernelspec import Place, install
-from jgpu.wire.address import Address, ask
+from jgpu.wire.address import Address
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import AskStatus
 
 __all__ = ["Host", "Notebook", "Said", "until"]

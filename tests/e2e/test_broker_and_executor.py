@@ -9,7 +9,7 @@ import torch
 from host import until
 
 from jgpu.errors import ConfigError
-from jgpu.wire.address import ask
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import UsePolicy
 
 pytestmark = pytest.mark.e2e

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 from host import Host, until
 
-from jgpu.wire.address import ask
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import Drain
 from jgpu.wire.reports.watching import watch
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from host import until
 
-from jgpu.wire.address import ask
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import SetQuota
 
 pytestmark = pytest.mark.e2e

@@ -8,7 +8,7 @@ import processes
 import pytest
 from host import Host, until
 
-from jgpu.wire.address import ask
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import AskQuotas, SetQuota
 
 pytestmark = pytest.mark.e2e

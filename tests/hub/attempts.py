@@ -13,8 +13,9 @@ from pathlib import Path
 
 from jgpu.errors import JgpuError
 from jgpu.wire import limits
-from jgpu.wire.address import Address, ask
+from jgpu.wire.address import Address
 from jgpu.wire.arena import Arena
+from jgpu.wire.asking import ask
 from jgpu.wire.framing import FrameReader, FrameWriter
 from jgpu.wire.messages import (
     AskQuotas,

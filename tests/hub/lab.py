@@ -23,7 +23,8 @@ import walls
 import websocket
 from uid_spawner import GROUP, HOMES
 
-from jgpu.wire.address import Address, admin_socket, ask
+from jgpu.wire.address import Address, admin_socket
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import AskStatus
 from jgpu.wire.reports.report import decode
 

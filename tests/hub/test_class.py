@@ -4,7 +4,7 @@ import pytest
 from lab import Lab
 from lessons import losses_alone, trained
 
-from jgpu.wire.address import ask
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import SetQuota
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.usefixtures("needs_lab")]

@@ -21,7 +21,8 @@ from jgpu.hub.greeting import greeting, with_greeting
 from jgpu.hub.isolation import Isolation, class_of, isolation_of
 from jgpu.hub.mounting import mount
 from jgpu.hub.spawning import SERVER_FILES, Hooks
-from jgpu.wire.address import Address, ask
+from jgpu.wire.address import Address
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import AskQuotas, AskSockets, MakeSocket, RemoveSocket
 from jgpu.wire.reports.report import QuotaReport, StandingReport, decode_quotas
 

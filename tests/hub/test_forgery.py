@@ -13,7 +13,7 @@ import walls
 from lab import BROKER_UID, Lab, until
 from uid_spawner import GROUP
 
-from jgpu.wire.address import ask
+from jgpu.wire.asking import ask
 from jgpu.wire.limits import PROTOCOL
 from jgpu.wire.messages import AskEvents, MakeSocket, RemoveSocket, TakeSeat
 from jgpu.wire.reports.records import decode_events

@@ -10,7 +10,7 @@ from lab import Lab
 from lessons import losses_alone, trained
 from uid_spawner import GROUP
 
-from jgpu.wire.address import ask
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import NameUser
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.usefixtures("needs_lab")]

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import processes
 
 from jgpu.errors import BrokerUnreachable
-from jgpu.wire.address import Address, ask
+from jgpu.wire.address import Address
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import AskStatus
 
 

@@ -12,7 +12,8 @@ import pytest
 from lab_server import Lab, start_lab
 from real_broker import real_broker
 
-from jgpu.wire.address import Address, admin_socket, ask
+from jgpu.wire.address import Address, admin_socket
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import MakeSocket
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from jgpu.errors import ConfigError
 from jgpu.sched import CellStarted, Segment, SegmentsFinished, SessionOpened, WorkArrived, events
-from jgpu.sched import recording as recording_module
-from jgpu.sched.recording import EVENTS, Recorded, Recorder, read_recording, write_event
+from jgpu.sched.reports import recording as recording_module
+from jgpu.sched.reports.recording import EVENTS, Recorded, Recorder, read_recording, write_event
 
 HEAD = '{"recording": "jgpu.sched", "version": 1, "policy": "fair"}'
 TYPES = {

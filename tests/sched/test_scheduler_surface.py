@@ -31,8 +31,8 @@ from jgpu.sched import (
 )
 from jgpu.sched.policies.fair import Fair
 from jgpu.sched.policies.fifo import Fifo
+from jgpu.sched.reports.snapshot import LaneStatus, SessionStatus, UserStatus
 from jgpu.sched.sessions import Session, User, Work
-from jgpu.sched.snapshot import LaneStatus, SessionStatus, UserStatus
 from jgpu.sched.states import LANE_MOVES, SESSION_MOVES, WORK_MOVES, SessionState, WorkState
 
 MS = 0.001

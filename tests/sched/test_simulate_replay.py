@@ -7,7 +7,7 @@ import pytest
 
 from jgpu.errors import ConfigError
 from jgpu.sched import Core, IllegalEvent, Limits, events
-from jgpu.sched.recording import Recorder, read_recording
+from jgpu.sched.reports.recording import Recorder, read_recording
 from jgpu.sched.simulate.clock import Clock
 from jgpu.sched.simulate.device import Device, Hardware
 from jgpu.sched.simulate.jobs import Cell, Job, Memory

@@ -15,10 +15,9 @@ from jgpu.bench.rig import goals
 from jgpu.bench.rig.goals import Figure, at_least, at_most
 from jgpu.bench.rig.lanes import imbalance_s, pieces_of
 from jgpu.bench.rig.notebooks import Group, Notebook, batch_of
-from jgpu.errors import BrokerUnreachable
 from jgpu.kernelprovider.environment import outer_environment
 from jgpu.sched import Limits
-from jgpu.wire import address
+from jgpu.wire import asking
 from jgpu.wire.messages import QuotasAre, SetQuota
 
 __all__ = ["add_options", "jain", "main", "off_by"]
@@ -172,9 +171,8 @@ def _arrivals(
 
 
 def _set_weight(bench: Bench, user: str, weight: float) -> None:
-    reply = address.ask(bench.address, SetQuota(f"user:{user}", (("weight", str(weight)),)))
-    if not isinstance(reply, QuotasAre):
-        raise BrokerUnreachable(f"The broker answered {type(reply).__name__}.")
+    request = SetQuota(f"user:{user}", (("weight", str(weight)),))
+    asking.ask_for(bench.address, request, QuotasAre)
 
 
 # -- users with different models --------------------------------------------------------------

@@ -1,1 +1,3 @@
 """What measurements of sharing are made with: notebooks, lanes, goals."""
+
+__all__: list[str] = []

@@ -7,8 +7,9 @@ from typing import Final
 
 from jgpu.errors import BrokerUnreachable
 from jgpu.wire import limits
-from jgpu.wire.address import Address, connect, refusal
+from jgpu.wire.address import Address
 from jgpu.wire.arena import Arena
+from jgpu.wire.asking import connect, refusal
 from jgpu.wire.framing import FrameReader, FrameWriter
 from jgpu.wire.messages import (
     CellEnded,

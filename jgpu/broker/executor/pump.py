@@ -32,7 +32,7 @@ from jgpu.broker.flightpage import FlightPage, Kind
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.errors import ProtocolError
 from jgpu.sched import Core
-from jgpu.sched.recording import Recorder
+from jgpu.sched.reports.recording import Recorder
 from jgpu.wire.messages import Ready, Refused, Resync, SessionEnded
 
 __all__ = ["Pump"]

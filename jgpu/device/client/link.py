@@ -20,7 +20,7 @@ import msgspec
 
 from jgpu import errors
 from jgpu.device.interrupts import quiet
-from jgpu.wire import address, limits
+from jgpu.wire import address, asking, limits
 from jgpu.wire import messages as m
 from jgpu.wire.arena import Arena
 from jgpu.wire.framing import FrameReader, FrameWriter, marker
@@ -54,7 +54,7 @@ class Link:
     def open(cls, hello: dict[str, Any], timeout_s: float = 10.0) -> "Link":
         """Connect, introduce this process, and be handed to an executor."""
         where = address.find()
-        stream = address.connect(where, timeout_s)
+        stream = asking.connect(where, timeout_s)
         arena = Arena.create(limits.ARENA_BYTES)
         try:
             frame = FrameWriter().encode(m.Hello(limits.PROTOCOL, arena=arena.size, **hello), 0)
@@ -193,7 +193,7 @@ def _first_reply(stream: socket.socket, where: address.Address) -> m.Welcome:
         data += _some(stream, HEADER.size + length - len(data), where)
     (reply,) = reader.feed(data)
     if isinstance(reply, m.Refused):
-        raise address.refusal(reply)
+        raise asking.refusal(reply)
     if not isinstance(reply, m.Welcome):
         raise errors.FrameError(f"The broker at {where} answered {type(reply).__name__} to Hello.")
     return reply

@@ -14,7 +14,7 @@ import torch
 
 from jgpu.device import current
 from jgpu.device.errors import refused
-from jgpu.device.hooks.patches import translate
+from jgpu.device.hooks.naming import translate
 from jgpu.device.tensor import CUDA
 from jgpu.device.tracebacks import unseen
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 
 from jgpu.device import tensor as tensors
+from jgpu.device.hooks.naming import translate
 from jgpu.device.likenative import warned
 from jgpu.device.recording.copies import upload
 from jgpu.device.sparse import compressed, coo
@@ -20,35 +21,10 @@ from jgpu.device.sparse.base import SpelledOut
 from jgpu.device.tensors import nested, pinned, rng
 from jgpu.device.tracebacks import unseen
 
-__all__ = ["install", "translate"]
+__all__ = ["install"]
 
 _Device = torch.device
 _MERE = (torch.Tensor, torch.nn.Parameter)
-
-
-def translate(where: Any) -> Any:
-    """The backend's device for anything that means `cuda`; everything else as it is."""
-    if type(where) is str:
-        if where.startswith("cuda"):
-            _check_index(torch.device(where).index)
-            return tensors.device()
-        return where
-    if type(where) is _Device:
-        if where.type == "cuda":
-            _check_index(where.index)
-            return tensors.device()
-        return where
-    if type(where) is int:
-        _check_index(where)
-        return tensors.device()
-    return where
-
-
-def _check_index(index: int | None) -> None:
-    if index:
-        raise RuntimeError(
-            "CUDA error: invalid device ordinal (this notebook has one device, cuda:0)"
-        )
 
 
 def _taking_device(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,1 +1,3 @@
 """What native torch refuses or warns of, refused and warned of on the same line."""
+
+__all__: list[str] = []

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from jgpu.errors import BrokerUnreachable, DeviceLost
 from jgpu.wire import address, limits
-from jgpu.wire.messages import AskStatus, StatusIs
-from jgpu.wire.reports import report
+from jgpu.wire.reports import asking, report
 
 if TYPE_CHECKING:
     from jgpu.device.client.session import Session
@@ -51,11 +50,7 @@ def ask_report() -> report.Report:
         raise BrokerUnreachable(
             os.environ.get(address.PROBLEM) or "This notebook could not get a seat."
         )
-    where = address.find()
-    reply = address.ask(where, AskStatus(), _TIMEOUT_S)
-    if not isinstance(reply, StatusIs):
-        raise BrokerUnreachable(f"The broker at {where} gave no report.")
-    return report.decode(reply.json, where)
+    return asking.ask_report(address.find(), _TIMEOUT_S)
 
 
 def report_of(mine: "Session") -> tuple[report.Report, report.SessionReport | None]:

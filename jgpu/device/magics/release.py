@@ -13,7 +13,7 @@ from jgpu.device.hooks.ipython import shell
 from jgpu.device.magics.asking import ask_report, counted, own_row, session
 from jgpu.device.magics.words import size
 from jgpu.errors import DeviceLost
-from jgpu.wire import address, limits
+from jgpu.wire import address, asking, limits
 from jgpu.wire.messages import Evict
 from jgpu.wire.reports.report import SessionReport
 
@@ -76,7 +76,7 @@ def _move(number: int | None) -> tuple[SessionReport, SessionReport]:
     """Have it moved; the broker's counts before, and when it is done, or cannot be for now."""
     time.sleep(limits.REPORT_AGE_S)  # what is told from here on is of here on
     first = _row(number)
-    address.ask(address.find(), Evict(number or 0, resident=False))
+    asking.ask(address.find(), Evict(number or 0, resident=False))
     begun = time.monotonic()
     while True:
         last = _row(number)

@@ -13,17 +13,20 @@ import torch
 from jgpu.device import current
 from jgpu.device.errors import refused, use_of_lost
 from jgpu.device.geometry import contiguous_stride, extent, intern, is_dense
-from jgpu.device.recording import dispatch
 from jgpu.device.recording.ops import OpInfo
+from jgpu.device.recording.record import Rewritten
 from jgpu.device.sparse import compressed
-from jgpu.device.tensor import Buffer, DeviceTensor, device, wrap
+from jgpu.device.tensor import DeviceTensor, device, wrap
 from jgpu.wire import program as wire
 
-__all__ = ["copy", "download", "item", "refuse_pinning", "resize_storage", "upload"]
+__all__ = ["copy", "download", "item", "refuse_pinning", "upload"]
 
 
 def copy(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Carry out one of the ops of kind COPY; NotImplemented if both sides are on the device."""
+    """Carry out one of the ops of kind COPY.
+
+    NotImplemented, or what is to be recorded, where both sides are on the device.
+    """
     return _HANDLERS[info.name.partition(".")[0]](*args, **kwargs)
 
 
@@ -114,17 +117,6 @@ _NUMBERS: dict[torch.dtype, Struct] = {
 }
 
 
-def resize_storage(storage: Buffer, nbytes: int) -> None:
-    """Make a storage `nbytes` long, in place: whoever shows it sees the same bytes as before."""
-    kept = intern(torch.uint8, (min(nbytes, storage.nbytes),), (1,))
-    with torch.no_grad(), torch.inference_mode(False):
-        made = torch.empty(nbytes, dtype=torch.uint8, device=device())
-        assert isinstance(made, DeviceTensor)
-        if kept.nbytes:
-            wrap(made._b, kept).copy_(wrap(storage, kept))
-    current.session.exchange(storage, made._b)
-
-
 def _ours(where: Any) -> bool:
     return where is None or torch.device(where).type in (device().type, "cuda")
 
@@ -165,8 +157,7 @@ def _copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = Fals
         host = source.detach().to(target.dtype)
         if _fill_new(target, host):
             return target
-        _record(target, upload(host))
-        return target
+        return _between(target, upload(host))
     if isinstance(source, DeviceTensor):
         target.copy_(download(source))
         return target
@@ -195,17 +186,16 @@ def _plain(host: torch.Tensor) -> bool:
 
 
 def _copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
-    if _copy_(target, source) is NotImplemented:
-        _record(target, source)
-    return target
+    done = _copy_(target, source)
+    return _between(target, source) if done is NotImplemented else done
 
 
-def _record(target: Any, source: Any) -> None:
+def _between(target: Any, source: Any) -> Rewritten:
     """`copy_` between device tensors, also where torch has switched Python's dispatch off.
 
     There torch's own `copy_` would ask for `_copy_from` again, without end.
     """
-    dispatch.dispatch(torch.ops.aten.copy_.default, (target, source), {})
+    return Rewritten((target, source), torch.ops.aten.copy_.default)
 
 
 def _copy_from_and_resize(source: Any, target: Any) -> Any:

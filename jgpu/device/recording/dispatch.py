@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 from jgpu.device import current
-from jgpu.device.errors import refused, use_of_lost
+from jgpu.device.errors import refused
 from jgpu.device.hooks import collectives
 from jgpu.device.likenative import listed, masks, mixed, outs, overlaps
 from jgpu.device.recording import answers, copies, views
-from jgpu.device.recording.infer import Plan, fact, list_returns, plan_for
+from jgpu.device.recording.infer import Plan, fact, plan_for
 from jgpu.device.recording.ops import (
     ANSWERED,
     ASKS_GRAD_MODE,
@@ -36,12 +36,12 @@ from jgpu.device.recording.ops import (
     info_of,
     infos,
 )
+from jgpu.device.recording.record import Call, Rewritten, record
 from jgpu.device.sparse import coo
-from jgpu.device.sparse.base import SpelledOut
-from jgpu.device.tensor import Buffer, DeviceTensor, device, rebind, wrap
+from jgpu.device.tensor import DeviceTensor, device
 from jgpu.device.tensors import nested
 
-__all__ = ["dispatch", "plans", "record", "take_apart"]
+__all__ = ["dispatch", "plans", "take_apart"]
 
 plans: dict[Any, Plan] = {}
 #: most plans kept; growing caches (a text generator's) would otherwise never end
@@ -56,82 +56,20 @@ def forget_plans() -> None:
     plans.clear()
 
 
-class _Rewritten:
-    """A call whose arguments a special kind has changed; it is recorded like any other."""
-
-    __slots__ = ("args",)
-
-    def __init__(self, args: tuple[Any, ...]) -> None:
-        self.args = args
-
-
-class _Call:
-    """What the arguments of one call hold: the key, the tensors' buffers and offsets, numbers."""
-
-    __slots__ = ("buffers", "host", "key", "offsets", "params", "tensors")
-
-    def __init__(self, info: OpInfo) -> None:
-        self.key: list[Any] = [info]
-        self.tensors: list[DeviceTensor] = []
-        self.buffers: list[Buffer] = []
-        self.offsets: list[int] = []
-        self.params: list[Any] = []
-        self.host = False
-
-    def add(self, value: Any, lift: int) -> None:
-        """One argument that is no common case of `dispatch`'s loop."""
-        kind = type(value)
-        key = self.key
-        if kind is DeviceTensor:
-            key.append(value._g)
-            self.tensors.append(value)
-            self.buffers.append(value._b)
-            self.offsets.append(value._o)
-        elif kind is list or kind is tuple:
-            key.append(len(value))
-            inner = 1 if lift == 2 else 0
-            for item in value:
-                self.add(item, inner)
-        elif lift and kind in (float, int, complex):
-            key.append(kind)
-            self.params.append(value)
-        elif kind is float:
-            key.append(value.hex())
-        elif kind is bool or kind is complex:
-            key.append(kind)
-            key.append(repr(value))
-        elif isinstance(value, DeviceTensor):
-            raise TypeError("A subclass of the device's tensor reached the device.")
-        elif isinstance(value, torch.Tensor):
-            self._add_host(value)
-        elif isinstance(value, torch._C.Generator):
-            key.append(current.session.generators.index_of(value))
-        else:
-            key.append(value)
-
-    def _add_host(self, value: torch.Tensor) -> None:
-        if isinstance(value, SpelledOut):
-            raise refused("this op on a sparse tensor", "convert with .to_dense() first")
-        self.host = True
-        self.key.append(value.dtype)
-        if value.dim() == 0:
-            number = value.item()
-            self.key.append(type(number))
-            self.params.append(number)
-
-
 def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
     """Carry out one aten op on the shared device; returns what torch expects of it."""
     info = infos.get(id(func)) or info_of(func)
     if info.kind != STREAM:
         special = _SPECIAL[info.kind](info, args, kwargs or {})
-        if type(special) is _Rewritten:
+        if type(special) is Rewritten:
+            if special.func is not None:
+                return dispatch(special.func, special.args, {})
             args = special.args
         elif special is not NotImplemented:
             return special
     if info.by_function:
         return outs.into_outs(info, args, kwargs or {})
-    call = _Call(info)
+    call = Call(info)
     key = call.key
     lift = info.lift
     for i, value in enumerate(args):
@@ -186,85 +124,8 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
     return record(plan, call)
 
 
-def record(plan: Plan, call: _Call) -> Any:
-    """Append the op to the log and make what it returns."""
-    session = current.session
-    graveyard = session.graveyard
-    for buffer in call.buffers:
-        if buffer.graveyard is not graveyard or buffer.id in session.poisoned:
-            raise use_of_lost(session, buffer)
-    geometry = plan.single
-    if geometry is not None:
-        made = Buffer(geometry.nbytes, graveyard)
-        result = wrap(made, geometry)
-        session.append(plan, call.buffers, call.offsets, (made,), call.params)
-        return result
-    if plan.writes_first:
-        session.append(plan, call.buffers, call.offsets, (), call.params)
-        return call.tensors[0]
-    if plan.outs is None:
-        return _run_and_wait(plan, call)
-    return _record_many(plan, call)
-
-
-def _record_many(plan: Plan, call: _Call) -> Any:
-    session = current.session
-    flat: list[Any] = []
-    outs: list[Buffer] = []
-    grown = dict(plan.grown)
-    new: dict[int, Buffer] = {}
-    for out in plan.outs or ():
-        if isinstance(out, int):
-            flat.append(call.tensors[out])
-            if out not in grown:
-                continue
-        elif out is None:
-            flat.append(None)
-            continue
-        geometry = grown[out] if isinstance(out, int) else out
-        made = Buffer(geometry.nbytes, session.graveyard)
-        outs.append(made)
-        if isinstance(out, int):
-            new[out] = made
-        else:
-            flat.append(wrap(made, geometry))
-    session.append(plan, call.buffers, call.offsets, tuple(outs), call.params)
-    for index, made in new.items():
-        rebind(call.tensors[index], made, grown[index])
-    return _shape_returns(plan, flat)
-
-
-def _shape_returns(plan: Plan, flat: list[Any]) -> Any:
-    groups = plan.returns_list
-    if groups is None:
-        return flat[0] if flat else None
-    kinds = [str(ret.type) for ret in plan.info.func._schema.returns]
-    if kinds == ["List[Tensor]"]:
-        return flat
-    shaped: list[Any] = []
-    at = 0
-    for group in groups:
-        if group < 0:
-            shaped.append(flat[at])
-            at += 1
-        else:
-            shaped.append(flat[at : at + group])
-            at += group
-    for place, value in plan.plain:
-        shaped.insert(place, value)
-    return tuple(shaped) if shaped else None
-
-
-def _run_and_wait(plan: Plan, call: _Call) -> Any:
-    """Flush, run the one op, and make its outputs as the device says they are."""
-    reports = current.session.run_alone(plan, call.buffers, call.offsets, call.params)
-    flat = [None if geometry is None else wrap(buffer, geometry) for buffer, geometry in reports]
-    plan.returns_list = plan.returns_list or list_returns(plan.info, len(flat))
-    return _shape_returns(plan, flat)
-
-
 def _new_plan(
-    key: tuple[Any, ...], info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], call: _Call
+    key: tuple[Any, ...], info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call
 ) -> Plan:
     if len(plans) >= _MAX_PLANS:
         plans.clear()
@@ -365,7 +226,7 @@ def take_apart(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 def _train_if_grad(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The kernel asks whether gradients are recorded, which the executor cannot know: say it."""
     at = info.positions["train"]
-    return _Rewritten((*args[:at], bool(args[at]) and torch.is_grad_enabled(), *args[at + 1 :]))
+    return Rewritten((*args[:at], bool(args[at]) and torch.is_grad_enabled(), *args[at + 1 :]))
 
 
 def _wait(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

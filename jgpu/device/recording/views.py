@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from jgpu.device.geometry import Geometry, contiguous_stride, extent, geometry_of, intern
+from jgpu.device.recording.growth import resize_storage
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import Buffer, DeviceTensor, device, rebind, wrap
 from jgpu.device.tensors.scripted import buffer_behind
@@ -194,11 +195,9 @@ def _lay_out(source: DeviceTensor, shape: tuple[int, ...], stride: tuple[int, ..
 
 def _make_room(buffer: Buffer, geometry: Geometry, offset: int) -> None:
     """Have the storage grow where it ends before the geometry does."""
-    from jgpu.device.recording import copies
-
     needed = geometry.nbytes + offset * geometry.itemsize if geometry.numel else 0
     if needed > buffer.nbytes:
-        copies.resize_storage(buffer, needed)
+        resize_storage(buffer, needed)
 
 
 def _resize_as_(

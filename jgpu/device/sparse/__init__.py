@@ -1,1 +1,3 @@
 """Sparse tensors, made of dense ones on the device."""
+
+__all__: list[str] = []

@@ -17,6 +17,7 @@ import torch
 from jgpu.device import current
 from jgpu.device.errors import refused
 from jgpu.device.hooks.alias import Alias
+from jgpu.device.hooks.naming import translate
 from jgpu.device.tensor import CUDA, DeviceTensor
 from jgpu.device.tracebacks import unseen, unseen_methods
 from jgpu.wire import messages as m
@@ -204,8 +205,6 @@ class _Generator(metaclass=Alias, of=(_HostGenerator,)):
     @staticmethod
     def make(device: Any = "cpu") -> Any:
         """What calling the class returns."""
-        from jgpu.device.hooks.patches import translate
-
         where = translate(device if isinstance(device, int) else torch.device(device))
         return DeviceGenerator() if where.type == "cuda" else _HostGenerator(where)
 

@@ -12,6 +12,8 @@ import torch
 
 from jgpu.device.errors import refused
 from jgpu.device.geometry import intern
+from jgpu.device.recording import copies
+from jgpu.device.recording.growth import resize_storage
 from jgpu.device.tensor import CUDA, Buffer, DeviceTensor, wrap
 from jgpu.device.tracebacks import unseen, unseen_methods
 
@@ -71,10 +73,8 @@ class Storage(torch.UntypedStorage):
 
     def resize_(self, size: int) -> "Storage":
         """Make the buffer `size` bytes; used by frameworks that free activations by hand."""
-        from jgpu.device.recording import copies
-
         if size != self._b.nbytes:
-            copies.resize_storage(self._b, size)
+            resize_storage(self._b, size)
         return self
 
     # -- bytes -----------------------------------------------------------------------------------
@@ -85,8 +85,6 @@ class Storage(torch.UntypedStorage):
 
     def cpu(self) -> torch.UntypedStorage:
         """The bytes in a host storage; waits."""
-        from jgpu.device.recording import copies
-
         if not self._b.nbytes:
             return torch.UntypedStorage(0)
         return copies.download(self._whole).untyped_storage()

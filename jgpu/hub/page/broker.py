@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from jgpu.errors import BrokerUnreachable, FrameError, JgpuError
 from jgpu.hub.page.views import members_of
-from jgpu.wire.address import Address, ask
+from jgpu.wire.address import Address
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import AskQuotas, AskStatus, QuotasAre
 from jgpu.wire.reports.report import QuotasReport, Report, SessionReport, decode, decode_quotas
 from jgpu.wire.reports.watching import follow

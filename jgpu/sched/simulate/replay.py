@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from jgpu.sched.limits import Limits
-    from jgpu.sched.recording import Header, Recorded
+    from jgpu.sched.reports.recording import Header, Recorded
 
 __all__ = ["Recording", "Script", "Step", "cell_times", "read_scripts"]
 

@@ -1,1 +1,3 @@
 """What brokers tell of themselves as JSON, and how it is followed."""
+
+__all__: list[str] = []

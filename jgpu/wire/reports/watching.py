@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 from jgpu.errors import BrokerUnreachable, FrameError, JgpuError
-from jgpu.wire.address import Address, connect, refusal
+from jgpu.wire.address import Address
+from jgpu.wire.asking import connect, refusal
 from jgpu.wire.framing import FrameReader, FrameWriter
 from jgpu.wire.messages import ControlReply, Refused, StatusChanged, StatusIs, Watch
 from jgpu.wire.reports.changes import apply, decode_changes
@@ -57,7 +58,7 @@ def watch(
 ) -> Iterator[Report]:
     """The report now, and again after each change, or every so many seconds without one.
 
-    The first is waited for up to `timeout_s`. Raises as `jgpu.wire.address.ask` does, and
+    The first is waited for up to `timeout_s`. Raises as `jgpu.wire.asking.ask` does, and
     `BrokerUnreachable` when the broker ends.
     """
     subscription = Subscription(address)

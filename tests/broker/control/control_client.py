@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jgpu.wire import limits
-from jgpu.wire.address import Address, ask
+from jgpu.wire.address import Address
 from jgpu.wire.arena import Arena
+from jgpu.wire.asking import ask
 from jgpu.wire.framing import FrameReader, FrameWriter
 from jgpu.wire.messages import (
     AskStatus,

@@ -10,7 +10,8 @@ import pytest
 from control_client import until
 
 from jgpu.errors import BrokerUnreachable, QuotaExceeded
-from jgpu.wire.address import Address, connect
+from jgpu.wire.address import Address
+from jgpu.wire.asking import connect
 from jgpu.wire.messages import (
     AskQuotas,
     AskStatus,

@@ -16,7 +16,8 @@ sys.path.append(str(Path(__file__).parents[2] / "broker" / "control"))
 from control_client import Client
 
 from jgpu.hub.page.base import cookie_secret
-from jgpu.wire.address import Address, ask
+from jgpu.wire.address import Address
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import NameUser, Tag, Upload
 
 #: the page's own, which the hub gave it

@@ -5,7 +5,7 @@ from lab import Lab, until
 from page_parts import free_port, open_session
 from windows import Window, chromium, needs_chromium, page_of_a_hub, playwright
 
-from jgpu.wire.address import ask
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import AskQuotas
 from jgpu.wire.reports.report import decode_quotas
 

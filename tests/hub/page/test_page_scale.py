@@ -17,7 +17,8 @@ from results import write_result
 from windows import chromium, needs_chromium
 
 from jgpu.hub.page.visitors import ADMIN
-from jgpu.wire.address import Address, admin_socket, ask
+from jgpu.wire.address import Address, admin_socket
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import CellStarted, Free, NameUser, SetQuota, Upload
 
 PICTURES = Path(__file__).parents[3] / "docs" / "pictures"

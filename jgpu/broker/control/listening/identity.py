@@ -1,7 +1,7 @@
 """Who is at the other end of a connection: the kernel's word, not the client's.
 
 `SO_PEERCRED` gives pid and uid of the process that connected. A user is a login name; some doors
-(`jgpu.broker.control.listening.doors`) believe who comes by them when they speak for others (`jgpu run
+(`doors`) believe who comes by them when they speak for others (`jgpu run
 --user`, tests, a hub's spawner). Limits count by `Identity`, which `identity_of` alone decides:
 where several people share a uid, the door that they came by tells them apart.
 """

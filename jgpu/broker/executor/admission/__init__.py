@@ -1,1 +1,3 @@
 """What is looked at before it may run: definitions, probes, refusals."""
+
+__all__: list[str] = []

@@ -1,1 +1,3 @@
 """Between the sessions and the pure scheduler: offers, starts, forecasts and rests."""
+
+__all__: list[str] = []

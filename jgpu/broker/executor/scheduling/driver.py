@@ -31,7 +31,7 @@ from jgpu.broker.executor.works.cancel import finish_cancel
 from jgpu.broker.executor.works.runs import RunWork
 from jgpu.errors import ConfigError
 from jgpu.sched import Core, Part, Snapshot, actions, events
-from jgpu.sched.recording import Recorder
+from jgpu.sched.reports.recording import Recorder
 
 __all__ = ["Turns"]
 

@@ -1,1 +1,3 @@
 """`/metrics` for Prometheus."""
+
+__all__: list[str] = []

@@ -1,1 +1,3 @@
 """The view "Now"."""
+
+__all__: list[str] = []

@@ -1,1 +1,3 @@
 """The view "People"."""
+
+__all__: list[str] = []

@@ -1,1 +1,3 @@
 """The views "Usage" and "Events"."""
+
+__all__: list[str] = []

@@ -1,1 +1,3 @@
 """From a decoded program to a plan that can do no harm."""
+
+__all__: list[str] = []

@@ -1,1 +1,3 @@
 """A plan being run: compiled, or step by step."""
+
+__all__: list[str] = []

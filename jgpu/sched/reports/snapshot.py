@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jgpu.sched.lanes.lane import Lane
     from jgpu.sched.lanes.table import LaneTable
     from jgpu.sched.ledger import Ledger
-    from jgpu.sched.measures import Counts
+    from jgpu.sched.reports.measures import Counts
     from jgpu.sched.sessions import Session
     from jgpu.sched.turns import Turns
     from jgpu.sched.waits import Place

@@ -1,0 +1,3 @@
+"""Workloads of published papers, run again."""
+
+__all__: list[str] = []
