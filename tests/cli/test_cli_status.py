@@ -12,7 +12,8 @@ import pytest
 from real_broker import real_broker
 from rich.console import Console
 
-from jgpu import doctor, main, terminal
+from jgpu import terminal
+from jgpu.cli import doctor, main
 from jgpu.cli.top import looks
 from jgpu.device.versions import VERSIONS
 from jgpu.errors import BrokerUnreachable

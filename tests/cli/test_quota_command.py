@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from jgpu import doctor, main, quota, terminal
+from jgpu import terminal
+from jgpu.cli import doctor, main, quota
 from jgpu.errors import ConfigError
 from jgpu.wire.reports.report import LedgerReport, decode, decode_quotas
 
