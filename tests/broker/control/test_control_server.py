@@ -168,7 +168,7 @@ def test_a_killed_process_is_noticed_although_a_fork_holds_its_socket(broker):
 def test_the_seat_of_a_killed_server_goes_with_its_last_session(broker):
     code = (
         "import sys; from pathlib import Path\n"
-        "from jgpu.wire.address import Address, ask\n"
+        "from jgpu.wire.address import Address; from jgpu.wire.asking import ask\n"
         "from jgpu.wire.messages import TakeSeat\n"
         f"seat = ask(Address(Path(sys.argv[1]), 'user'), TakeSeat({limits.PROTOCOL}, 'k'))\n"
         "print(seat.ticket, flush=True); sys.stdin.read()"
