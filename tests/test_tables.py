@@ -73,7 +73,7 @@ BOUNDED = {
         "identity and kind", "1,024", "tests/broker/control/test_audit.py::"
         "test_identities_that_are_counted_are_few",
     ),
-    CONTROL + "quotas.ledger.charges.Ledger._events": Bounded(
+    CONTROL + "quotas.ledger.charges.UsageLedger._events": Bounded(
         "identity and kind, 20 a minute, 600 in all, until written", "10,000 events",
         "tests/broker/control/test_audit.py::"
         "test_events_that_could_not_be_written_are_few_and_wait_for_the_next_run",
@@ -91,11 +91,11 @@ BOUNDED = {
     CONTROL + "quotas.groups.Groups._found": Bounded(
         "user", "4,096 users", CONTROL_GROWTH + "test_groups_are_remembered_of_the_last_users"
     ),
-    CONTROL + "quotas.ledger.usage.Usage._windows": Bounded(
+    CONTROL + "quotas.ledger.usage.UsageHistory._windows": Bounded(
         "user", "users with usage within the horizon",
         CONTROL_GROWTH + "test_windows_go_with_the_usage_that_they_show",
     ),
-    CONTROL + "quotas.ledger.charges.Ledger._charges": Bounded(
+    CONTROL + "quotas.ledger.charges.UsageLedger._charges": Bounded(
         "session and slice of five minutes, until written", "200,000 rows",
         CONTROL_GROWTH + "test_rows_that_cannot_be_written_are_not_kept_without_end",
     ),
@@ -111,11 +111,11 @@ BOUNDED = {
         CONTROL_GROWTH + "test_a_channel_that_nobody_reads_says_so",
     ),
     # -- the executor
-    EXECUTOR + "works.celltimes.CellTimes._next": Bounded(
+    EXECUTOR + "works.celltimes.CellDeviceTimes._next": Bounded(
         "session", "1,024 cells, then the oldest is the one before it",
         CELLS + "test_cells_without_end_behind_one_work_are_bounded",
     ),
-    EXECUTOR + "works.celltimes.CellTimes._seconds": Bounded(
+    EXECUTOR + "works.celltimes.CellDeviceTimes._seconds": Bounded(
         "session", "16 cells", CELLS + "test_the_last_sixteen_are_remembered",
     ),
     EXECUTOR + "connection.Connection._unsent": Bounded(
@@ -134,17 +134,17 @@ BOUNDED = {
         "work", "64 downloads, the others take their place in the order of works",
         GROWTH + "test_downloads_behind_one_work_are_counted",
     ),
-    EXECUTOR + "session.Session.told": Bounded(
+    EXECUTOR + "session.ExecutorSession.told": Bounded(
         "session", "8,192 programs", GROWTH + "test_what_a_session_was_told_is_forgotten_in_time"
     ),
-    EXECUTOR + "session.Session.generators": Bounded(
+    EXECUTOR + "session.ExecutorSession.generators": Bounded(
         "session", "1,024", GROWTH + "test_generators_are_few"
     ),
     EXECUTOR + "scheduling.forecast.Forecast._made": Bounded(
         "session", "buffers that it has",
         GROWTH + "test_a_forecast_forgets_what_was_dropped_between_two_works",
     ),
-    EXECUTOR + "aside.Aside._spent": Bounded(
+    EXECUTOR + "aside.HelperThread._spent": Bounded(
         "identity", "256, and those with tasks", GROWTH + "test_an_aside_remembers_few_who_are_gone"
     ),
     PROGRAMS + "shared.SharedEntries._owners": Bounded(
@@ -160,16 +160,16 @@ BOUNDED = {
         GROWTH + "test_keys_of_long_lists_are_not_kept",
     ),
     # -- the scheduler
-    "jgpu.sched.ledger.Ledger.users": Bounded(
+    "jgpu.sched.ledger.FairShare.users": Bounded(
         "user", "those with a session, and 4,096",
         SCHED + "test_accounts_are_kept_of_few_users_without_a_session",
     ),
-    "jgpu.sched.sessions.Session.story": Bounded(
+    "jgpu.sched.sessions.ScheduledSession.story": Bounded(
         "session", "64 entries",
         "tests/sched/test_scheduler_surface.py::"
         "test_a_story_tells_what_happened_and_why_and_is_bounded",
     ),
-    "jgpu.sched.sessions.Session.iteration_times": Bounded(
+    "jgpu.sched.sessions.ScheduledSession.iteration_times": Bounded(
         "session", "128 times",
         "tests/sched/test_scheduler_surface.py::"
         "test_the_distribution_of_iteration_times_is_that_of_the_last_ones",
@@ -187,9 +187,9 @@ OWNED = {
         broker.control.sessions.Sessions._lines
         broker.control.quotas.ledger.meter.Meter._accounts
         broker.control.quotas.ledger.meter.Meter._current
-        broker.control.quotas.desk.Desk._bytes
-        broker.control.quotas.desk.Desk._orders
-        broker.control.quotas.desk.Desk._standings
+        broker.control.quotas.desk.QuotaService._bytes
+        broker.control.quotas.desk.QuotaService._orders
+        broker.control.quotas.desk.QuotaService._standings
         broker.executor.memory.accounts.Account.sessions
         broker.executor.admission.gate.Gate._begun
         broker.executor.admission.gate.Gate._gates
@@ -201,9 +201,9 @@ OWNED = {
         broker.executor.pump.Pump._stalled
         broker.executor.pump.Pump._waiting_bytes
         broker.executor.pump.Pump.sessions
-        broker.executor.scheduling.driver.Turns._forecasts
-        broker.executor.scheduling.driver.Turns._idle_told
-        broker.executor.scheduling.driver.Turns._sessions
+        broker.executor.scheduling.driver.SchedulerDriver._forecasts
+        broker.executor.scheduling.driver.SchedulerDriver._idle_told
+        broker.executor.scheduling.driver.SchedulerDriver._sessions
         broker.executor.devices.cuda.CudaDevice._arenas
         broker.executor.admission.probes.Probes._running
         sched.journal.Journal.waiting
@@ -212,11 +212,11 @@ OWNED = {
         sched.lanes.table.LaneTable.unplaced
         sched.lanes.lane.Lane.members
         sched.lanes.lane.Lane.waiting
-        sched.ledger.Ledger._fading
-        sched.ledger.Ledger.active
+        sched.ledger.FairShare._fading
+        sched.ledger.FairShare.active
         sched.sessions.User.active
-        sched.spilling.Spilling._stranded
-        sched.spilling.Spilling.leaving
+        sched.spilling.SpillPlanner._stranded
+        sched.spilling.SpillPlanner.leaving
     """,
     "a record of the flight page, of which there are 80": """
         broker.control.reports.report.DeviceView.working
@@ -235,28 +235,28 @@ OWNED = {
         broker.control.quotas.ledger.meter.Meter._changed
     """,
     "usage within the horizon, a figure a user and slice": """
-        broker.control.quotas.ledger.usage.Usage._history
+        broker.control.quotas.ledger.usage.UsageHistory._history
         broker.control.quotas.ledger.window.Window._cells
     """,
     "the works of a session: 2,048 and 16 MiB, then it is not read": """
-        broker.executor.dispatch.Dispatch._missing
+        broker.executor.dispatch.MessageHandler._missing
         broker.executor.scheduling.forecast.Forecast._peaks
         broker.executor.scheduling.forecast.Forecast._pending
-        broker.executor.session.Session.after
-        broker.executor.session.Session.asked
-        broker.executor.session.Session.cancel_requests
-        broker.executor.session.Session.cancelled
-        broker.executor.session.Session.held
-        broker.executor.session.Session.offered
-        broker.executor.session.Session.received
+        broker.executor.session.ExecutorSession.after
+        broker.executor.session.ExecutorSession.asked
+        broker.executor.session.ExecutorSession.cancel_requests
+        broker.executor.session.ExecutorSession.cancelled
+        broker.executor.session.ExecutorSession.held
+        broker.executor.session.ExecutorSession.offered
+        broker.executor.session.ExecutorSession.received
         broker.executor.scheduling.shortage.Shortage._back
-        broker.executor.scheduling.driver.Turns._leases
-        broker.executor.scheduling.driver.Turns._starts
-        broker.executor.scheduling.driver.Turns._works
+        broker.executor.scheduling.driver.SchedulerDriver._leases
+        broker.executor.scheduling.driver.SchedulerDriver._starts
+        broker.executor.scheduling.driver.SchedulerDriver._works
         broker.executor.devices.cpu.CpuDevice._done
-        broker.executor.devices.cpu._Lane._done
-        broker.executor.devices.cpu._Lane._jobs
-        broker.executor.devices.cpu._Lane._tokens
+        broker.executor.devices.cpu._LaneThread._done
+        broker.executor.devices.cpu._LaneThread._jobs
+        broker.executor.devices.cpu._LaneThread._tokens
         broker.executor.devices.cuda._Flight.after
         broker.executor.devices.cuda._Flight.retired
         broker.executor.devices.cuda._Lane.flying
@@ -264,14 +264,14 @@ OWNED = {
         sched.journal.Journal.actions
         sched.lanes.lane.Lane.in_flight
         sched.lanes.retirement.lane.in_flight
-        sched.sessions.Session.claims
-        sched.sessions.Session.queue
-        sched.sessions.Session.started
+        sched.sessions.ScheduledSession.claims
+        sched.sessions.ScheduledSession.queue
+        sched.sessions.ScheduledSession.started
     """,
     "tasks of the helpers: 64 a session and 16 MiB, then it is not read": """
-        broker.executor.aside.Aside._results
-        broker.executor.aside.Aside._tasks
-        broker.executor.aside.Aside._tokens
+        broker.executor.aside.HelperThread._results
+        broker.executor.aside.HelperThread._tasks
+        broker.executor.aside.HelperThread._tokens
         broker.executor.admission.definitions.Definitions._pending
     """,
     "one work, and goes with it": """
@@ -320,16 +320,16 @@ OWNED = {
         broker.executor.programs.definition.Definition._unseen
         broker.executor.programs.definition.Definition.predicted_s
         broker.executor.programs.checking.guards.Look._arguments
-        broker.executor.programs.plan.Plan.bases
-        broker.executor.programs.plan.Plan.generators
-        broker.executor.programs.plan.Plan.last_use
-        broker.executor.programs.plan.Plan.first_write
-        broker.executor.programs.plan.Plan.last_write
-        broker.executor.programs.plan.Plan.names
-        broker.executor.programs.plan.Plan.private
-        broker.executor.programs.plan.Plan.taken
-        broker.executor.programs.plan.Plan.variables
-        broker.executor.programs.plan.Plan.written
+        broker.executor.programs.plan.ProgramPlan.bases
+        broker.executor.programs.plan.ProgramPlan.generators
+        broker.executor.programs.plan.ProgramPlan.last_use
+        broker.executor.programs.plan.ProgramPlan.first_write
+        broker.executor.programs.plan.ProgramPlan.last_write
+        broker.executor.programs.plan.ProgramPlan.names
+        broker.executor.programs.plan.ProgramPlan.private
+        broker.executor.programs.plan.ProgramPlan.taken
+        broker.executor.programs.plan.ProgramPlan.variables
+        broker.executor.programs.plan.ProgramPlan.written
         wire.program.Op.kwargs
     """,
     "one definition: 8 compiled forms, 32 sizes and 64 masks, then they begin anew": """
@@ -342,8 +342,8 @@ OWNED = {
         broker.executor.memory.table.BufferTable.buffers
         broker.executor.memory.hoststore.HostStore._gaps
         broker.executor.memory.hoststore.Saved._chunks
-        broker.executor.memory.spilling.Loaded.back
-        broker.executor.memory.spilling.Loaded.unreadable
+        broker.executor.memory.spilling.CopiedBack.back
+        broker.executor.memory.spilling.CopiedBack.unreadable
         broker.executor.devices.cuda.CudaDevice.uses
     """,
     "what is alive elsewhere, by weak reference": """
@@ -375,7 +375,7 @@ OWNED = {
 FIXED = {
     "made by an administrator": """
         broker.control.quotas.groups.Groups._members
-        broker.control.quotas.ledger.charges.Ledger._settings
+        broker.control.quotas.ledger.charges.UsageLedger._settings
         broker.control.quotas.scopes.QuotaSettings.members
         broker.control.quotas.scopes.QuotaSettings.specs
         broker.control.quotas.scopes.Scopes.hub
@@ -400,8 +400,8 @@ FIXED = {
         broker.control.quotas.ledger.leftovers.Leftovers.charges
         broker.control.quotas.ledger.leftovers.Leftovers.events
         broker.control.quotas.ledger.leftovers.Leftovers.settings
-        broker.control.quotas.ledger.store.Loaded.settings
-        broker.control.quotas.ledger.store.Loaded.usage
+        broker.control.quotas.ledger.store.LedgerContent.settings
+        broker.control.quotas.ledger.store.LedgerContent.usage
     """,
     "told by the control process, 1,024 at most": """
         broker.executor.admission.refusals.Refusals._programs
@@ -415,7 +415,7 @@ FIXED = {
         broker.executor.programs.checking.foretold._library
         broker.executor.memory.hoststore.HostStore._stage
         broker.executor.pump.Pump._next_look
-        broker.executor.session.Session.cell_first
+        broker.executor.session.ExecutorSession.cell_first
         sched.policies.known_policies
     """,
     "a number for each bucket, or each reason there is": """
@@ -434,7 +434,7 @@ FIXED = {
         broker.executor.admission.probes.Probes._free
         broker.executor.admission.probes.Probes._hands
         broker.executor.admission.probes.Probes._lost
-        broker.executor.scheduling.driver.Turns._tails
+        broker.executor.scheduling.driver.SchedulerDriver._tails
         sched.lanes.table.LaneTable.lanes
         sched.policies.pack.Pack._rates
     """,
@@ -448,14 +448,14 @@ FIXED = {
         broker.executor.scheduling.trace.Trace._rows
     """,
     "tables that are written in the code": """
-        broker.executor.dispatch.Dispatch._handlers
+        broker.executor.dispatch.MessageHandler._handlers
         broker.executor.programs.contracts.language.CONTRACTS
         broker.executor.programs.precautions.language.PRECAUTIONS
         broker.executor.programs.precautions.sizes.SIZES
         broker.executor.programs.contracts.language.LIMITS
         broker.executor.programs.contracts.language._SELFCHECKED
         broker.executor.programs.contracts.language._WITHOUT_META
-        broker.executor.scheduling.driver.Turns._handlers
+        broker.executor.scheduling.driver.SchedulerDriver._handlers
         sched.core.Core._handlers
     """,
 }

@@ -23,7 +23,7 @@ from threading import get_ident, get_native_id
 from time import monotonic_ns
 from typing import Any, Final
 
-__all__ = ["NO_OP", "SIZE", "Entry", "FlightPage", "Kind", "PumpSign", "Record", "State"]
+__all__ = ["NO_OP", "SIZE", "FlightEntry", "FlightPage", "Kind", "PumpSign", "Record", "State"]
 
 #: the op of a record whose work is no program, or has not come to its first op
 NO_OP: Final = -1
@@ -93,7 +93,7 @@ class PumpSign:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FlightEntry:
     """A record as it was read; the work is the one that runs, or the last one that ran."""
 
     #: "lane 3", "definitions", "probes", "copies"
@@ -268,12 +268,12 @@ class FlightPage:
         word = self._pump[0]
         return PumpSign(bool(word & 1), word >> 1) if word else None
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[FlightEntry]:
         """What all open records say, working or at rest."""
         found = (self._entry(self._record(place)) for place in range(_RECORDS))
         return [entry for entry in found if entry is not None]
 
-    def in_flight(self) -> list[Entry]:
+    def in_flight(self) -> list[FlightEntry]:
         """Programs that the device was given and that were not seen to be over, in each lane.
 
         Their ops are not known; where more fly than the page has room for, the oldest are left out.
@@ -290,7 +290,7 @@ class FlightPage:
         at = _HEAD + place * _RECORD_BYTES
         return self._memory[at : at + _RECORD_BYTES]
 
-    def _entry(self, memory: memoryview) -> Entry | None:
+    def _entry(self, memory: memoryview) -> FlightEntry | None:
         if memory[_WORD] == State.CLOSED:
             return None
         for _ in range(_LOOKS):
@@ -319,9 +319,9 @@ def _label(memory: memoryview) -> str:
 
 def _made(
     label: str, state: int, flight: tuple[Any, ...], op: int, name: str, thread: tuple[Any, ...]
-) -> Entry:
+) -> FlightEntry:
     _, session, work, kind, since_ns, program, ops = flight
     known = Kind(kind) if kind in iter(Kind) else Kind.OTHER
-    return Entry(
+    return FlightEntry(
         label, State(state), session, work, known, since_ns, program, ops, op, name, *thread
     )

@@ -71,11 +71,11 @@ def _register_backend() -> None:
     from torch.utils import backend_registration
 
     from jgpu.device import tensor
-    from jgpu.device.hooks.guard import Guard, install_engine
+    from jgpu.device.hooks.guard import BackwardGuard, install_engine
 
     acc: Any = torch._C._acc
     acc.register_python_privateuseone_hook(backend_registration._DummyPrivateUse1Hook())
-    acc.register_python_privateuseone_device_guard(Guard())
+    acc.register_python_privateuseone_device_guard(BackwardGuard())
     tensor._Backend.device = tensor.CUDA
     install_engine()
 
@@ -83,7 +83,7 @@ def _register_backend() -> None:
 def _install(problem: errors.JgpuError | None) -> None:
     from jgpu.device import cuda, interrupts
     from jgpu.device.client import largest
-    from jgpu.device.client.session import Session
+    from jgpu.device.client.session import ClientSession
     from jgpu.device.composed import (
         autocast,
         compiling,
@@ -105,7 +105,7 @@ def _install(problem: errors.JgpuError | None) -> None:
         subclasses,
     )
 
-    current.set_session(Session(_connector(problem)))
+    current.set_session(ClientSession(_connector(problem)))
     current.session.generators = rng.Generators()
     registration.install()
     interrupts.install()

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from jgpu.device.client.session import Session
+    from jgpu.device.client.session import ClientSession
 
 __all__ = ["is_warm", "session", "set_session", "warm"]
 
-session: "Session" = None  # type: ignore[assignment]
+session: "ClientSession" = None  # type: ignore[assignment]
 _warming = Lock()
 _warmed = False
 

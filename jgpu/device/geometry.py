@@ -13,7 +13,7 @@ from jgpu.wire import program as wire
 from jgpu.wire.limits import MAX_DIMS
 
 __all__ = [
-    "Geometry",
+    "InternedGeometry",
     "contiguous_stride",
     "geometry_of",
     "has_idle_steps",
@@ -24,7 +24,7 @@ __all__ = [
 Sizes = tuple[int, ...]
 
 
-class Geometry:
+class InternedGeometry:
     """dtype, sizes and strides in elements, conj/neg bits; equal ones are the same object."""
 
     __slots__ = (
@@ -88,12 +88,12 @@ def extent(shape: Sizes, stride: Sizes) -> int:
     return last
 
 
-def is_dense(geometry: Geometry) -> bool:
+def is_dense(geometry: InternedGeometry) -> bool:
     """Non-overlapping and dense: the elements fill their extent exactly, in some order."""
     return geometry.nbytes == geometry.numel * geometry.itemsize and _no_overlap(geometry)
 
 
-def _no_overlap(geometry: Geometry) -> bool:
+def _no_overlap(geometry: InternedGeometry) -> bool:
     if geometry.contiguous:
         return True
     expected = 1
@@ -105,7 +105,7 @@ def _no_overlap(geometry: Geometry) -> bool:
     return True
 
 
-def has_idle_steps(geometry: Geometry) -> bool:
+def has_idle_steps(geometry: InternedGeometry) -> bool:
     """Whether a dimension with one element has a stride of its own, which leads nowhere."""
     if 1 not in geometry.shape:
         return False
@@ -124,10 +124,10 @@ def contiguous_stride(shape: Sizes) -> Sizes:
     return tuple(reversed(stride))
 
 
-_interned: dict[tuple[Any, ...], Geometry] = {}
+_interned: dict[tuple[Any, ...], InternedGeometry] = {}
 
 
-def intern(dtype: torch.dtype, shape: Sizes, stride: Sizes, bits: int = 0) -> Geometry:
+def intern(dtype: torch.dtype, shape: Sizes, stride: Sizes, bits: int = 0) -> InternedGeometry:
     """The one `Geometry` of these properties."""
     key = (dtype, shape, stride, bits)
     found = _interned.get(key)
@@ -139,17 +139,17 @@ def intern(dtype: torch.dtype, shape: Sizes, stride: Sizes, bits: int = 0) -> Ge
             )
         if len(_interned) > 1 << 16:
             _interned.clear()  # identities may be made anew: equal tensors then miss a cache once
-        found = _interned[key] = Geometry(dtype, tuple(shape), tuple(stride), bits)
+        found = _interned[key] = InternedGeometry(dtype, tuple(shape), tuple(stride), bits)
     return found
 
 
-def geometry_of(tensor: torch.Tensor) -> Geometry:
+def geometry_of(tensor: torch.Tensor) -> InternedGeometry:
     """The geometry of any strided torch tensor."""
     bits = (wire.CONJ if tensor.is_conj() else 0) | (wire.NEG if tensor.is_neg() else 0)
     return intern(tensor.dtype, tuple(tensor.shape), tensor.stride(), bits)
 
 
-def from_wire(geometry: wire.Geometry) -> Geometry:
+def from_wire(geometry: wire.Geometry) -> InternedGeometry:
     """The geometry that an executor reported (its offset is always 0 for a fresh tensor)."""
     dtype = getattr(torch, geometry.dtype)
     return intern(dtype, geometry.shape, geometry.stride, geometry.bits)

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import torch
 
-from jgpu.device.geometry import Geometry
+from jgpu.device.geometry import InternedGeometry
 from jgpu.wire import program as wire
 
 __all__ = [
     "CUDA",
-    "Buffer",
+    "BufferHandle",
     "DeviceTensor",
     "as_tensor",
     "device",
@@ -45,7 +45,7 @@ class _Backend:
     next_address = 0x7F00_0000_0000
     #: bytes above which a new storage is counted at once, and who counts it (`largest`)
     large: float = float("inf")
-    note_large: Callable[["Buffer"], None] = staticmethod(lambda buffer: None)
+    note_large: Callable[["BufferHandle"], None] = staticmethod(lambda buffer: None)
 
 
 def device() -> torch.device:
@@ -53,7 +53,7 @@ def device() -> torch.device:
     return _Backend.device
 
 
-class Buffer:
+class BufferHandle:
     """One storage on the device, owned by one session.
 
     `id` is 0 until a program or upload that makes it was sent.
@@ -84,7 +84,7 @@ class Buffer:
         self.id = number
         self._bury = partial(self.graveyard.append, number)
 
-    def exchange(self, other: "Buffer") -> None:
+    def exchange(self, other: "BufferHandle") -> None:
         """Be the storage that the executor knows by the other's id, and the other way round."""
         mine, theirs = self.id, other.id
         self.nbytes, other.nbytes = other.nbytes, self.nbytes
@@ -101,7 +101,7 @@ class Buffer:
         return self._address
 
 
-def watch_large(nbytes: float, note: Callable[[Buffer], None]) -> None:
+def watch_large(nbytes: float, note: Callable[[BufferHandle], None]) -> None:
     """Have `note` called with each new storage of more than `nbytes`, before anything uses it."""
     _Backend.large, _Backend.note_large = nbytes, staticmethod(note)
 
@@ -117,8 +117,8 @@ class DeviceTensor(torch.Tensor):
 
     __torch_function__ = torch._C._disabled_torch_function_impl
     #: buffer, geometry, offset in elements
-    _b: Buffer
-    _g: Geometry
+    _b: BufferHandle
+    _g: InternedGeometry
     _o: int = 0
 
     @classmethod
@@ -141,7 +141,7 @@ def device_tensors(value: Any) -> Iterator[DeviceTensor]:
             yield from device_tensors(item)
 
 
-def wrap(buffer: Buffer, geometry: Geometry, offset: int = 0) -> DeviceTensor:
+def wrap(buffer: BufferHandle, geometry: InternedGeometry, offset: int = 0) -> DeviceTensor:
     """A new tensor over `buffer`; `offset` in elements of its dtype."""
     made = _make(
         DeviceTensor, geometry.shape, geometry.stride, offset, None,
@@ -163,7 +163,9 @@ def wrap(buffer: Buffer, geometry: Geometry, offset: int = 0) -> DeviceTensor:
 set_data = torch._C.TensorBase.data.__set__  # type: ignore[attr-defined]
 
 
-def rebind(tensor: DeviceTensor, buffer: Buffer, geometry: Geometry, offset: int = 0) -> None:
+def rebind(
+    tensor: DeviceTensor, buffer: BufferHandle, geometry: InternedGeometry, offset: int = 0
+) -> None:
     """Make an existing tensor object show another buffer or geometry, as `t.data = ...` does."""
     if geometry is not tensor._g or offset != tensor._o:
         with torch.inference_mode(tensor.is_inference()):  # of one sort with what it is put into

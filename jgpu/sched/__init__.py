@@ -7,9 +7,9 @@ sockets, clocks or chance; the rule is that it stays so.
 from jgpu.sched.actions import (
     Action,
     CloseLane,
+    MemoryPart,
     MoveLane,
     OpenLane,
-    Part,
     ResizeLane,
     Restore,
     Spill,
@@ -44,7 +44,7 @@ from jgpu.sched.events import (
     WorkArrived,
     WorkCancelled,
 )
-from jgpu.sched.journal import Entry
+from jgpu.sched.journal import StoryLine
 from jgpu.sched.limits import Limits
 from jgpu.sched.policies import Policy, load_policy
 from jgpu.sched.priorities import Priority
@@ -61,7 +61,6 @@ __all__ = [
     "Core",
     "Counts",
     "DrainChanged",
-    "Entry",
     "Event",
     "Histogram",
     "IllegalEvent",
@@ -72,11 +71,11 @@ __all__ = [
     "Limits",
     "LoopTold",
     "MemoryMeasured",
+    "MemoryPart",
     "MemoryShort",
     "MemoryWanted",
     "MoveLane",
     "OpenLane",
-    "Part",
     "Policy",
     "PolicyChanged",
     "Priority",
@@ -95,6 +94,7 @@ __all__ = [
     "Spill",
     "SpillAsked",
     "Start",
+    "StoryLine",
     "TimeCharged",
     "TimePassed",
     "UserConfigured",

@@ -12,9 +12,9 @@ from enum import StrEnum
 __all__ = [
     "Action",
     "CloseLane",
+    "MemoryPart",
     "MoveLane",
     "OpenLane",
-    "Part",
     "ResizeLane",
     "Restore",
     "Spill",
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-class Part(StrEnum):
+class MemoryPart(StrEnum):
     """Which of a session's buffers are meant."""
 
     #: those that nobody is expected to use again, which do not come back by themselves
@@ -102,7 +102,7 @@ class Spill(Action):
     """
 
     session: int
-    part: Part
+    part: MemoryPart
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,17 +16,17 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from jgpu.sched import events
-from jgpu.sched.actions import Part, Wait
+from jgpu.sched.actions import MemoryPart, Wait
 from jgpu.sched.journal import Journal
 from jgpu.sched.lanes.retirement import Retirement
 from jgpu.sched.lanes.table import LaneTable
-from jgpu.sched.ledger import Ledger
+from jgpu.sched.ledger import FairShare
 from jgpu.sched.limits import Limits
 from jgpu.sched.policies import Progress, load_policy
 from jgpu.sched.priorities import Priority
 from jgpu.sched.reports.snapshot import Snapshot, take_snapshot
-from jgpu.sched.sessions import Session, Work
-from jgpu.sched.spilling import Spilling
+from jgpu.sched.sessions import ScheduledSession, ScheduledWork
+from jgpu.sched.spilling import SpillPlanner
 from jgpu.sched.states import IllegalEvent, LaneState, SessionState
 from jgpu.sched.turns import Turns
 from jgpu.sched.waits import reason
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from jgpu.sched.actions import Action
-    from jgpu.sched.journal import Entry
+    from jgpu.sched.journal import StoryLine
 
 __all__ = ["Core"]
 
@@ -50,13 +50,13 @@ class Core:
         """Make a core; raises `ConfigError` for a policy that does not exist."""
         self._limits = limits or Limits()
         self._journal = Journal()
-        self._ledger = Ledger(self._limits)
+        self._ledger = FairShare(self._limits)
         self._table = LaneTable(self._limits, self._journal, self._ledger)
         self._turns = Turns(
             self._limits, self._journal, self._ledger, self._table, load_policy(policy)
         )
         self._ledger.weigh_batch(self._turns.policy.batch_part)
-        self._spilling = Spilling(self._limits, self._journal, self._table)
+        self._spilling = SpillPlanner(self._limits, self._journal, self._table)
         self._retirement = Retirement(self._journal, self._table, self._turns, self._spilling)
         table = self._table
         #: jobs there are, and a number that grows when one comes or goes
@@ -122,7 +122,7 @@ class Core:
             self._tell_wait(session)
         return journal.actions
 
-    def _tell_wait(self, session: Session) -> None:
+    def _tell_wait(self, session: ScheduledSession) -> None:
         if session.state is SessionState.WAITING:
             journal, users = self._journal, reason(session, self._table).users
             journal.note(session.story, "waits", f"for {', '.join(users) or 'nobody'}")
@@ -130,7 +130,7 @@ class Core:
 
     # --- sessions and cells
 
-    def _live(self, session_id: int) -> Session | None:
+    def _live(self, session_id: int) -> ScheduledSession | None:
         """Return a session whose client is still there."""
         session = self._table.sessions.get(session_id)
         return None if session is None or session.state is SessionState.CLOSED else session
@@ -144,9 +144,9 @@ class Core:
         if len(self._ledger.users) > self._limits.users_kept:
             self._ledger.forget({each.user.name for each in self._table.sessions.values()})
         user = self._ledger.user(event.user, event.weight)
-        story: deque[Entry] = deque(maxlen=self._limits.story_entries)
+        story: deque[StoryLine] = deque(maxlen=self._limits.story_entries)
         times: deque[float] = deque(maxlen=self._limits.iterations_kept)
-        session = Session(
+        session = ScheduledSession(
             event.session, user, story, priority=event.priority, iteration_times=times
         )
         if session.priority == Priority.INTERACTIVE:
@@ -208,7 +208,7 @@ class Core:
             if session.lane is not None:
                 self._table.leave(session, "idle")
 
-    def _arrive(self, session: Session) -> None:
+    def _arrive(self, session: ScheduledSession) -> None:
         if not session.arrival:
             self._count_job(1)
         self._arrivals += 1
@@ -259,7 +259,7 @@ class Core:
             return
         if not session.arrival:
             self._arrive(session)
-        session.add(Work(event.work, seconds, event.ends_iteration, claim))
+        session.add(ScheduledWork(event.work, seconds, event.ends_iteration, claim))
         if len(session.queue) == 1:
             self._begin_to_wait(session)
         self._claim(session)
@@ -276,7 +276,7 @@ class Core:
             claim = max(claim, segment.live_bytes)
         return tuple(seconds), claim
 
-    def _begin_to_wait(self, session: Session) -> None:
+    def _begin_to_wait(self, session: ScheduledSession) -> None:
         """Queue a session, that had nothing queued, for its turn or for a lane."""
         lane = session.lane
         if lane is None:
@@ -306,7 +306,7 @@ class Core:
             self._journal.note(session.story, f"loses {len(taken)} works", "cancelled")
             self._settle(session)
 
-    def _drop(self, session: Session, works: Iterable[Work]) -> None:
+    def _drop(self, session: ScheduledSession, works: Iterable[ScheduledWork]) -> None:
         """Take works, none of them started, out of a session's queue."""
         session.remove(works)
         self._claim(session)
@@ -318,7 +318,7 @@ class Core:
             self._table.unplaced.pop(session.id, None)
             session.unplaced_since = None
 
-    def _end_iteration(self, session: Session) -> None:
+    def _end_iteration(self, session: ScheduledSession) -> None:
         """Let an iteration end with the youngest work there is, or now where none is left."""
         work = session.last_work
         if work is not None:
@@ -335,7 +335,7 @@ class Core:
                 self._table.resume(session)
             self._claim(session)
 
-    def _settle(self, session: Session) -> None:
+    def _settle(self, session: ScheduledSession) -> None:
         """Bring a session's state in line with what is queued and in flight."""
         if session.state is SessionState.CLOSED:
             if not session.has_work:
@@ -354,7 +354,7 @@ class Core:
         self._ledger.leave(session)
         self._table.changed = True
 
-    def _claim(self, session: Session) -> None:
+    def _claim(self, session: ScheduledSession) -> None:
         """Take over what the session's unfinished work is known to need."""
         claim = session.current_claim()
         if claim != session.claim:
@@ -399,7 +399,7 @@ class Core:
     def _spill_asked(self, event: events.SpillAsked) -> None:
         session = self._live(event.session)
         if session is not None:
-            part = Part.ALL if event.resident else Part.KEPT
+            part = MemoryPart.ALL if event.resident else MemoryPart.KEPT
             self._spilling.ask(session, part, "asked for")
 
     def _lanes_configured(self, event: events.LanesConfigured) -> None:
@@ -441,7 +441,7 @@ class Core:
 
     # --- what is shown
 
-    def story(self, session_id: int) -> tuple[Entry, ...]:
+    def story(self, session_id: int) -> tuple[StoryLine, ...]:
         """Return the last lines of what happened to a session, and why; () if it is unknown."""
         session = self._table.sessions.get(session_id)
         return () if session is None else tuple(session.story)

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections import deque
 
     from jgpu.sched.actions import Action
-    from jgpu.sched.sessions import Session
+    from jgpu.sched.sessions import ScheduledSession
 
-__all__ = ["Entry", "Journal"]
+__all__ = ["Journal", "StoryLine"]
 
 
-class Entry(NamedTuple):
+class StoryLine(NamedTuple):
     """One line of a session's story."""
 
     #: when, on the clock of `handle`
@@ -44,7 +44,7 @@ class Journal:
         self.event = ""
         self.actions: list[Action] = []
         #: sessions that began to wait on this page
-        self.waiting: list[Session] = []
+        self.waiting: list[ScheduledSession] = []
 
     def begin(self, event: str, now: float) -> None:
         """Turn the page; a clock that goes backwards is held."""
@@ -58,6 +58,6 @@ class Journal:
         """Ask the executor for something."""
         self.actions.append(action)
 
-    def note(self, story: deque[Entry], what: str, why: str) -> None:
+    def note(self, story: deque[StoryLine], what: str, why: str) -> None:
         """Add a line to a session's story."""
-        story.append(Entry(self.now, self.cause, self.event, what, why))
+        story.append(StoryLine(self.now, self.cause, self.event, what, why))

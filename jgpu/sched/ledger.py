@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
     from jgpu.sched.lanes.lane import Lane
     from jgpu.sched.limits import Limits
-    from jgpu.sched.sessions import Session
+    from jgpu.sched.sessions import ScheduledSession
 
-__all__ = ["Ledger"]
+__all__ = ["FairShare"]
 
 
-class Ledger:
+class FairShare:
     """The accounts of all users and sessions."""
 
     def __init__(self, limits: Limits) -> None:
@@ -75,7 +75,7 @@ class Ledger:
             if user.active:
                 self._weigh(user)
 
-    def _weigh(self, user: User, newcomer: Session | None = None) -> None:
+    def _weigh(self, user: User, newcomer: ScheduledSession | None = None) -> None:
         """Say what a user and the active sessions count, by the classes of those that have work.
 
         A notebook that reads its loss is at work, too: for a moment longer than it has something to
@@ -115,7 +115,7 @@ class Ledger:
         self.user(name, weight).throttled = throttled
         self.throttles = any(user.throttled for user in self.users.values())
 
-    def is_held_back(self, session: Session) -> bool:
+    def is_held_back(self, session: ScheduledSession) -> bool:
         """Whether a session is to begin nothing, for others have work and its user may wait."""
         return session.user.throttled and any(not user.throttled for user in self.active.values())
 
@@ -139,7 +139,7 @@ class Ledger:
             user.device_seconds += share
             user.virtual_s += share / user.share
 
-    def charge_beside(self, session: Session, seconds: float) -> None:
+    def charge_beside(self, session: ScheduledSession, seconds: float) -> None:
         """Charge a session for what was computed for it beside the lanes."""
         user = session.user
         if not user.active:
@@ -175,7 +175,7 @@ class Ledger:
             floor_s -= self._head_start_s(user.idle_since, len(others)) / user.share
         user.virtual_s = max(user.virtual_s, floor_s)
 
-    def enter(self, session: Session) -> None:
+    def enter(self, session: ScheduledSession) -> None:
         """Count a session that has work and a lane among the active ones."""
         user, credit_s = session.user, self._limits.credit_s
         # Beside sessions of other classes alone, whatever enters of them changes no share.
@@ -196,7 +196,7 @@ class Ledger:
             if mixed:
                 self._weigh(user)
 
-    def leave(self, session: Session) -> None:
+    def leave(self, session: ScheduledSession) -> None:
         """Count a session among the active ones no longer; it may not have been there."""
         user = session.user
         if user.active.pop(session.id, None) is None:

@@ -26,10 +26,10 @@ from jgpu.sched.states import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from jgpu.sched.journal import Entry
+    from jgpu.sched.journal import StoryLine
     from jgpu.sched.lanes.lane import Lane
 
-__all__ = ["Session", "User", "Work"]
+__all__ = ["ScheduledSession", "ScheduledWork", "User"]
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +57,7 @@ class User:
     #: predicted device time in flight; the sum over the user's sessions
     in_flight_s: float = 0.0
     #: the user's sessions that have work and a lane, by id
-    active: dict[int, Session] = field(default_factory=dict)
+    active: dict[int, ScheduledSession] = field(default_factory=dict)
     #: when the last active session ceased to be so; None before the first
     idle_since: float | None = None
     #: virtual time at which a session starts while no other is active; never falls
@@ -85,7 +85,7 @@ class User:
 
 
 @dataclass(slots=True, eq=False)
-class Work:
+class ScheduledWork:
     """One program to run, cut into segments."""
 
     id: int
@@ -118,13 +118,13 @@ class Work:
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class ScheduledSession:
     """One client process."""
 
     id: int
     user: User
     #: the last lines of what happened to it, and why
-    story: deque[Entry]
+    story: deque[StoryLine]
     #: its class, as in `jgpu.sched.priorities`
     priority: int = 1
     #: what it counts beside the user's other sessions: below 1 for batch work beside other classes
@@ -143,9 +143,9 @@ class Session:
     state: SessionState = SessionState.IDLE
 
     #: works with segments not yet started, oldest first; only the first may have started
-    queue: deque[Work] = field(default_factory=deque)
+    queue: deque[ScheduledWork] = field(default_factory=deque)
     #: works whose segments have all started but not all finished, oldest first
-    started: deque[Work] = field(default_factory=deque)
+    started: deque[ScheduledWork] = field(default_factory=deque)
     #: segments in flight; above 0 exactly while RUNNING (or, once CLOSED, still)
     in_flight: int = 0
     #: their predicted device time; 0.0 when there are none
@@ -200,7 +200,7 @@ class Session:
     #: an open iteration needed, or 0
     claim: int = 0
     #: unfinished works that claim more than every later one, oldest first; the first is the claim
-    claims: deque[Work] = field(default_factory=deque)
+    claims: deque[ScheduledWork] = field(default_factory=deque)
     #: max(transient, claim), but no more than the device has beside P and K of the session, away or
     #: not
     need: int = 0
@@ -259,18 +259,18 @@ class Session:
         return self.lane is not None and self.lane.state is LaneState.RETIRED
 
     @property
-    def last_work(self) -> Work | None:
+    def last_work(self) -> ScheduledWork | None:
         """The youngest work that has not finished."""
         if self.queue:
             return self.queue[-1]
         return self.started[-1] if self.started else None
 
-    def add(self, work: Work) -> None:
+    def add(self, work: ScheduledWork) -> None:
         """Queue a work."""
         self.queue.append(work)
         self._note_claim(work)
 
-    def remove(self, works: Iterable[Work]) -> None:
+    def remove(self, works: Iterable[ScheduledWork]) -> None:
         """Take works, none of them started, out of the queue."""
         for work in works:
             work.become(WorkState.CANCELLED)
@@ -279,7 +279,7 @@ class Session:
         for work in (*self.started, *self.queue):
             self._note_claim(work)
 
-    def finish_oldest(self) -> Work:
+    def finish_oldest(self) -> ScheduledWork:
         """Take off the oldest work, all of which has finished."""
         work = self.started.popleft()
         work.become(WorkState.FINISHED)
@@ -287,7 +287,7 @@ class Session:
             self.claims.popleft()
         return work
 
-    def _note_claim(self, work: Work) -> None:
+    def _note_claim(self, work: ScheduledWork) -> None:
         while self.claims and self.claims[-1].claim <= work.claim:
             self.claims.pop()
         if work.claim:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jgpu.sched.actions import Part, Spill
+from jgpu.sched.actions import MemoryPart, Spill
 from jgpu.sched.states import IllegalEvent, Residence
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from jgpu.sched.journal import Journal
     from jgpu.sched.lanes.table import LaneTable
     from jgpu.sched.limits import Limits
-    from jgpu.sched.sessions import Session
+    from jgpu.sched.sessions import ScheduledSession
 
-__all__ = ["Spilling"]
+__all__ = ["SpillPlanner"]
 
 
-class Spilling:
+class SpillPlanner:
     """Chooses who is spilled, and follows what is on its way."""
 
     def __init__(self, limits: Limits, journal: Journal, table: LaneTable) -> None:
@@ -37,9 +37,9 @@ class Spilling:
         self._journal = journal
         self._table = table
         #: what each session that is YIELDING or SPILLING gives up
-        self.leaving: dict[int, Part] = {}
+        self.leaving: dict[int, MemoryPart] = {}
         #: sessions in mid-iteration, AWAY, that no room was found for yet, oldest first
-        self._stranded: dict[int, Session] = {}
+        self._stranded: dict[int, ScheduledSession] = {}
         self._look_at = 0.0
 
     @property
@@ -49,7 +49,7 @@ class Spilling:
 
     # --- what is told
 
-    def ask(self, session: Session, part: Part, why: str) -> None:
+    def ask(self, session: ScheduledSession, part: MemoryPart, why: str) -> None:
         """Have a session give up a part of its memory, now or at its next boundary."""
         if not session.ready or session.stuck or not _bytes_of(session, part):
             return
@@ -60,7 +60,7 @@ class Spilling:
         elif not session.yields:
             session.reside(Residence.YIELDING)
 
-    def spilled(self, session: Session, event: SessionSpilled) -> None:
+    def spilled(self, session: ScheduledSession, event: SessionSpilled) -> None:
         """Take note of what was copied to the host."""
         _check(event)
         if session.residence is not Residence.SPILLING:
@@ -75,7 +75,7 @@ class Spilling:
         self._table.refit(session)
         self._table.changed = True
 
-    def restored(self, session: Session, event: SessionRestored) -> None:
+    def restored(self, session: ScheduledSession, event: SessionRestored) -> None:
         """Take note of what was copied back."""
         _check(event)
         if session.residence is not Residence.RESTORING:
@@ -85,11 +85,11 @@ class Spilling:
             session.away_until = self._journal.now + self._limits.retry_s
             self._put_aside(session)
 
-    def short(self, session: Session, nbytes: int) -> None:
+    def short(self, session: ScheduledSession, nbytes: int) -> None:
         """Have those who rest give up what they keep, for less is free than was counted on."""
         others = self._givers(session)
         between_works = [
-            (each, Part.KEPT, each.kept - each.stale)
+            (each, MemoryPart.KEPT, each.kept - each.stale)
             for each in others
             if each.arrival and not each.has_work and not each.pinned
         ]
@@ -99,7 +99,7 @@ class Spilling:
             self.ask(victim, part, f"session {session.id} is short of memory")
             nbytes -= found
 
-    def wanted(self, session: Session, spilled: int) -> None:
+    def wanted(self, session: ScheduledSession, spilled: int) -> None:
         """Bring back what would not have come back by itself, before anything else runs."""
         if spilled <= 0:
             raise IllegalEvent(f"Session {session.id} wants {spilled} bytes back.")
@@ -114,21 +114,21 @@ class Spilling:
         self._table.refit(session)
         self._table.changed = True
 
-    def cell_started(self, session: Session) -> None:
+    def cell_started(self, session: ScheduledSession) -> None:
         """Bring back what is AWAY of a session ahead of its work, if there is room."""
         away, table = session.residence is Residence.AWAY, self._table
         waits = session.lane is None and not table.unplaced and not table.draining
         if away and waits and table.has_room_for(session):
             table.restore(session)
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: ScheduledSession) -> None:
         """The session is closed, or comes to no boundary any more."""
         self.leaving.pop(session.id, None)
         self._stranded.pop(session.id, None)
         if session.yields:
             session.reside(Residence.HERE)
 
-    def _put_aside(self, session: Session) -> None:
+    def _put_aside(self, session: ScheduledSession) -> None:
         """Have an AWAY session wait for room, in its lane only where it cannot leave it."""
         if session.pinned:
             self._stranded[session.id] = session
@@ -153,7 +153,7 @@ class Spilling:
                 del self._stranded[session.id]
                 table.restore(session)
 
-    def _spill(self, session: Session) -> None:
+    def _spill(self, session: ScheduledSession) -> None:
         if session.lane is not None:
             self._table.leave(session, "its memory goes to the host")
         session.reside(Residence.SPILLING)
@@ -184,7 +184,7 @@ class Spilling:
                 return
             refused = lacking
 
-    def _find_for(self, claimant: Session, lacking: int) -> bool:
+    def _find_for(self, claimant: ScheduledSession, lacking: int) -> bool:
         """Have others give so many bytes up for one who waits; whether they can."""
         victims, found = [], 0
         for victim, part, nbytes in self._victims(claimant):
@@ -200,7 +200,9 @@ class Spilling:
             self.ask(victim, part, f"session {claimant.id} waits for it")
         return True
 
-    def _victims(self, claimant: Session) -> Iterator[tuple[Session, Part, int]]:
+    def _victims(
+        self, claimant: ScheduledSession
+    ) -> Iterator[tuple[ScheduledSession, MemoryPart, int]]:
         """Yield who may give up what, and how many bytes more that is; the best first."""
         now = self._journal.now
         others = self._givers(claimant)
@@ -214,9 +216,9 @@ class Spilling:
         busy = [each for each in others if each.arrival and now - each.here_since >= turn_s]
         for session in sorted(busy, key=lambda each: (each.has_work, each.here_since)):
             stale = 0 if session.has_work or session.pinned else session.stale
-            yield session, Part.KEPT, session.kept - stale
+            yield session, MemoryPart.KEPT, session.kept - stale
 
-    def _givers(self, claimant: Session) -> list[Session]:
+    def _givers(self, claimant: ScheduledSession) -> list[ScheduledSession]:
         """Return the other sessions that keep something and are not giving it up already."""
         now = self._journal.now
         others = [
@@ -229,17 +231,19 @@ class Spilling:
         ]
         return [each for each in others if each.kept and now >= each.spared_until]
 
-    def _resting(self, others: list[Session]) -> Iterator[tuple[Session, Part, int]]:
+    def _resting(
+        self, others: list[ScheduledSession]
+    ) -> Iterator[tuple[ScheduledSession, MemoryPart, int]]:
         """Yield, of those who do nothing, first what is stale, then the rest of the idle ones."""
         resting = [each for each in others if not each.has_work and not each.pinned]
         for session in resting:
             if session.stale:
-                yield session, Part.STALE, session.stale
+                yield session, MemoryPart.STALE, session.stale
         idle = [each for each in resting if not each.arrival]
         for session in sorted(idle, key=lambda each: each.idle_since or 0.0):
-            yield session, Part.KEPT, session.kept - session.stale
+            yield session, MemoryPart.KEPT, session.kept - session.stale
 
-    def _waits_for_ever(self, claimant: Session) -> bool:
+    def _waits_for_ever(self, claimant: ScheduledSession) -> bool:
         """Whether what is asked for by estimate could not be had beside others' models.
 
         A work that is known to need less then goes ahead, after a while: the estimate is of other
@@ -266,11 +270,11 @@ class Spilling:
             assert sessions[number] is session
 
 
-def _bytes_of(session: Session, part: Part) -> int:
+def _bytes_of(session: ScheduledSession, part: MemoryPart) -> int:
     """Return how many bytes of the device a part of a session's memory is."""
-    if part is Part.STALE:
+    if part is MemoryPart.STALE:
         return session.stale
-    return session.kept + (session.resident if part is Part.ALL else 0)
+    return session.kept + (session.resident if part is MemoryPart.ALL else 0)
 
 
 def _check(event: SessionSpilled | SessionRestored) -> None:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from jgpu.sched.journal import Journal
     from jgpu.sched.lanes.lane import Lane
     from jgpu.sched.lanes.table import LaneTable
-    from jgpu.sched.ledger import Ledger
+    from jgpu.sched.ledger import FairShare
     from jgpu.sched.limits import Limits
     from jgpu.sched.policies import Policy
-    from jgpu.sched.sessions import Session, Work
+    from jgpu.sched.sessions import ScheduledSession, ScheduledWork
 
 __all__ = ["Turns"]
 
@@ -37,7 +37,7 @@ class Turns:
     """Gives leases, starts segments, counts those that finish."""
 
     def __init__(
-        self, limits: Limits, journal: Journal, ledger: Ledger, table: LaneTable, policy: Policy
+        self, limits: Limits, journal: Journal, ledger: FairShare, table: LaneTable, policy: Policy
     ) -> None:
         self._limits = limits
         self._journal = journal
@@ -74,7 +74,7 @@ class Turns:
             if not self._start(lane, session):
                 return
 
-    def _grows(self, lane: Lane, session: Session) -> bool:
+    def _grows(self, lane: Lane, session: ScheduledSession) -> bool:
         """Whether what another session has in flight may leave more behind than was ever seen.
 
         How much is known when it is over; until then nobody's memory is promised behind it.
@@ -84,7 +84,7 @@ class Turns:
         last = lane.in_flight[-1].session
         return last is not session and last.claim > last.transient
 
-    def _start(self, lane: Lane, session: Session) -> bool:
+    def _start(self, lane: Lane, session: ScheduledSession) -> bool:
         """Start as many segments of the session's next work as there is room for."""
         work = session.queue[0]
         first, end = work.started, work.started
@@ -120,7 +120,7 @@ class Turns:
 
     # --- choosing
 
-    def _next(self, lane: Lane) -> Session | None:
+    def _next(self, lane: Lane) -> ScheduledSession | None:
         """Return the session whose segment comes next in a lane, with the turn given to it."""
         holder = lane.holder
         if holder is None or not holder.queue or not holder.ready:
@@ -142,7 +142,7 @@ class Turns:
             return holder
         return self._pass_on(lane, self._candidates(lane))
 
-    def _may_go_on(self, lane: Lane, session: Session) -> bool:
+    def _may_go_on(self, lane: Lane, session: ScheduledSession) -> bool:
         """Whether a session whose memory is here may start its next work."""
         if session.cramped_since is not None:
             return False
@@ -152,18 +152,18 @@ class Turns:
             return False
         return not self._ledger.throttles or not self._ledger.is_held_back(session)
 
-    def _preferred(self, candidates: list[Session]) -> list[Session]:
+    def _preferred(self, candidates: list[ScheduledSession]) -> list[ScheduledSession]:
         """Return the candidates whose users have not used up what is theirs, if there are any."""
         if not self._ledger.throttles:
             return candidates
         return [each for each in candidates if not each.user.throttled] or candidates
 
-    def _is_over(self, holder: Session, used_s: float) -> bool:
+    def _is_over(self, holder: ScheduledSession, used_s: float) -> bool:
         if holder.iteration_open:
             return used_s >= self._limits.cap_of(holder.iteration_s)
         return used_s >= self._limits.quantum_of(holder.iteration_s)
 
-    def _candidates(self, lane: Lane) -> list[Session]:
+    def _candidates(self, lane: Lane) -> list[ScheduledSession]:
         """Return the waiting members who may have the turn next as far as memory goes."""
         found = lane.waiting.values()
         if self._ledger.throttles:
@@ -183,7 +183,7 @@ class Turns:
             waiting = [each for each in waiting if self._table.can_suspend(holder, each)]
         return self._preferred(waiting)
 
-    def _intruder(self, lane: Lane, holder: Session) -> Session | None:
+    def _intruder(self, lane: Lane, holder: ScheduledSession) -> ScheduledSession | None:
         """Give the turn to somebody to whom it is owed though the holder's is not over."""
         candidates = self._candidates(lane)
         if not candidates:
@@ -198,7 +198,9 @@ class Turns:
         self.lease(lane, session, reason)
         return session
 
-    def _pass_on(self, lane: Lane, candidates: Sequence[Session]) -> Session | None:
+    def _pass_on(
+        self, lane: Lane, candidates: Sequence[ScheduledSession]
+    ) -> ScheduledSession | None:
         """Give the turn to the best of the candidates, or to somebody from elsewhere."""
         if not candidates:
             return None
@@ -217,7 +219,7 @@ class Turns:
             self.lease(lane, session, choice.reason)
         return session
 
-    def _owed_elsewhere(self, lane: Lane, chosen: Session) -> list[Session]:
+    def _owed_elsewhere(self, lane: Lane, chosen: ScheduledSession) -> list[ScheduledSession]:
         """Return sessions of other lanes that should come here before who is chosen of this."""
         table, holder = self._table, lane.holder
         if len(table.lanes) == 1 or not table.may_begin(lane):
@@ -234,7 +236,9 @@ class Turns:
             and self.policy.outranks(chosen, session, self._limits)
         ]
 
-    def _overdue(self, lane: Lane, candidates: Sequence[Session]) -> Session | None:
+    def _overdue(
+        self, lane: Lane, candidates: Sequence[ScheduledSession]
+    ) -> ScheduledSession | None:
         """Return the candidate that has waited longest, if longer than anybody should."""
         if self.policy.may_starve:
             return None
@@ -260,11 +264,11 @@ class Turns:
         if self._pass_on(lane, candidates) is not None:
             self._fill(lane)
 
-    def _fits_beside(self, holder: Session, session: Session, lane: Lane) -> bool:
+    def _fits_beside(self, holder: ScheduledSession, session: ScheduledSession, lane: Lane) -> bool:
         more = holder.need + max(0, session.need - lane.capacity)
         return more == 0 or self._table.committed + more <= self._table.capacity
 
-    def lease(self, lane: Lane, session: Session, reason: str) -> None:
+    def lease(self, lane: Lane, session: ScheduledSession, reason: str) -> None:
         """Give a session the turn in a lane; who had it waits, suspended in mid-iteration."""
         holder = lane.holder
         self._epoch += 1
@@ -287,7 +291,7 @@ class Turns:
 
     # --- finishing
 
-    def finish(self, event: SegmentsFinished) -> Session | None:
+    def finish(self, event: SegmentsFinished) -> ScheduledSession | None:
         """Count segments that finished; return their session, None if the lease is unknown."""
         lane = self._table.lanes.get(event.lane)
         flying = None if lane is None else self._flying(lane, event)
@@ -304,7 +308,7 @@ class Turns:
                 self.end_iteration(session)
         return session
 
-    def end_iteration(self, session: Session) -> None:
+    def end_iteration(self, session: ScheduledSession) -> None:
         """Count an iteration all of which has finished."""
         newest = self._limits.newest if session.iterations else 1.0
         session.iterations += 1
@@ -344,7 +348,9 @@ class Turns:
             )
         return oldest
 
-    def _take_off(self, lane: Lane, session: Session, work: Work, count: int) -> None:
+    def _take_off(
+        self, lane: Lane, session: ScheduledSession, work: ScheduledWork, count: int
+    ) -> None:
         seconds = work.seconds[work.finished : work.finished + count]
         self.worked_s += sum(seconds)
         work.finished += count
@@ -357,7 +363,7 @@ class Turns:
             if not oldest.count:
                 lane.in_flight.remove(oldest)
 
-    def take_off(self, lane: Lane, session: Session, seconds: Sequence[float]) -> None:
+    def take_off(self, lane: Lane, session: ScheduledSession, seconds: Sequence[float]) -> None:
         """Count segments of these predicted times as in flight no longer."""
         user, count, total_s = session.user, len(seconds), sum(seconds)
         lane.segments -= count

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from jgpu.sched.lanes.lane import Lane
     from jgpu.sched.lanes.table import LaneTable
     from jgpu.sched.policies import Policy
-    from jgpu.sched.sessions import Session
+    from jgpu.sched.sessions import ScheduledSession
 
 __all__ = ["Place", "Reason", "places", "reason"]
 
@@ -63,7 +63,7 @@ def _in_lane(lane: Lane, table: LaneTable, policy: Policy) -> dict[int, Place]:
     return found
 
 
-def reason(session: Session, table: LaneTable) -> Reason:
+def reason(session: ScheduledSession, table: LaneTable) -> Reason:
     """Return why a waiting session waits."""
     if table.draining and not session.pinned:
         return Reason("drain")
@@ -73,7 +73,7 @@ def reason(session: Session, table: LaneTable) -> Reason:
     return Reason("budget", found.users) if session.user.throttled else found
 
 
-def _behind(session: Session, table: LaneTable) -> Reason:
+def _behind(session: ScheduledSession, table: LaneTable) -> Reason:
     """Behind whom, in the lane or before all lanes."""
     if table.starving is not None and table.starving is not session:
         return Reason("memory", (table.starving.user.name,))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jgpu.sched.simulate.engine import contended_fairness
 from jgpu.sched.simulate.results import mean, percentile
 from jgpu.simulate.chart import Chart, Line, distribution
-from jgpu.simulate.report import Report, Table, at_least, numbers
+from jgpu.simulate.report import SimulationReport, Table, at_least, numbers
 from jgpu.simulate.students import (
     GRADER,
     SEGMENTS,
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Sequence
 
-    from jgpu.sched.simulate.engine import MemorySample, Run
-    from jgpu.sched.simulate.results import CellTimes
+    from jgpu.sched.simulate.engine import MemorySample, SimulatedRun
+    from jgpu.sched.simulate.results import SimulatedCell
 
 __all__ = ["add_options", "simulate", "size"]
 
@@ -100,7 +100,7 @@ def add_options(parser: ArgumentParser) -> None:
     )
 
 
-def simulate(options: Namespace) -> Report:
+def simulate(options: Namespace) -> SimulationReport:
     """Run it."""
     check(options)
     jobs = class_of(options)
@@ -114,7 +114,7 @@ def simulate(options: Namespace) -> Report:
     demand = sum(job.service_s for job in jobs) / max(
         max(job.ended_s for job in run.jobs) for run in runs.values()
     )
-    return Report(
+    return SimulationReport(
         title=f"A class of {options.students} on one GPU; a cell alone takes {cell_s:.3g} s",
         tables=[
             Table(
@@ -163,7 +163,7 @@ def simulate(options: Namespace) -> Report:
     )
 
 
-def _cells(policy: str, cells: Sequence[CellTimes], alone_s: float) -> list[str | float]:
+def _cells(policy: str, cells: Sequence[SimulatedCell], alone_s: float) -> list[str | float]:
     took, turns = [cell.took_s for cell in cells], [cell.waited_s for cell in cells]
     row = [mean(took), *(percentile(took, each) for each in (50, 95, 100))]
     row += [mean(took) / alone_s, percentile(took, 95) / alone_s]
@@ -171,7 +171,7 @@ def _cells(policy: str, cells: Sequence[CellTimes], alone_s: float) -> list[str 
     return [policy, *row]
 
 
-def _whole(policy: str, run: Run) -> list[str | float | None]:
+def _whole(policy: str, run: SimulatedRun) -> list[str | float | None]:
     ended_s = max(job.ended_s for job in run.jobs)
     held = max(each.committed for each in run.memory)
     return [
@@ -189,7 +189,7 @@ def _without_grading(sample: MemorySample) -> MemorySample:
     return replace(sample, served_s=served_s)
 
 
-def _sizes(options: Namespace, asked: Run, alone_s: float) -> Table:
+def _sizes(options: Namespace, asked: SimulatedRun, alone_s: float) -> Table:
     """The same class smaller and larger, under the first policy."""
     rows: list[list[str | float | int | None]] = []
     for factor in sorted({1.0, *options.sizes}):
@@ -212,7 +212,7 @@ def _sizes(options: Namespace, asked: Run, alone_s: float) -> Table:
     return Table(title, columns, rows)
 
 
-def _waits(policy: str, cells: Sequence[CellTimes], alone_s: float) -> list[str]:
+def _waits(policy: str, cells: Sequence[SimulatedCell], alone_s: float) -> list[str]:
     took, turns = [cell.took_s for cell in cells], [cell.waited_s for cell in cells]
     return [
         f"under {policy}, half of the cells end within {percentile(took, 50):.3g} s and 19 of 20 "
@@ -234,7 +234,7 @@ def _most(options: Namespace, sizes: Table) -> list[str]:
     ]
 
 
-def _graded(options: Namespace, runs: dict[str, Run]) -> list[str]:
+def _graded(options: Namespace, runs: dict[str, SimulatedRun]) -> list[str]:
     return [
         f"{options.grading} submissions are graded after "
         f"{max(job.ended_s for job in run.jobs if job.user == GRADER) / 60:.3g} min under {policy}"
@@ -243,7 +243,7 @@ def _graded(options: Namespace, runs: dict[str, Run]) -> list[str]:
     ]
 
 
-def _advice(options: Namespace, runs: dict[str, Run]) -> Sequence[str]:
+def _advice(options: Namespace, runs: dict[str, SimulatedRun]) -> Sequence[str]:
     held = options.students * (options.model_bytes + options.kept_bytes) + options.transient_bytes
     if held <= options.gpu_memory:
         return ["all models and all that is kept fit on the device at once; nothing need be moved"]
@@ -254,7 +254,7 @@ def _advice(options: Namespace, runs: dict[str, Run]) -> Sequence[str]:
     ]
 
 
-def _chart(runs: dict[str, Run], options: Namespace) -> Chart:
+def _chart(runs: dict[str, SimulatedRun], options: Namespace) -> Chart:
     cells = [
         distribution(policy, [cell.took_s for cell in of_students(run, options)])
         for policy, run in runs.items()

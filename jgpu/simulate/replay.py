@@ -17,13 +17,13 @@ from jgpu.sched.simulate.replay import Recording, read_scripts
 from jgpu.sched.simulate.results import mean, percentile
 from jgpu.simulate.chart import Chart, distribution
 from jgpu.simulate.classroom import size
-from jgpu.simulate.report import Report, Table, at_least
+from jgpu.simulate.report import SimulationReport, Table, at_least
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from jgpu.sched.simulate.results import CellTimes
+    from jgpu.sched.simulate.results import SimulatedCell
 
 __all__ = ["add_options", "simulate"]
 
@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", type=size, default=0, help="(default: as recorded)")
 
 
-def simulate(options: argparse.Namespace) -> Report:
+def simulate(options: argparse.Namespace) -> SimulationReport:
     """Run it."""
     recording = _read(options.file)
     if not recording.cells:
@@ -71,7 +71,7 @@ def simulate(options: argparse.Namespace) -> Report:
     ]
     if recording.policy_changed:
         findings.append("the policy was changed while recording; the simulation keeps the first")
-    return Report(
+    return SimulationReport(
         title=f"{options.file}: {recording.events} events of {len(recording.scripts)} clients, "
         f"{recording.lanes} lane(s)",
         tables=[Table("Completion times of cells; seconds", columns, rows)],
@@ -100,7 +100,7 @@ def _read(path: Path) -> Recording:
         raise ConfigError(f"{path} cannot be read: {error}.") from None
 
 
-def _row(name: str, cells: Sequence[CellTimes]) -> list[str | float | int]:
+def _row(name: str, cells: Sequence[SimulatedCell]) -> list[str | float | int]:
     took = [cell.took_s for cell in cells]
     until_s = max(cell.ended_s for cell in cells) - min(cell.began_s for cell in cells)
     parts = [percentile(took, each) for each in _PARTS]
@@ -108,7 +108,7 @@ def _row(name: str, cells: Sequence[CellTimes]) -> list[str | float | int]:
 
 
 def _differences(
-    recorded: Sequence[CellTimes], simulated: Sequence[CellTimes]
+    recorded: Sequence[SimulatedCell], simulated: Sequence[SimulatedCell]
 ) -> list[tuple[str, float]]:
     """Return by how much the mean and each percentile differ, as parts of what was recorded."""
     live = [cell.took_s for cell in recorded]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jgpu.simulate.chart import Chart
 
 __all__ = [
-    "Report",
+    "SimulationReport",
     "Table",
     "add_common",
     "at_least",
@@ -47,7 +47,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SimulationReport:
     """One simulation's outcome."""
 
     title: str
@@ -117,7 +117,7 @@ def published(name: str, *columns: str) -> list[Row]:
     return read_table(place.read_text(encoding="utf-8").splitlines(), name, columns)
 
 
-def show(report: Report, options: argparse.Namespace) -> None:
+def show(report: SimulationReport, options: argparse.Namespace) -> None:
     """Print a report, and write the files that were asked for."""
     print(report.title)
     for table in report.tables:
@@ -169,7 +169,7 @@ def _cell(value: Value) -> str:
     return str(value)
 
 
-def _json_of(report: Report, options: argparse.Namespace) -> dict[str, Any]:
+def _json_of(report: SimulationReport, options: argparse.Namespace) -> dict[str, Any]:
     given = {k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()}
     return {
         "simulation": report.title,

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jgpu.sched.core import Core
 from jgpu.sched.simulate.clock import Clock
-from jgpu.sched.simulate.device import Device, Hardware
-from jgpu.sched.simulate.jobs import Cell, Job
-from jgpu.sched.simulate.loop import Loop, Pace
+from jgpu.sched.simulate.device import Hardware, SimulatedDevice
+from jgpu.sched.simulate.jobs import Cell, SimulatedJob
+from jgpu.sched.simulate.loop import LoopPace, TrainingLoop
 from jgpu.sched.simulate.results import Log, mean, percentile
 from jgpu.simulate.chart import Chart, Line
-from jgpu.simulate.report import Report, Table, at_least, numbers
+from jgpu.simulate.report import SimulationReport, Table, at_least, numbers
 
 if TYPE_CHECKING:
     import argparse
@@ -71,7 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def simulate(options: argparse.Namespace) -> Report:
+def simulate(options: argparse.Namespace) -> SimulationReport:
     """Run it."""
     rows: list[list[float | int]] = []
     spread: list[tuple[float, float]] = []
@@ -86,7 +86,7 @@ def simulate(options: argparse.Namespace) -> Report:
     findings = [*_findings("one device", one), *_findings(f"{options.devices} devices", spread)]
     curves = {"one device": one, f"{options.devices} devices": spread}
     lines = [Line(name, points) for name, points in curves.items() if points]
-    return Report(
+    return SimulationReport(
         title=f"Cost of a decision under {options.policy}; microseconds of this machine's time",
         tables=[
             Table(
@@ -129,11 +129,15 @@ def _measure(count: int, devices: int, options: argparse.Namespace) -> list[floa
     clock, log = Clock(), Log()
     cores = [_Timed(Core(options.policy)) for _ in range(devices)]
     hardware = Hardware(lanes=options.lanes)
-    machines = [Device(clock, core, hardware) for core in cores]  # type: ignore[arg-type]
+    machines = [SimulatedDevice(clock, core, hardware) for core in cores]  # type: ignore[arg-type]
     for session in range(1, count + 1):
         arrival_s = session * 1e-6
-        job = Job("endless", f"user{session}", arrival_s, (Cell(10**9, 0.010, programs=2),))
-        Loop(clock, machines[session % devices], session, job, log, Pace(segment_s=0.0025))
+        job = SimulatedJob(
+            "endless", f"user{session}", arrival_s, (Cell(10**9, 0.010, programs=2),)
+        )
+        TrainingLoop(
+            clock, machines[session % devices], session, job, log, LoopPace(segment_s=0.0025)
+        )
     clock.run(0.5)
     for core in cores:
         core.times_s.clear()

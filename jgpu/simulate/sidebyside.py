@@ -11,7 +11,7 @@ from jgpu.simulate.report import Table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from jgpu.sched.simulate.engine import Run
+    from jgpu.sched.simulate.engine import SimulatedRun
 
 __all__ = ["COLUMNS", "chart_of", "table_of"]
 
@@ -19,7 +19,7 @@ COLUMNS = ("policy", "makespan", "queue", "JCT", "median", "p95", "JCT x", "medi
 
 
 def table_of(
-    runs: Mapping[str, Run], title: str, more: Sequence[Sequence[str | float | None]] = ()
+    runs: Mapping[str, SimulatedRun], title: str, more: Sequence[Sequence[str | float | None]] = ()
 ) -> Table:
     """Return the figures of each run in seconds, and times better than the first."""
     figures = {policy: summarise(run.jobs) for policy, run in runs.items()}
@@ -34,7 +34,7 @@ def table_of(
     return Table(f"{title}; x: times better than {first}", COLUMNS, [*rows, *more])
 
 
-def chart_of(runs: Mapping[str, Run]) -> Chart:
+def chart_of(runs: Mapping[str, SimulatedRun]) -> Chart:
     """Return the distributions of completion times."""
     lines = [
         distribution(policy, [job.jct_s / 60 for job in run.jobs]) for policy, run in runs.items()

@@ -10,16 +10,16 @@ from jgpu.sched.priorities import Priority
 from jgpu.sched.simulate.arrivals import bursts, poisson, uniform
 from jgpu.sched.simulate.device import Hardware
 from jgpu.sched.simulate.engine import Grain, run_jobs
-from jgpu.sched.simulate.jobs import Cell, Job, Memory
-from jgpu.sched.simulate.loop import Pace
+from jgpu.sched.simulate.jobs import Cell, JobMemory, SimulatedJob
+from jgpu.sched.simulate.loop import LoopPace
 from jgpu.simulate.report import chance_of
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from jgpu.sched.simulate.engine import Run
-    from jgpu.sched.simulate.results import CellTimes
+    from jgpu.sched.simulate.engine import SimulatedRun
+    from jgpu.sched.simulate.results import SimulatedCell
 
 __all__ = [
     "GRADER",
@@ -65,7 +65,7 @@ def fits(options: argparse.Namespace) -> bool:
     return bool(models + options.kept_bytes + options.transient_bytes <= options.gpu_memory)
 
 
-def class_of(options: argparse.Namespace) -> list[Job]:
+def class_of(options: argparse.Namespace) -> list[SimulatedJob]:
     """The students, the first `options.students` of them, and whoever grades."""
     chance = chance_of("class", options.seed)
     count, over_s = options.students, max(1e-3, options.arrive_s)
@@ -84,7 +84,7 @@ def class_of(options: argparse.Namespace) -> list[Job]:
         return replace(plain, iterations=iterations, think_s=think_s)
 
     jobs = [
-        Job(
+        SimulatedJob(
             f"student {n}",
             f"user{n}",
             arrival,
@@ -102,22 +102,22 @@ def _plain(options: argparse.Namespace) -> Cell:
     return Cell(options.iterations, iteration_s, host_s=host_s, told=False)
 
 
-def _memory(options: argparse.Namespace) -> Memory:
-    return Memory(options.model_bytes, options.kept_bytes, options.transient_bytes)
+def _memory(options: argparse.Namespace) -> JobMemory:
+    return JobMemory(options.model_bytes, options.kept_bytes, options.transient_bytes)
 
 
-def _grading(options: argparse.Namespace) -> list[Job]:
+def _grading(options: argparse.Namespace) -> list[SimulatedJob]:
     """Submissions, all cells of each and one after the other, as batch work."""
     if not options.grading:
         return []
     cells = (_plain(options),) * (options.cells * options.grading)
-    job = Job("grading", GRADER, 0.0, cells, _memory(options), options.load)
+    job = SimulatedJob("grading", GRADER, 0.0, cells, _memory(options), options.load)
     return [replace(job, priority=int(Priority.BATCH))]
 
 
 def run(
-    jobs: Sequence[Job], policy: str, options: argparse.Namespace, sample_s: float = 0.0
-) -> Run:
+    jobs: Sequence[SimulatedJob], policy: str, options: argparse.Namespace, sample_s: float = 0.0
+) -> SimulatedRun:
     """A class under a policy, to the end of all that it does."""
     grain = grain_of(jobs, options)
     return run_jobs(
@@ -125,17 +125,17 @@ def run(
         policy,
         hardware=_hardware(options, grain),
         grain=grain,
-        pace=Pace(segment_s=options.iteration_ms / 1000 / SEGMENTS),
+        pace=LoopPace(segment_s=options.iteration_ms / 1000 / SEGMENTS),
         sample_s=sample_s,
     )
 
 
-def of_students(found: Run, options: argparse.Namespace) -> list[CellTimes]:
+def of_students(found: SimulatedRun, options: argparse.Namespace) -> list[SimulatedCell]:
     """The students' cells, without those of grading."""
     return [cell for cell in found.cells if cell.session <= options.students]
 
 
-def alone_s(jobs: Sequence[Job], options: argparse.Namespace) -> float:
+def alone_s(jobs: Sequence[SimulatedJob], options: argparse.Namespace) -> float:
     """How long a plain cell takes a student who has the device for themselves."""
     one = replace(jobs[0], arrival_s=0.0, cells=(_plain(options),))
     grain = grain_of(jobs, options)
@@ -143,7 +143,7 @@ def alone_s(jobs: Sequence[Job], options: argparse.Namespace) -> float:
     return cell.took_s
 
 
-def grain_of(jobs: Sequence[Job], options: argparse.Namespace) -> Grain | None:
+def grain_of(jobs: Sequence[SimulatedJob], options: argparse.Namespace) -> Grain | None:
     """Longer iterations, where there would be too many."""
     iterations = options.iterations * sum(len(job.cells) for job in jobs)
     if iterations <= _MOST_ITERATIONS:

@@ -15,7 +15,7 @@ from jgpu.sched.simulate.device import Hardware
 from jgpu.sched.simulate.engine import Grain, run_jobs
 from jgpu.sched.simulate.traces import read_jobs
 from jgpu.simulate.classroom import size
-from jgpu.simulate.report import Report, at_least, read_lines
+from jgpu.simulate.report import SimulationReport, at_least, read_lines
 from jgpu.simulate.sidebyside import chart_of, table_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def simulate(options: argparse.Namespace) -> Report:
+def simulate(options: argparse.Namespace) -> SimulationReport:
     """Run it."""
     jobs = read_jobs(read_lines(options.file), str(options.file))
     for job in jobs:
@@ -63,7 +63,7 @@ def simulate(options: argparse.Namespace) -> Report:
         policy: run_jobs(jobs, policy, hardware=hardware, grain=grain)
         for policy in options.policies.split(",")
     }
-    return Report(
+    return SimulationReport(
         title=f"{options.file}: {len(jobs)} jobs on one device, {options.lanes} lane(s); seconds",
         tables=[table_of(runs, "Policies side by side")],
         assumes=[

@@ -24,7 +24,7 @@ __all__ = [
     "NO_SLOT",
     "Arg",
     "Complex",
-    "Device",
+    "DeviceArgument",
     "Dtype",
     "Flags",
     "GeneratorArg",
@@ -114,7 +114,9 @@ class MemoryFormat(msgspec.Struct, frozen=True, tag="m", tag_field="k", forbid_u
     name: Name
 
 
-class Device(msgspec.Struct, frozen=True, tag="D", tag_field="k", forbid_unknown_fields=True):
+class DeviceArgument(
+    msgspec.Struct, frozen=True, tag="D", tag_field="k", forbid_unknown_fields=True
+):
     """The executor's device, whatever it is."""
 
 
@@ -151,7 +153,7 @@ Leaf: TypeAlias = (
     | Dtype
     | Layout
     | MemoryFormat
-    | Device
+    | DeviceArgument
     | GeneratorArg
     | HostTensor
     | HostScalar

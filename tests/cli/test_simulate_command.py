@@ -8,7 +8,7 @@ import pytest
 
 from jgpu.cli import main
 from jgpu.sched import events
-from jgpu.sched.reports.recording import Recorder
+from jgpu.sched.reports.recording import EventRecorder
 from jgpu.simulate.chart import Chart, Line
 from jgpu.simulate.classroom import size
 from jgpu.simulate.report import numbers
@@ -241,7 +241,7 @@ def test_traces_that_make_no_sense_are_refused(refused, tmp_path):
 def recording(path, *told):
     """Write a recording of one session on one lane."""
     sink = io.StringIO()
-    recorder = Recorder(sink, "fair")
+    recorder = EventRecorder(sink, "fair")
     recorder.note(events.LanesConfigured(1, 1000), 100.0)
     recorder.note(events.SessionOpened(1, "user1"), 100.0)
     for now, event in told:

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from jgpu.bench.fidelity.cases import Case, Found, chosen
+from jgpu.bench.fidelity.cases import Case, CaseResult, chosen
 from jgpu.bench.fidelity.command import put_right
-from jgpu.bench.fidelity.expectations import UNEXPLAINED, Expectations, Known, page
+from jgpu.bench.fidelity.expectations import UNEXPLAINED, Expectation, Expectations, page
 
 ROOT = Path(__file__).parents[2]
 ADD = Case("op", "add", "float32")
 
 
 def found(*findings, case=ADD, equal=5):
-    made = Found(case, samples=3)
+    made = CaseResult(case, samples=3)
     made.counts["equal"] = equal
     for finding in findings:
         made.add(*finding)
@@ -25,7 +25,7 @@ def found(*findings, case=ADD, equal=5):
 def known():
     return Expectations(
         "2.13.0",
-        {("op add", "close"): Known("another formula", Counter({"float32 gradient": 2}))},
+        {("op add", "close"): Expectation("another formula", Counter({"float32 gradient": 2}))},
         {"op": {"cases": 1, "samples": 3, "equal": 5, "close": 2}},
     )
 
@@ -97,15 +97,15 @@ def test_an_update_keeps_reasons_and_takes_those_of_refusals(known):
 
 def test_a_file_says_the_same_when_read_again(known, tmp_path):
     path = tmp_path / "known.json"
-    known.known["op lstsq", "close"] = Known("from run to run", Counter(), unstable=True)
+    known.known["op lstsq", "close"] = Expectation("from run to run", Counter(), unstable=True)
     known.write(path)
     again = Expectations.read(path)
     assert (again.torch, again.known, again.totals) == (known.torch, known.known, known.totals)
 
 
 def test_the_page_tells_totals_and_gathers_reasons(known):
-    known.known["op mul", "close"] = Known("another formula", Counter({"float32 out": 1}))
-    known.known["op lu", "refused"] = Known("use torch.linalg", Counter({"float32 out": 1}))
+    known.known["op mul", "close"] = Expectation("another formula", Counter({"float32 out": 1}))
+    known.known["op lu", "refused"] = Expectation("use torch.linalg", Counter({"float32 out": 1}))
     lines = page(known).splitlines()
     assert "| operators | 1 | 3 | 7 | 5 | 2 | 0 | 0 | 0 | 0 |" in lines
     assert "- `add` (2), `mul` (1): another formula." in lines

@@ -9,7 +9,7 @@ import processes
 import pytest
 from results import write_result
 
-from jgpu.bench.fidelity.cases import Case, Found
+from jgpu.bench.fidelity.cases import Case, CaseResult
 from jgpu.bench.fidelity.expectations import Expectations
 from jgpu.bench.fidelity.workers import compare, list_cases
 
@@ -114,6 +114,6 @@ def test_a_worker_that_cannot_start_ends_the_case(tmp_path, monkeypatch):
 
 
 def test_a_wrong_result_is_worse_than_what_is_known():
-    found = Found(Case("op", "sin", "float32"))
+    found = CaseResult(Case("op", "sin", "float32"))
     found.add("forward", 0, "wrong", "torch.float32 differs by up to 1")
     assert Expectations.read().worse(found)

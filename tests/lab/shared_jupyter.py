@@ -9,7 +9,8 @@ import processes
 from jupyter_pages import Jupyter, playwright, until
 
 from jgpu.errors import BrokerUnreachable
-from jgpu.wire.address import Address, ask
+from jgpu.wire.address import Address
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import AskStatus
 
 __all__ = ["FIRST", "in_front", "kill", "row", "says", "shared_jupyter"]

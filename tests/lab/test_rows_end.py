@@ -7,9 +7,9 @@ import pytest
 from jupyter_pages import Page, chromium, needs_chromium, playwright, until
 from shared_jupyter import FIRST, in_front, kill, row, says, shared_jupyter
 
-from jgpu.wire.address import ask
+from jgpu.wire.asking import ask
 from jgpu.wire.messages import AskStatus, Drain
-from jgpu.wire.report import decode
+from jgpu.wire.reports.report import decode
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, needs_chromium, pytest.mark.timeout(200)]
 

@@ -19,9 +19,9 @@ from jgpu.sched import (
     LaneRetired,
     LanesConfigured,
     MemoryMeasured,
+    MemoryPart,
     MoveLane,
     OpenLane,
-    Part,
     ResizeLane,
     Restore,
     Segment,
@@ -75,15 +75,15 @@ class Held:
         """Bytes that must come back."""
         return self.away_resident + self.away_kept
 
-    def spill(self, part: Part) -> None:
+    def spill(self, part: MemoryPart) -> None:
         """Copy to the host."""
-        if part is not Part.STALE:
+        if part is not MemoryPart.STALE:
             self.away_kept += self.kept - self.stale
             self.kept = self.stale
         self.aside += self.stale
         self.kept -= self.stale
         self.stale = 0
-        if part is Part.ALL:
+        if part is MemoryPart.ALL:
             self.away_resident += self.resident
             self.resident = 0
 

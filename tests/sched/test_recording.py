@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from jgpu.errors import ConfigError
 from jgpu.sched import CellStarted, Segment, SegmentsFinished, SessionOpened, WorkArrived, events
 from jgpu.sched.reports import recording as recording_module
-from jgpu.sched.reports.recording import EVENTS, Recorded, Recorder, read_recording, write_event
+from jgpu.sched.reports.recording import (
+    EVENTS,
+    EventRecorder,
+    Recorded,
+    read_recording,
+    write_event,
+)
 
 HEAD = '{"recording": "jgpu.sched", "version": 1, "policy": "fair"}'
 TYPES = {
@@ -58,7 +64,7 @@ def test_the_set_of_events_is_that_of_the_core():
 @given(st.lists(st.tuples(any_event(), st.floats(0, 10)), max_size=8))
 def test_what_is_written_is_read(told):
     sink, now, expected = io.StringIO(), 0.0, []
-    recorder = Recorder(sink, "las")
+    recorder = EventRecorder(sink, "las")
     for line, (event, elapsed) in enumerate(told, start=2):
         now += elapsed
         recorder.note(event, now)
@@ -119,7 +125,7 @@ def test_a_closed_recorder_takes_no_more():
             self.closings += 1
 
     sink = Sink()
-    recorder = Recorder(sink, "fair")
+    recorder = EventRecorder(sink, "fair")
     recorder.note(CellStarted(1), 1.0)
     recorder.close()
     recorder.close()

@@ -3,7 +3,7 @@
 import pytest
 
 from jgpu.sched import Core, LanesConfigured, Limits, SessionClosed, SessionOpened, TimeCharged
-from jgpu.sched.reports.recording import Recorder
+from jgpu.sched.reports.recording import EventRecorder
 
 
 def test_accounts_are_kept_of_few_users_without_a_session():
@@ -44,7 +44,7 @@ class Sink:
 def test_no_more_is_recorded_than_can_be_read(monkeypatch):
     monkeypatch.setattr("jgpu.sched.reports.recording._MOST_LINES", 100)
     sink = Sink()
-    recorder = Recorder(sink, "fair")
+    recorder = EventRecorder(sink, "fair")
     for _ in range(1000):
         recorder.note(SessionClosed(1), 0.0)
     assert sink.lines == 100

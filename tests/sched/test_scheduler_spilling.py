@@ -9,9 +9,9 @@ from jgpu.sched import (
     IllegalEvent,
     LanesConfigured,
     Limits,
+    MemoryPart,
     MemoryShort,
     MemoryWanted,
-    Part,
     Restore,
     SessionClosed,
     SessionIdle,
@@ -61,7 +61,7 @@ def test_the_longest_idle_goes_first_and_no_more_than_is_needed():
         device.tell(SessionIdle(session))
     device.tell(SessionOpened(4, "user4"))
     device.send(4, MS, ends=True, live=40)
-    assert copies(device) == [Spill(2, Part.KEPT)]
+    assert copies(device) == [Spill(2, MemoryPart.KEPT)]
     assert device.started[-1].session != 4
     device.copied(2)
     assert device.started[-1].session == 4
@@ -78,7 +78,7 @@ def test_nobody_is_spilled_in_vain():
     device.measure(1, resident=0)
     device.pass_time(MS)
     device.tell(TimePassed())
-    assert copies(device) == [Spill(1, Part.KEPT)]
+    assert copies(device) == [Spill(1, MemoryPart.KEPT)]
 
 
 def test_what_is_away_comes_back_before_anything_runs_and_its_place_is_kept():
@@ -86,7 +86,7 @@ def test_what_is_away_comes_back_before_anything_runs_and_its_place_is_kept():
     device.tell(SpillAsked(1))
     device.copied(1)
     device.send(1, MS, ends=True, live=10)
-    assert copies(device) == [Spill(1, Part.KEPT), Restore(1)]
+    assert copies(device) == [Spill(1, MemoryPart.KEPT), Restore(1)]
     assert device.started == []
     assert [each.waits_on for each in device.core.snapshot().sessions] == ["copy"]
     assert device.core.snapshot().committed == 50
@@ -113,14 +113,14 @@ def test_a_cell_s_start_takes_no_room_from_others():
     device.tell(SessionOpened(2, "user2"))
     device.measure(2, resident=70)
     device.tell(CellStarted(1))
-    assert copies(device) == [Spill(1, Part.KEPT)]
+    assert copies(device) == [Spill(1, MemoryPart.KEPT)]
 
 
 def test_models_are_only_moved_when_that_is_asked_for():
     device = device_of(100, 10)
     device.measure(1, resident=50)
     device.tell(SpillAsked(1, resident=True))
-    assert copies(device) == [Spill(1, Part.ALL)]
+    assert copies(device) == [Spill(1, MemoryPart.ALL)]
     device.copied(1)
     status = device.core.snapshot().sessions[0]
     assert (status.resident, status.kept, status.spilled) == (0, 0, 60)
@@ -140,7 +140,7 @@ def test_what_a_failed_cell_left_goes_before_what_idle_ones_keep():
     device.measure(3, stale=20)
     device.tell(SessionOpened(4, "user4"))
     device.send(4, MS, live=30)
-    assert copies(device) == [Spill(3, Part.STALE)]
+    assert copies(device) == [Spill(3, MemoryPart.STALE)]
     device.copied(3)
     assert device.started[-1].session == 4
     assert residence(device, 3) == "here"
@@ -168,7 +168,7 @@ def test_sessions_at_work_take_turns_with_memory_that_is_for_one_of_them_only():
     device.send(1, MS, ends=True)
     device.finish(0)
     device.finish(0)
-    assert copies(device) == [Spill(1, Part.KEPT)]
+    assert copies(device) == [Spill(1, MemoryPart.KEPT)]
     device.copied(1)
     assert device.started[-1].session == 2
     device.finish(0)
@@ -183,14 +183,14 @@ def test_a_spill_that_found_no_room_is_not_asked_for_again_at_once():
     device = device_of(100, 60)
     device.tell(SessionOpened(2, "user2"))
     device.send(2, MS, live=60)
-    assert copies(device) == [Spill(1, Part.KEPT)]
+    assert copies(device) == [Spill(1, MemoryPart.KEPT)]
     device.copied(1, fails=True)
     device.pass_time(1.0)
     device.tell(TimePassed())
-    assert copies(device) == [Spill(1, Part.KEPT)]
+    assert copies(device) == [Spill(1, MemoryPart.KEPT)]
     device.pass_time(1.1)
     device.tell(TimePassed())
-    assert copies(device) == [Spill(1, Part.KEPT)] * 2
+    assert copies(device) == [Spill(1, MemoryPart.KEPT)] * 2
 
 
 def test_a_restore_that_found_no_room_is_tried_again_in_a_while():
@@ -201,10 +201,10 @@ def test_a_restore_that_found_no_room_is_tried_again_in_a_while():
     device.copied(1, fails=True)
     device.pass_time(0.04)
     device.tell(TimePassed())
-    assert copies(device) == [Spill(1, Part.KEPT), Restore(1)]
+    assert copies(device) == [Spill(1, MemoryPart.KEPT), Restore(1)]
     device.pass_time(0.02)
     device.tell(TimePassed())
-    assert copies(device) == [Spill(1, Part.KEPT), Restore(1), Restore(1)]
+    assert copies(device) == [Spill(1, MemoryPart.KEPT), Restore(1), Restore(1)]
     device.copied(1)
     assert [each.session for each in device.started] == [1]
 
@@ -238,7 +238,7 @@ def test_who_can_be_helped_is_helped_though_another_waits_longer():
         device.send(session, MS, ends=True, live=live)
         device.pass_time(2 * MS)
     device.tell(TimePassed())
-    assert copies(device) == [Spill(1, Part.KEPT)]
+    assert copies(device) == [Spill(1, MemoryPart.KEPT)]
     device.copied(1)
     assert device.started[-1].session == 5
 
@@ -259,7 +259,7 @@ def test_memory_that_is_wanted_in_mid_iteration_comes_back_where_the_session_is(
     device.tell(MemoryWanted(1, 20))
     device.send(1, MS, ends=True)
     assert residence(device, 1) == "away"
-    assert copies(device)[-1] == Spill(2, Part.KEPT)
+    assert copies(device)[-1] == Spill(2, MemoryPart.KEPT)
     device.copied(2)
     assert copies(device)[-1] == Restore(1)
     device.copied(1)
@@ -275,11 +275,15 @@ def test_who_is_short_in_the_midst_of_a_work_has_those_who_rest_give_up_what_the
     device.tell(SessionOpened(4, "user4"))
     device.send(4, MS)
     device.tell(MemoryShort(4, 10))
-    assert copies(device) == [Spill(1, Part.STALE)]
+    assert copies(device) == [Spill(1, MemoryPart.STALE)]
     device.copied(1)
     device.measure(1, stale=0)
     device.tell(MemoryShort(4, 70))
-    assert copies(device)[1:] == [Spill(1, Part.KEPT), Spill(2, Part.KEPT), Spill(3, Part.KEPT)]
+    assert copies(device)[1:] == [
+        Spill(1, MemoryPart.KEPT),
+        Spill(2, MemoryPart.KEPT),
+        Spill(3, MemoryPart.KEPT),
+    ]
     device.tell(MemoryShort(9, 1))
     with pytest.raises(IllegalEvent, match="short of 0 bytes"):
         device.tell(MemoryShort(4, 0))
@@ -292,7 +296,7 @@ def test_what_was_freed_while_it_was_away_is_not_restored():
     device.measure(1, away_kept=0)
     assert residence(device, 1) == "here"
     run_one(device, 1)
-    assert copies(device) == [Spill(1, Part.KEPT)]
+    assert copies(device) == [Spill(1, MemoryPart.KEPT)]
 
 
 def test_what_needs_all_there_is_beside_what_comes_back_gets_it():
@@ -335,7 +339,7 @@ def test_in_mid_iteration_the_next_work_waits_for_room_that_others_can_make():
     device.finish(0)
     device.pass_time(MS)
     device.send(2, MS, live=60)
-    assert copies(device) == [Spill(1, Part.KEPT)]
+    assert copies(device) == [Spill(1, MemoryPart.KEPT)]
     assert len(device.started) == 1
     device.copied(1)
     assert len(device.started) == 2

@@ -32,7 +32,7 @@ from jgpu.sched import (
 from jgpu.sched.policies.fair import Fair
 from jgpu.sched.policies.fifo import Fifo
 from jgpu.sched.reports.snapshot import LaneStatus, SessionStatus, UserStatus
-from jgpu.sched.sessions import Session, User, Work
+from jgpu.sched.sessions import ScheduledSession, ScheduledWork, User
 from jgpu.sched.states import LANE_MOVES, SESSION_MOVES, WORK_MOVES, SessionState, WorkState
 
 MS = 0.001
@@ -120,10 +120,10 @@ def test_an_unknown_policy_is_refused_and_changes_nothing():
 def test_fair_orders_by_user_then_session_then_arrival():
     busy, fresh = User("user1", virtual_s=1.0), User("user2", weight=2.0, in_flight_s=1.0)
     sessions = [
-        Session(1, busy, [], arrival=1),
-        Session(2, fresh, [], arrival=4, virtual_s=0.2),
-        Session(3, fresh, [], arrival=3, in_flight_s=0.1),
-        Session(4, fresh, [], arrival=2, virtual_s=0.1),
+        ScheduledSession(1, busy, [], arrival=1),
+        ScheduledSession(2, fresh, [], arrival=4, virtual_s=0.2),
+        ScheduledSession(3, fresh, [], arrival=3, in_flight_s=0.1),
+        ScheduledSession(4, fresh, [], arrival=2, virtual_s=0.1),
     ]
     fair = Fair()
     assert [each.id for each in sorted(sessions, key=fair.rank)] == [4, 3, 2, 1]
@@ -138,7 +138,7 @@ def test_a_policy_need_only_rank():
         def rank(self, session):
             return (-session.arrival,)
 
-    young, old = (Session(n, User("user1"), [], arrival=n) for n in (2, 1))
+    young, old = (ScheduledSession(n, User("user1"), [], arrival=n) for n in (2, 1))
     assert Youngest().choose([old, young]) == (2, "came last")
     assert Youngest().preempts(old, young, Limits()) == ""
     assert not Youngest().outranks(old, young, Limits())
@@ -158,14 +158,14 @@ def test_every_state_has_its_row_and_the_last_one_leads_nowhere(table):
 def test_an_illegal_transition_raises_with_the_story():
     device = device_with()
     device.tell(SessionOpened(1, "user1"))
-    session = Session(1, User("user1"), device.core.story(1))
+    session = ScheduledSession(1, User("user1"), device.core.story(1))
     with pytest.raises(IllegalTransition) as caught:
         session.become(SessionState.RUNNING)
     assert str(caught.value) == (
         "session 1 cannot go from idle to running; its story:\n"
         "  0.000000 #2 SessionOpened: opens (for user1)"
     )
-    work = Work(5, (MS,), ends_iteration=False, claim=0)
+    work = ScheduledWork(5, (MS,), ends_iteration=False, claim=0)
     with pytest.raises(IllegalTransition, match=r"work 5 cannot .* story: \(none\)"):
         work.become(WorkState.FINISHED)
 

@@ -7,23 +7,23 @@ import pytest
 from jgpu.sched import CellStarted, Core, Limits, SessionOpened, SpillAsked
 from jgpu.sched.simulate.arrivals import bursts, heavy_tailed, poisson, uniform
 from jgpu.sched.simulate.clock import Clock
-from jgpu.sched.simulate.device import Device, Hardware
+from jgpu.sched.simulate.device import Hardware, SimulatedDevice
 from jgpu.sched.simulate.engine import Grain, contended_fairness, run_jobs, scaled_limits
-from jgpu.sched.simulate.jobs import Cell, Job, Memory
-from jgpu.sched.simulate.loop import Pace
+from jgpu.sched.simulate.jobs import Cell, JobMemory, SimulatedJob
+from jgpu.sched.simulate.loop import LoopPace
 from jgpu.sched.simulate.rates import load_of, packing_gain, packing_load, speed
 from jgpu.sched.simulate.requests import Server
-from jgpu.sched.simulate.results import CellTimes, jain, mean, percentile, summarise
+from jgpu.sched.simulate.results import SimulatedCell, jain, mean, percentile, summarise
 
 MS = 0.001
-WHOLE = Pace(segment_s=1.0)
+WHOLE = LoopPace(segment_s=1.0)
 
 
 def job(number, iterations, iteration_s=10 * MS, arrival_s=0.0, **options):
     """A job of one cell."""
     keys = ("think_s", "host_s", "ahead", "programs", "told")
     cell = Cell(iterations, iteration_s, **{k: options.pop(k) for k in keys if k in options})
-    return Job(f"job{number}", f"user{number}", arrival_s, (cell,), **options)
+    return SimulatedJob(f"job{number}", f"user{number}", arrival_s, (cell,), **options)
 
 
 def completion(jobs, policy, **options):
@@ -42,7 +42,7 @@ def test_a_cell_waits_until_its_first_work_begins():
     jobs = [job(1, 5), job(2, 2, arrival_s=1 * MS), job(3, 3, arrival_s=100 * MS)]
     run = run_jobs(jobs, "fifo", pace=WHOLE)
     assert [cell.waited_s / MS for cell in run.cells] == [0, pytest.approx(49), 0]
-    assert CellTimes(1, 2.0, 3.0, 1.0).waited_s == 0.0
+    assert SimulatedCell(1, 2.0, 3.0, 1.0).waited_s == 0.0
 
 
 def test_batch_jobs_count_a_quarter_under_fair():
@@ -88,7 +88,7 @@ def test_a_job_that_runs_ahead_hides_its_own_time():
 
 def test_think_time_and_startup_are_waits_without_work():
     cells = (Cell(2, 10 * MS), Cell(1, 10 * MS, think_s=2.0))
-    run = run_jobs([Job("job", "user1", 0.0, cells, startup_s=1.0)], pace=WHOLE)
+    run = run_jobs([SimulatedJob("job", "user1", 0.0, cells, startup_s=1.0)], pace=WHOLE)
     assert [each.began_s for each in run.cells] == [pytest.approx(1.0), pytest.approx(3.02)]
     assert [each.took_s for each in run.cells] == [pytest.approx(0.02), pytest.approx(0.01)]
     assert run.jobs[0].first_s == pytest.approx(1.0)
@@ -97,12 +97,12 @@ def test_think_time_and_startup_are_waits_without_work():
 
 def test_a_session_that_works_again_is_not_told_to_rest():
     jobs = [job(1, 3, host_s=0.6, ahead=2, iteration_s=0.7)]
-    assert completion(jobs, "fair", pace=Pace(segment_s=1.0, idle_s=0.5)) == [2700]
+    assert completion(jobs, "fair", pace=LoopPace(segment_s=1.0, idle_s=0.5)) == [2700]
 
 
 def test_programs_and_segments_change_nothing_for_a_job_alone():
     jobs = [job(1, 10, programs=4)]
-    assert completion(jobs, "fair", pace=Pace(segment_s=0.5 * MS)) == [100]
+    assert completion(jobs, "fair", pace=LoopPace(segment_s=0.5 * MS)) == [100]
 
 
 @pytest.mark.parametrize(("load", "each_ms"), [(0.4, 100), (0.5, 100), (1.0, 200), (1.2, 240)])
@@ -122,7 +122,7 @@ def test_a_switch_costs_what_the_hardware_says():
 
 
 def test_work_that_does_not_fit_waits_and_everything_finishes():
-    memory = Memory(resident=100, kept=300, transient=100)
+    memory = JobMemory(resident=100, kept=300, transient=100)
     jobs = [job(n, 400, memory=memory, think_s=n * 0.1) for n in range(1, 5)]
     hardware = Hardware(capacity=1000, look_s=0.1, link_bytes_per_s=10_000)
     run = run_jobs(jobs, "fair", hardware=hardware, sample_s=0.05)
@@ -149,7 +149,7 @@ def test_a_run_may_end_before_its_jobs():
 
 def test_a_server_answers_requests_one_at_a_time():
     clock = Clock()
-    device = Device(clock, Core("fair"), Hardware())
+    device = SimulatedDevice(clock, Core("fair"), Hardware())
     server = Server(clock, device, 1, "user1", (10 * MS, 10 * MS), (1.0, 1.005, 2.0))
     clock.run()
     assert server.latencies == [pytest.approx(each * MS) for each in (20, 35, 20)]
@@ -157,16 +157,16 @@ def test_a_server_answers_requests_one_at_a_time():
 
 def test_copies_of_a_session_that_has_gone_mean_nothing():
     clock = Clock()
-    device = Device(clock, Core("fair"), Hardware(link_bytes_per_s=100))
+    device = SimulatedDevice(clock, Core("fair"), Hardware(link_bytes_per_s=100))
     device.tell(SessionOpened(1, "user1"))
-    device.measure(1, Memory(resident=100, kept=100))
+    device.measure(1, JobMemory(resident=100, kept=100))
     device.tell(SpillAsked(1, resident=True))
     clock.run(until=1.0)
     device.close(1)
     clock.run()
     assert (device.spilled_bytes, clock.now) == (200, 2.0)
     device.tell(SessionOpened(2, "user1"))
-    device.measure(2, Memory(resident=100, kept=100))
+    device.measure(2, JobMemory(resident=100, kept=100))
     device.tell(SpillAsked(2, resident=True))
     clock.run()
     device.tell(CellStarted(2))
@@ -177,12 +177,12 @@ def test_copies_of_a_session_that_has_gone_mean_nothing():
 
 def test_a_model_that_was_spilled_comes_back_and_what_is_away_is_told_as_away():
     clock = Clock()
-    device = Device(clock, Core("fair"), Hardware(link_bytes_per_s=100))
+    device = SimulatedDevice(clock, Core("fair"), Hardware(link_bytes_per_s=100))
     device.tell(SessionOpened(1, "user1"))
-    device.measure(1, Memory(resident=100, kept=100))
+    device.measure(1, JobMemory(resident=100, kept=100))
     device.tell(SpillAsked(1, resident=True))
     clock.run()
-    device.measure(1, Memory(resident=100, kept=50))
+    device.measure(1, JobMemory(resident=100, kept=50))
     (session,) = device.core.snapshot().sessions
     assert (session.resident, session.kept, session.spilled) == (0, 0, 150)
     device.tell(CellStarted(1))

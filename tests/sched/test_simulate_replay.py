@@ -7,11 +7,11 @@ import pytest
 
 from jgpu.errors import ConfigError
 from jgpu.sched import Core, IllegalEvent, Limits, events
-from jgpu.sched.reports.recording import Recorder, read_recording
+from jgpu.sched.reports.recording import EventRecorder, read_recording
 from jgpu.sched.simulate.clock import Clock
-from jgpu.sched.simulate.device import Device, Hardware
-from jgpu.sched.simulate.jobs import Cell, Job, Memory
-from jgpu.sched.simulate.loop import Loop, Pace
+from jgpu.sched.simulate.device import Hardware, SimulatedDevice
+from jgpu.sched.simulate.jobs import Cell, JobMemory, SimulatedJob
+from jgpu.sched.simulate.loop import LoopPace, TrainingLoop
 from jgpu.sched.simulate.player import replayed_cells
 from jgpu.sched.simulate.replay import read_scripts
 from jgpu.sched.simulate.results import Log, mean
@@ -25,7 +25,7 @@ class Recorded:
     def __init__(self, policy, limits=None):
         self.core = Core(policy, limits)
         self.sink = io.StringIO()
-        self.recorder = Recorder(self.sink, policy, limits)
+        self.recorder = EventRecorder(self.sink, policy, limits)
 
     def handle(self, event, now):
         self.recorder.note(event, now)
@@ -38,9 +38,9 @@ class Recorded:
 def record(jobs, policy="fair", hardware=None, limits=None):
     """Return the recording of a run, and the log of its cells."""
     clock, log, core = Clock(), Log(), Recorded(policy, limits)
-    device = Device(clock, core, hardware or Hardware())
+    device = SimulatedDevice(clock, core, hardware or Hardware())
     for session, job in enumerate(jobs, start=1):
-        Loop(clock, device, session, job, log, Pace())
+        TrainingLoop(clock, device, session, job, log, LoopPace())
     clock.run()
     return core.lines(), log
 
@@ -59,7 +59,7 @@ def refused(lines):
 def a_class(ahead=3, cells=3, memory=None):
     chance = random.Random(3)
     return [
-        Job(
+        SimulatedJob(
             f"job{n}",
             f"user{n}",
             chance.uniform(0, 1),
@@ -67,7 +67,7 @@ def a_class(ahead=3, cells=3, memory=None):
                 Cell(20, n * 2 * MS, think_s=chance.expovariate(2), host_s=1 * MS, ahead=ahead)
                 for _ in range(cells)
             ),
-            memory or Memory(),
+            memory or JobMemory(),
         )
         for n in range(1, 5)
     ]
@@ -105,7 +105,7 @@ def test_a_recording_is_run_under_another_policy_with_other_lanes():
 
 
 def test_spills_follow_anew():
-    memory = Memory(resident=10, kept=300, transient=100)
+    memory = JobMemory(resident=10, kept=300, transient=100)
     hardware = Hardware(capacity=1000, look_s=0.1, link_bytes_per_s=100_000)
     lines, log = record(a_class(memory=memory), hardware=hardware)
     assert any("SessionSpilled" in line for line in lines)
@@ -117,7 +117,7 @@ def test_spills_follow_anew():
 def played(*told, policy="fair"):
     """The lines of a recording of these (seconds, event)."""
     sink = io.StringIO()
-    recorder = Recorder(sink, policy)
+    recorder = EventRecorder(sink, policy)
     recorder.note(events.LanesConfigured(1, 1000), 0.0)
     recorder.note(events.SessionOpened(1, "user1"), 0.0)
     for now, event in told:
@@ -213,7 +213,7 @@ def test_what_the_core_refuses_is_said_with_its_line():
     assert "line 4: There is no scheduling policy 'best'" in refused(
         played((1.0, events.PolicyChanged("best")))
     )
-    lines, _ = record([Job("job", "user1", 0.0, (Cell(1, 1.0),))])
+    lines, _ = record([SimulatedJob("job", "user1", 0.0, (Cell(1, 1.0),))])
     assert "it never says what the device has" in refused([lines[0], *lines[2:]])
 
 

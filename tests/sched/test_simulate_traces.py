@@ -4,7 +4,7 @@ import pytest
 
 from jgpu.errors import ConfigError
 from jgpu.sched.simulate import traces
-from jgpu.sched.simulate.jobs import Memory
+from jgpu.sched.simulate.jobs import JobMemory
 from jgpu.sched.simulate.traces import read_jobs, read_table
 
 HEAD = "arrival_s,duration_s,iterations"
@@ -28,7 +28,7 @@ def test_further_columns_say_more_and_unknown_ones_nothing():
     head = f"{HEAD},name,user,load,resident_bytes,kept_bytes,transient_bytes,host_s,startup_s,x"
     (job,) = read_jobs([head, "0,10,100,train,user2,0.5,1,2,3,0.01,4,ignored"], "trace.csv")
     assert (job.name, job.user, job.load, job.startup_s) == ("train", "user2", 0.5, 4)
-    assert job.memory == Memory(1, 2, 3)
+    assert job.memory == JobMemory(1, 2, 3)
     assert job.cells[0].host_s == 0.01
 
 

@@ -15,7 +15,7 @@ from jgpu.wire.program import (
     NO_SLOT,
     Arg,
     Complex,
-    Device,
+    DeviceArgument,
     Dtype,
     Flags,
     GeneratorArg,
@@ -54,7 +54,7 @@ RICH = Program(
             {
                 "dtype": Dtype("float32"),
                 "layout": Layout("strided"),
-                "device": Device(),
+                "device": DeviceArgument(),
                 "memory_format": MemoryFormat("channels_last"),
                 "generator": GeneratorArg(1),
                 "pin_memory": False,
@@ -232,7 +232,7 @@ def test_every_single_change_makes_another_hash():
         (0, 0.0, -0.0, False, "", (), None),
         (math.inf, -math.inf, math.nan, "inf"),
         (Dtype("x"), Layout("x"), MemoryFormat("x"), "x"),
-        (Slot(0, 1), Param(0, "int"), GeneratorArg(0), Complex(0.0, 1.0), Device()),
+        (Slot(0, 1), Param(0, "int"), GeneratorArg(0), Complex(0.0, 1.0), DeviceArgument()),
         (HostScalar(0, "int", "int64"), HostScalar(0, "int", "int32"), Param(0, "int")),
     ],
 )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["GEOMETRY", "OUTCOMES", "Case", "Finding", "Found", "chosen"]
+__all__ = ["GEOMETRY", "OUTCOMES", "Case", "CaseResult", "Mismatch", "chosen"]
 
 #: from best to worst
 OUTCOMES: Final = ("equal", "close", "refused", "error", "wrong", "hung")
@@ -33,7 +33,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Mismatch:
     """A comparison that was not `equal`."""
 
     variant: str
@@ -43,13 +43,13 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Found:
+class CaseResult:
     """Everything that was found of a case."""
 
     case: Case
     samples: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Mismatch] = field(default_factory=list)
     #: by the words of `GEOMETRY`
     geometry: Counter[str] = field(default_factory=Counter)
 
@@ -57,7 +57,7 @@ class Found:
         """One comparison."""
         self.counts[outcome] += 1
         if outcome != "equal":
-            self.findings.append(Finding(variant, sample, outcome, text))
+            self.findings.append(Mismatch(variant, sample, outcome, text))
 
     def as_json(self) -> dict[str, Any]:
         """For a file: counts, and what was not equal."""

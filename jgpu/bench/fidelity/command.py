@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from jgpu.bench.broker import Bench, host
-from jgpu.bench.fidelity.cases import OUTCOMES, Found, chosen
+from jgpu.bench.fidelity.cases import OUTCOMES, CaseResult, chosen
 from jgpu.bench.fidelity.expectations import Expectations, page
 from jgpu.bench.fidelity.workers import compare, list_cases
 from jgpu.errors import ConfigError
@@ -75,11 +75,11 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def _run(options: argparse.Namespace) -> list[Found]:
+def _run(options: argparse.Namespace) -> list[CaseResult]:
     from rich.console import Console
 
     console = Console()
-    found: list[Found] = []
+    found: list[CaseResult] = []
     with Bench(device="cpu", threads=1, lanes=2) as bench:
         known = list_cases(bench.environ)
         cases = list(
@@ -97,7 +97,7 @@ def _run(options: argparse.Namespace) -> list[Found]:
         console.print(f"Cases and samples in the order of --seed {options.seed}.", highlight=False)
         with console.status("") as status:
 
-            def tell(each: Found) -> None:
+            def tell(each: CaseResult) -> None:
                 found.append(each)
                 status.update(f"{len(found)} of {len(cases)} cases, {each.case.name}")
 
@@ -108,7 +108,7 @@ def _run(options: argparse.Namespace) -> list[Found]:
     return found
 
 
-def _table(found: list[Found]) -> Any:
+def _table(found: list[CaseResult]) -> Any:
     from rich import box
     from rich.table import Table
 
@@ -128,7 +128,7 @@ def _table(found: list[Found]) -> Any:
     return table
 
 
-def put_right(found: list[Found]) -> str:
+def put_right(found: list[CaseResult]) -> str:
     """How often the device's geometry was not the one that was inferred."""
 
     def outputs(word: str) -> str:

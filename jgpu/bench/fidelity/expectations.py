@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from jgpu.bench.fidelity.cases import OUTCOMES, Found
+from jgpu.bench.fidelity.cases import OUTCOMES, CaseResult
 
-__all__ = ["FILE", "UNEXPLAINED", "Expectations", "Known", "page"]
+__all__ = ["FILE", "UNEXPLAINED", "Expectation", "Expectations", "page"]
 
 FILE: Final = Path(__file__).parent / "resources" / "expectations.json"
 UNEXPLAINED: Final = "not explained yet"
@@ -28,7 +28,7 @@ Key = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Known:
+class Expectation:
     """Why an entry has an outcome, and how often by dtype and variant."""
 
     why: str
@@ -42,7 +42,7 @@ class Expectations:
     """The file's content."""
 
     torch: str
-    known: dict[Key, Known]
+    known: dict[Key, Expectation]
     #: per database: cases, samples, and comparisons by outcome, as of the last whole run
     totals: dict[str, dict[str, int]]
 
@@ -51,7 +51,7 @@ class Expectations:
         """From a file."""
         data = json.loads(path.read_text())
         known = {
-            (each["entry"], each["outcome"]): Known(
+            (each["entry"], each["outcome"]): Expectation(
                 each["why"], Counter(each["counts"]), each.get("unstable", False)
             )
             for each in data["known"]
@@ -73,7 +73,7 @@ class Expectations:
         data = {"torch": self.torch, "totals": self.totals, "known": known}
         path.write_text(json.dumps(data, indent=1) + "\n")
 
-    def worse(self, found: Found) -> list[str]:
+    def worse(self, found: CaseResult) -> list[str]:
         """Sentences about what is worse than expected."""
         sentences = []
         for (outcome, place), (count, text) in sorted(_stable(found).items()):
@@ -86,13 +86,15 @@ class Expectations:
                 )
         return sentences
 
-    def updated(self, torch: str, runs: Sequence[Found]) -> "Expectations":
+    def updated(self, torch: str, runs: Sequence[CaseResult]) -> "Expectations":
         """What a whole run found; reasons are kept, refusals are their own reason."""
-        known = {key: Known(each.why, unstable=True) for key, each in self.known.items()
+        known = {key: Expectation(each.why, unstable=True) for key, each in self.known.items()
                  if each.unstable}  # fmt: skip
         for found in runs:
             if any(each.text.startswith(_UNSTABLE) for each in found.findings):
-                known.setdefault((_entry(found), "close"), Known(_UNSTABLE_WHY, unstable=True))
+                known.setdefault(
+                    (_entry(found), "close"), Expectation(_UNSTABLE_WHY, unstable=True)
+                )
             for (outcome, place), (count, text) in _stable(found).items():
                 key = _entry(found), outcome
                 if key not in known:
@@ -100,16 +102,16 @@ class Expectations:
                     why = old.why if old else UNEXPLAINED
                     if outcome == "refused" and why == UNEXPLAINED:
                         why = (text.partition(": ")[2] or text).rstrip(".")
-                    known[key] = Known(why)
+                    known[key] = Expectation(why)
                 known[key].counts[place] += count
         return Expectations(torch, known, _totals(runs))
 
 
-def _entry(found: Found) -> str:
+def _entry(found: CaseResult) -> str:
     return f"{found.case.database} {found.case.entry}"
 
 
-def _stable(found: Found) -> dict[tuple[str, str], tuple[int, str]]:
+def _stable(found: CaseResult) -> dict[tuple[str, str], tuple[int, str]]:
     """How often, and with which first words, by outcome and "dtype variant"."""
     counted: dict[tuple[str, str], tuple[int, str]] = {}
     for each in found.findings:
@@ -120,7 +122,7 @@ def _stable(found: Found) -> dict[tuple[str, str], tuple[int, str]]:
     return counted
 
 
-def _totals(runs: Iterable[Found]) -> dict[str, dict[str, int]]:
+def _totals(runs: Iterable[CaseResult]) -> dict[str, dict[str, int]]:
     totals: dict[str, Counter[str]] = defaultdict(Counter)
     for found in runs:
         mine = totals[found.case.database]

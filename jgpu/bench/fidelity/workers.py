@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from jgpu.bench.fidelity.cases import Case, Found
+from jgpu.bench.fidelity.cases import Case, CaseResult
 
-__all__ = ["Known", "compare", "list_cases"]
+__all__ = ["KnownOps", "compare", "list_cases"]
 
 _WORKER: Final = Path(__file__).parent / "resources" / "worker.py"
 #: seconds without a word
@@ -30,7 +30,7 @@ _LINE: Final = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownOps:
     """What this torch's databases have, and what the device says of itself."""
 
     cases: list[Case]
@@ -38,12 +38,12 @@ class Known:
     by_hand: dict[str, int]
 
 
-def list_cases(environ: dict[str, str]) -> Known:
+def list_cases(environ: dict[str, str]) -> KnownOps:
     """Every case of the databases, in their order."""
     return asyncio.run(_list(environ))
 
 
-async def _list(environ: dict[str, str]) -> Known:
+async def _list(environ: dict[str, str]) -> KnownOps:
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(_WORKER), "list", stdout=PIPE, stderr=PIPE, env=environ
     )
@@ -51,13 +51,13 @@ async def _list(environ: dict[str, str]) -> Known:
     if process.returncode:
         raise RuntimeError(complained.decode(errors="replace").strip())
     by_hand, *lines = (json.loads(line) for line in said.splitlines())
-    return Known([Case(**line) for line in lines], by_hand)
+    return KnownOps([Case(**line) for line in lines], by_hand)
 
 
 def compare(
     cases: Iterable[Case],
     environ: dict[str, str],
-    tell: Callable[[Found], None],
+    tell: Callable[[CaseResult], None],
     *,
     workers: int,
     seed: int = 1,
@@ -72,7 +72,7 @@ def compare(
 async def _compare(
     cases: list[Case],
     environ: dict[str, str],
-    tell: Callable[[Found], None],
+    tell: Callable[[CaseResult], None],
     workers: int,
     seed: int,
 ) -> None:
@@ -87,7 +87,7 @@ class _Worker:
     """One place at the broker, filled by one process after another."""
 
     def __init__(
-        self, environ: dict[str, str], tell: Callable[[Found], None], seed: int, cases: int
+        self, environ: dict[str, str], tell: Callable[[CaseResult], None], seed: int, cases: int
     ) -> None:
         self._environ = environ
         self._seed = seed
@@ -110,8 +110,8 @@ class _Worker:
             await self._end()
             self._complaints.close()
 
-    async def _case(self, case: Case) -> Found:
-        found = Found(case)
+    async def _case(self, case: Case) -> CaseResult:
+        found = CaseResult(case)
         skip = 0
         silent = 0
         while silent < 2:

@@ -14,7 +14,7 @@ from jgpu.bench.broker import Bench
 from jgpu.bench.rig import goals
 from jgpu.bench.rig.goals import Figure, at_least, at_most
 from jgpu.bench.rig.lanes import imbalance_s, pieces_of
-from jgpu.bench.rig.notebooks import Group, Notebook, batch_of
+from jgpu.bench.rig.notebooks import Group, NotebookProcess, batch_of
 from jgpu.kernelprovider.environment import outer_environment
 from jgpu.sched import Limits
 from jgpu.wire import asking
@@ -126,7 +126,7 @@ def off_by(
 
 
 def _stretch(
-    bench: Bench, members: Sequence[Notebook], seconds: float, *, every: int
+    bench: Bench, members: Sequence[NotebookProcess], seconds: float, *, every: int
 ) -> dict[str, float]:
     """Device time of each user as a part of the time that passed, while all of these train."""
     for member in members:
@@ -151,7 +151,7 @@ def _users(bench: Bench) -> dict[int, str]:
 
 
 def _arrivals(
-    bench: Bench, members: Sequence[Notebook], options: argparse.Namespace
+    bench: Bench, members: Sequence[NotebookProcess], options: argparse.Namespace
 ) -> list[float]:
     """When the one came who rested, while the others trained all the time."""
     *others, late = members

@@ -15,7 +15,7 @@ from jgpu.bench.broker import Bench
 from jgpu.bench.rig import goals
 from jgpu.bench.rig.goals import Figure, at_most, percentile, plain
 from jgpu.bench.rig.lanes import pieces_of
-from jgpu.bench.rig.notebooks import Group, Notebook, batch_of
+from jgpu.bench.rig.notebooks import Group, NotebookProcess, batch_of
 from jgpu.kernelprovider.environment import outer_environment
 from jgpu.sched import Limits
 
@@ -122,7 +122,7 @@ def _parts(
 
 
 def _cells(
-    person: Notebook, count: int, until_s: float = float("inf")
+    person: NotebookProcess, count: int, until_s: float = float("inf")
 ) -> list[tuple[float, float]]:
     """Begin and end of cells, of as many as fit while the others train."""
     person.tell(
@@ -135,7 +135,7 @@ def _cells(
 @contextmanager
 def _classroom(
     options: argparse.Namespace, batch: int, policy: str
-) -> Iterator[tuple[Bench, Notebook, list[Notebook]]]:
+) -> Iterator[tuple[Bench, NotebookProcess, list[NotebookProcess]]]:
     settings = {"policy": policy, "user_quotas": {_PERSON: {"priority": "interactive"}}}
     bench = Bench(device=options.device, threads=1, lanes=1, settings=settings, trace=True)
     how: dict[str, Any] = {"model": "cnn", "batch": batch, "device": "cuda", "threads": 1}

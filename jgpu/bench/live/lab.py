@@ -88,7 +88,7 @@ class _Run:
 
 
 @dataclass
-class _Server:
+class _JupyterServer:
     """A Jupyter server's process."""
 
     port: int
@@ -103,7 +103,7 @@ class _Server:
 
 
 @contextmanager
-def _server(address: Address) -> Iterator[_Server]:
+def _server(address: Address) -> Iterator[_JupyterServer]:
     with socket.socket() as probe, tempfile.TemporaryDirectory(prefix="jgpu-bench-") as directory:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -122,7 +122,7 @@ def _server(address: Address) -> Iterator[_Server]:
         process = subprocess.Popen([*command, *options], env=environ, stderr=subprocess.DEVNULL)
         try:
             _wait_for(port, process)
-            yield _Server(port, process)
+            yield _JupyterServer(port, process)
         finally:
             process.terminate()
             process.wait(_START_S)
@@ -206,7 +206,7 @@ class _Page:
                     self.delays.append(time.monotonic() - expected[1])
 
 
-async def _measure(server: _Server, kernels: list[WireKernel], seconds: float) -> _Run:
+async def _measure(server: _JupyterServer, kernels: list[WireKernel], seconds: float) -> _Run:
     from tornado.httpclient import HTTPRequest
     from tornado.websocket import websocket_connect
 

@@ -16,7 +16,7 @@ from jgpu.bench.broker import Bench
 from jgpu.bench.rig import goals
 from jgpu.bench.rig.controlgroup import ControlGroup
 from jgpu.bench.rig.goals import Figure, at_least, at_most, plain
-from jgpu.bench.rig.notebooks import NATIVE, Group, Notebook
+from jgpu.bench.rig.notebooks import NATIVE, Group, NotebookProcess
 from jgpu.errors import ConfigError, WorkFailed
 from jgpu.kernelprovider.environment import outer_environment
 
@@ -92,7 +92,7 @@ def _shared(options: argparse.Namespace, capacity: int) -> dict[str, Any]:
             _start(group, name, seat, options, number, device="cuda")
         for member in group.members:
             member.tell("make")
-        watch = _Watch(bench)
+        watch = _MemoryWatch(bench)
         watch.until(group.members)
         made = [member.answer() for member in group.members]
         for member in group.members:
@@ -133,7 +133,7 @@ def _start(
             member.answer()
 
 
-class _Watch:
+class _MemoryWatch:
     """Looks at the status again and again while sessions are at work."""
 
     def __init__(self, bench: Bench) -> None:
@@ -142,7 +142,7 @@ class _Watch:
         self._most_resident_away = 0
         self._spilled: set[int] = set()
 
-    def until(self, members: Sequence[Notebook]) -> None:
+    def until(self, members: Sequence[NotebookProcess]) -> None:
         """Look until all have an answer, or have ended."""
         while not all(member.has_answered() for member in members):
             self._look()
@@ -203,7 +203,7 @@ _LIFE: Final[tuple[dict[str, Any], ...]] = (
 )
 
 
-def _told(member: Notebook, command: dict[str, Any]) -> bool:
+def _told(member: NotebookProcess, command: dict[str, Any]) -> bool:
     try:
         member.tell(**command)
     except WorkFailed:
@@ -244,7 +244,7 @@ def _moved(options: argparse.Namespace) -> dict[str, list[float]]:
     return found
 
 
-def _ask(member: Notebook, do: str, **how: Any) -> float:
+def _ask(member: NotebookProcess, do: str, **how: Any) -> float:
     member.tell(do, **how)
     return float(member.answer().get("seconds", 0.0))
 

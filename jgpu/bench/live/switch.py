@@ -18,7 +18,7 @@ from jgpu.bench.broker import Bench
 from jgpu.bench.rig import goals
 from jgpu.bench.rig.goals import Figure, at_most, percentile, plain
 from jgpu.bench.rig.lanes import Switch, pieces_of, switches_of
-from jgpu.bench.rig.notebooks import NATIVE, Group, Notebook, batch_of, together
+from jgpu.bench.rig.notebooks import NATIVE, Group, NotebookProcess, batch_of, together
 from jgpu.errors import WorkFailed
 from jgpu.kernelprovider.environment import outer_environment
 
@@ -158,7 +158,7 @@ def _shared(
     return calm, busy
 
 
-def _stretch(members: Sequence[Notebook], seconds: float, *, every: int) -> dict[str, Any]:
+def _stretch(members: Sequence[NotebookProcess], seconds: float, *, every: int) -> dict[str, Any]:
     with _Runnable() as runnable:
         answers = together(members, "train", seconds=seconds, every=every)
     begin, end = max(each["begin"] for each in answers), min(each["end"] for each in answers)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from jgpu.bench.broker import Bench
 from jgpu.bench.rig import goals
 from jgpu.bench.rig.goals import Figure, at_least, plain
-from jgpu.bench.rig.notebooks import NATIVE, Group, Notebook, batch_of, together
+from jgpu.bench.rig.notebooks import NATIVE, Group, NotebookProcess, batch_of, together
 from jgpu.kernelprovider.environment import outer_environment
 
 __all__ = ["add_options", "main", "rate_of"]
@@ -99,7 +99,7 @@ def rate_of(answers: Sequence[dict[str, Any]]) -> float:
     return float(sum(each["iterations"] for each in answers) / (end - begin))
 
 
-def _queue(members: Sequence[Notebook], seconds: float) -> float:
+def _queue(members: Sequence[NotebookProcess], seconds: float) -> float:
     """Iterations per second of processes that each have the machine to themselves in turn."""
     iterations, passed_s = 0, 0.0
     for member in members:

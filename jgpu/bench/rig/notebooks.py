@@ -18,7 +18,7 @@ from typing import IO, Any, Final
 
 from jgpu.errors import WorkFailed
 
-__all__ = ["NATIVE", "Group", "Notebook", "batch_of", "together"]
+__all__ = ["NATIVE", "Group", "NotebookProcess", "batch_of", "together"]
 
 _PROGRAMS: Final = Path(__file__).parents[1] / "resources"
 #: longest that a process may take for anything but what it was told to take
@@ -31,7 +31,7 @@ _END_S: Final = 20.0
 NATIVE: Final = "native"
 
 
-class Notebook:
+class NotebookProcess:
     """One process of a program in `resources`, that answers each line with a line."""
 
     def __init__(
@@ -141,7 +141,7 @@ class Group:
         self._program = program
         self._join = join
         self._stack = ExitStack()
-        self.members: list[Notebook] = []
+        self.members: list[NotebookProcess] = []
 
     def __enter__(self) -> "Group":
         return self
@@ -149,9 +149,9 @@ class Group:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def start(self, name: str, environ: Mapping[str, str], **options: Any) -> Notebook:
+    def start(self, name: str, environ: Mapping[str, str], **options: Any) -> NotebookProcess:
         """Start one; it is ready after `wait_until_ready`."""
-        made = Notebook(name, self._program, options, environ, self._join)
+        made = NotebookProcess(name, self._program, options, environ, self._join)
         self._stack.callback(made.close)
         self.members.append(made)
         return made
@@ -161,7 +161,7 @@ class Group:
         return [member.answer() for member in self.members]
 
 
-def together(members: Sequence[Notebook], do: str, **how: Any) -> list[dict[str, Any]]:
+def together(members: Sequence[NotebookProcess], do: str, **how: Any) -> list[dict[str, Any]]:
     """Have all do the same from the same moment on; what each found."""
     at = time.monotonic() + _HEAD_START_S
     for member in members:

@@ -20,7 +20,7 @@ from jgpu.broker.control.listening.identity import Identity, Peer
 from jgpu.broker.control.listening.shares import Shares
 from jgpu.errors import BrokerRefused, QuotaExceeded
 
-__all__ = ["Origin", "Registry", "Seat", "Session", "SessionState", "UserUsage"]
+__all__ = ["Origin", "Registry", "SeatRecord", "SessionPhase", "SessionRecord", "UserUsage"]
 
 
 #: where a seat was taken, as `Peer.origin` has it
@@ -29,7 +29,7 @@ Origin: TypeAlias = tuple[int, str]
 _USERS: Final = 4096
 
 
-class SessionState(Enum):
+class SessionPhase(Enum):
     """Where a session is, as the control process knows it."""
 
     #: admitted; no executor has it yet, or the one that had it ended
@@ -43,15 +43,15 @@ class SessionState(Enum):
 
 
 _NEXT = {
-    SessionState.WAITING: {SessionState.ADOPTED, SessionState.ENDED},
-    SessionState.ADOPTED: {SessionState.WAITING, SessionState.ENDING, SessionState.ENDED},
-    SessionState.ENDING: {SessionState.ENDED},
-    SessionState.ENDED: set[SessionState](),
+    SessionPhase.WAITING: {SessionPhase.ADOPTED, SessionPhase.ENDED},
+    SessionPhase.ADOPTED: {SessionPhase.WAITING, SessionPhase.ENDING, SessionPhase.ENDED},
+    SessionPhase.ENDING: {SessionPhase.ENDED},
+    SessionPhase.ENDED: set[SessionPhase](),
 }
 
 
 @dataclass(slots=True)
-class Seat:
+class SeatRecord:
     """A kernel's place. `holder` is the process that took it, normally the Jupyter server."""
 
     ticket: str
@@ -66,7 +66,7 @@ class Seat:
 
 
 @dataclass(slots=True)
-class Session:
+class SessionRecord:
     """One connected process."""
 
     number: int
@@ -80,13 +80,13 @@ class Session:
     identity: Identity
     #: bytes of the memory that it shares with the broker
     arena: int = 0
-    state: SessionState = SessionState.WAITING
+    state: SessionPhase = SessionPhase.WAITING
     #: how many executors have had it; `Adopt.epoch` of the next one
     adoptions: int = 0
     #: its class: 0 interactive, 1 normal, 2 batch
     priority: int = 1
 
-    def become(self, state: SessionState) -> None:
+    def become(self, state: SessionPhase) -> None:
         """Change the state; a pair that is not in the table is our own mistake."""
         if state not in _NEXT[self.state]:
             raise AssertionError(f"Session {self.number} cannot go from {self.state} to {state}.")
@@ -95,7 +95,7 @@ class Session:
     @property
     def live(self) -> bool:
         """Counts against limits: neither ending nor ended."""
-        return self.state in (SessionState.WAITING, SessionState.ADOPTED)
+        return self.state in (SessionPhase.WAITING, SessionPhase.ADOPTED)
 
 
 @dataclass(slots=True)
@@ -112,9 +112,9 @@ class Registry:
 
     shares: Shares
     #: (origin of the holder, ticket) -> seat
-    seats: dict[tuple[Origin, str], Seat] = field(default_factory=dict)
+    seats: dict[tuple[Origin, str], SeatRecord] = field(default_factory=dict)
     #: number -> session, none of them ENDED
-    sessions: dict[int, Session] = field(default_factory=dict)
+    sessions: dict[int, SessionRecord] = field(default_factory=dict)
     #: user -> what is settled, of those whose sessions ended last
     usage: OrderedDict[str, UserUsage] = field(default_factory=OrderedDict)
     #: number of the last session; never used again
@@ -124,14 +124,14 @@ class Registry:
 
     def take_seat(
         self, ticket: str, user: str, holder: Peer, kernel_id: str, label: str, identity: Identity
-    ) -> Seat:
+    ) -> SeatRecord:
         """A new seat under a fresh ticket; a seat costs little, so only their number is limited.
 
         Raises `QuotaExceeded`.
         """
         own = sum(seat.identity == identity for seat in self.seats.values())
         self.shares.check_seat(user, own, len(self.seats))
-        seat = Seat(ticket, user, holder, kernel_id, label, identity)
+        seat = SeatRecord(ticket, user, holder, kernel_id, label, identity)
         self.seats[holder.origin, ticket] = seat
         return seat
 
@@ -140,7 +140,7 @@ class Registry:
         others = (s.user for s in self.seats.values() if s.ticket == ticket)
         return next(others, "") if ticket and (origin, ticket) not in self.seats else ""
 
-    def leave_seat(self, ticket: str, origin: Origin, *, restart: bool) -> list[Session]:
+    def leave_seat(self, ticket: str, origin: Origin, *, restart: bool) -> list[SessionRecord]:
         """The sessions to end; the seat itself is kept for a restart. Unknown tickets end none."""
         if not restart:
             self.seats.pop((origin, ticket), None)
@@ -153,7 +153,7 @@ class Registry:
             seat.abandoned = True
             self._drop_abandoned(origin, ticket)
 
-    def of_ticket(self, origin: Origin, ticket: str) -> Iterator[Session]:
+    def of_ticket(self, origin: Origin, ticket: str) -> Iterator[SessionRecord]:
         """The sessions that came with this ticket."""
         return (s for s in self.sessions.values() if s.ticket == ticket and s.peer.origin == origin)
 
@@ -214,7 +214,7 @@ class Registry:
         arena: int = 0,
         priority: int = 1,
         most: int = 0,
-    ) -> Session:
+    ) -> SessionRecord:
         """A new session, seated if its ticket is known; raises as `check_room` does.
 
         What the request leaves empty comes from the seat.
@@ -224,7 +224,7 @@ class Registry:
             kernel_id, label = kernel_id or seat.kernel_id, label or seat.label
         self.check_room(user, identity, most, arena)
         self.last_number += 1
-        session = Session(
+        session = SessionRecord(
             self.last_number, user, peer, ticket, kernel_id, label, now, identity, arena,
             priority=priority,
         )  # fmt: skip
@@ -234,7 +234,7 @@ class Registry:
     def adopted(self, number: int) -> None:
         """An executor got the session."""
         session = self.sessions[number]
-        session.become(SessionState.ADOPTED)
+        session.become(SessionPhase.ADOPTED)
         session.adoptions += 1
 
     def book(self, number: int, device_seconds: float) -> None:
@@ -252,40 +252,40 @@ class Registry:
     def end(self, number: int) -> bool:
         """Begin the end of a session; False if no executor has to be told."""
         session = self.sessions.get(number)
-        if session is None or session.state is SessionState.ENDING:
+        if session is None or session.state is SessionPhase.ENDING:
             return False
-        if session.state is SessionState.ADOPTED:
-            session.become(SessionState.ENDING)
+        if session.state is SessionPhase.ADOPTED:
+            session.become(SessionPhase.ENDING)
             return True
         self.ended(number, 0.0)
         return False
 
-    def ended(self, number: int, device_seconds: float) -> Session | None:
+    def ended(self, number: int, device_seconds: float) -> SessionRecord | None:
         """The session's memory is free; its time is booked. None if it was not known."""
         session = self.sessions.pop(number, None)
         if session is None:
             return None
-        session.become(SessionState.ENDED)
+        session.become(SessionPhase.ENDED)
         usage = self._usage_of(session.user)
         usage.sessions += 1
         usage.device_seconds += max(0.0, device_seconds)
         self._drop_abandoned(session.peer.origin, session.ticket)
         return session
 
-    def executor_gone(self) -> list[Session]:
+    def executor_gone(self) -> list[SessionRecord]:
         """All sessions lost their executor: live ones wait again; the others, returned, ended."""
         over = []
         for session in list(self.sessions.values()):
-            if session.state is SessionState.ENDING:
+            if session.state is SessionPhase.ENDING:
                 self.ended(session.number, 0.0)
                 over.append(session)
-            elif session.state is SessionState.ADOPTED:
-                session.become(SessionState.WAITING)
+            elif session.state is SessionPhase.ADOPTED:
+                session.become(SessionPhase.WAITING)
         return over
 
-    def waiting(self) -> list[Session]:
+    def waiting(self) -> list[SessionRecord]:
         """Sessions that no executor has, in the order they came."""
-        return [s for s in self.sessions.values() if s.state is SessionState.WAITING]
+        return [s for s in self.sessions.values() if s.state is SessionPhase.WAITING]
 
     @property
     def unused(self) -> bool:
@@ -300,8 +300,8 @@ class Registry:
             assert not seat.abandoned or any(self.of_ticket(origin, ticket))
         for number, session in self.sessions.items():
             assert session.number == number <= self.last_number
-            assert session.state is not SessionState.ENDED
-            assert session.adoptions > 0 or session.state is SessionState.WAITING
+            assert session.state is not SessionPhase.ENDED
+            assert session.adoptions > 0 or session.state is SessionPhase.WAITING
         assert sum(s.live for s in self.sessions.values()) <= self.shares.sessions.total
         assert len(self.seats) <= self.shares.seats.total
         for identity in {seat.identity for seat in self.seats.values()}:

@@ -31,7 +31,7 @@ from jgpu.broker.control.listening.identity import (
     peer_of,
 )
 from jgpu.broker.control.listening.shares import Shares
-from jgpu.broker.control.quotas.desk import Desk
+from jgpu.broker.control.quotas.desk import QuotaService
 from jgpu.broker.control.registry import Origin, Registry
 from jgpu.broker.control.reports.audit import Audit
 from jgpu.broker.control.reports.watchers import Watchers
@@ -82,7 +82,7 @@ class Broker:
         #: connections whose request is not answered yet
         self._unanswered: Counter[Identity] = Counter()
         self._holders: dict[tuple[Origin, str], ProcessWatch] = {}
-        self._desk = Desk(
+        self._desk = QuotaService(
             settings.quotas,
             self.registry,
             ledger=settings.ledger_url,

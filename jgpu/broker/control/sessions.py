@@ -28,8 +28,8 @@ from jgpu.broker.control.executors.supervisor import ExecutorState, Supervisor
 from jgpu.broker.control.executors.watch import ProcessWatch
 from jgpu.broker.control.listening.handshake import Visit, check_arena, close_all, reply
 from jgpu.broker.control.listening.identity import Identity, clean_text
-from jgpu.broker.control.quotas.desk import Desk
-from jgpu.broker.control.registry import Registry, Session
+from jgpu.broker.control.quotas.desk import QuotaService
+from jgpu.broker.control.registry import Registry, SessionRecord
 from jgpu.broker.control.runtimes import check_protocol, check_runtime
 from jgpu.errors import BrokerRefused, JgpuError, VersionMismatch
 from jgpu.wire import limits
@@ -90,7 +90,7 @@ class Sessions:
         self,
         settings: BrokerSettings,
         registry: Registry,
-        desk: Desk,
+        desk: QuotaService,
         unusable: Callable[[str], None],
     ) -> None:
         self._registry = registry
@@ -204,7 +204,7 @@ class Sessions:
         self._followed = on
         self.supervisor.send(Follow(on))
 
-    def _adopt(self, session: Session) -> None:
+    def _adopt(self, session: SessionRecord) -> None:
         line = self._lines[session.number]
         user, story = self._desk.before_adoption(session), self.culprits.story(session.number)
         order = Adopt(
@@ -235,7 +235,7 @@ class Sessions:
             self._desk.after_adoption(session)
         self.on_change()
 
-    def _dismiss(self, session: Session, error: JgpuError) -> None:
+    def _dismiss(self, session: SessionRecord, error: JgpuError) -> None:
         """End a session that no executor has, with a sentence if the stream can still carry it."""
         line = self._lines[session.number]
         if session.adoptions == 0:

@@ -11,7 +11,7 @@ import msgspec
 from jgpu.broker.control.configuration.settings import BrokerSettings
 from jgpu.broker.control.listening.handshake import Visit
 from jgpu.broker.control.listening.identity import Identities
-from jgpu.broker.control.quotas.desk import Desk
+from jgpu.broker.control.quotas.desk import QuotaService
 from jgpu.broker.control.quotas.requests import QuotaRequests, change_text
 from jgpu.broker.control.quotas.scopes import Scope
 from jgpu.broker.control.quotas.spec import FIELDS
@@ -82,7 +82,7 @@ class Steering:
         registry: Registry,
         identities: Identities,
         sessions: Sessions,
-        desk: Desk,
+        desk: QuotaService,
         servers: Servers,
         audit: Audit,
     ) -> None:

@@ -18,7 +18,7 @@ import torch
 
 from jgpu.broker.flightpage import Kind, Record
 
-__all__ = ["Aside"]
+__all__ = ["HelperThread"]
 
 _Task = Callable[[], Any]
 _Then = Callable[[Any], None]
@@ -26,7 +26,7 @@ _Then = Callable[[Any], None]
 _REMEMBERED: Final = 256
 
 
-class Aside:
+class HelperThread:
     """One helper thread; `wake` is called after each task, on that thread.
 
     Its `flight` says whose task is being done. A task that knows more may begin it again there.

@@ -14,8 +14,8 @@ from jgpu.broker.executor.admission.probes import Probes
 from jgpu.broker.executor.admission.refusals import Refusals
 from jgpu.broker.executor.devices.base import Device
 from jgpu.broker.executor.programs import Definition
-from jgpu.broker.executor.scheduling.driver import Turns
-from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.scheduling.driver import SchedulerDriver
+from jgpu.broker.executor.session import ExecutorSession
 from jgpu.broker.executor.works.base import RngWork, SyncWork
 from jgpu.broker.executor.works.cancel import begin_cancel
 from jgpu.broker.executor.works.early import FOLLOWERS, answer_early, last_writer, may_answer_early
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from jgpu.broker.executor.works.runs import RunWork
 
-__all__ = ["Dispatch"]
+__all__ = ["MessageHandler"]
 
 #: probes and definitions of one session that may be with the helper threads
 HELPING: Final = 64
@@ -37,13 +37,13 @@ HELPING: Final = 64
 _ASKED: Final = 4096
 
 
-class Dispatch:
+class MessageHandler:
     """Deals with clients' messages."""
 
     def __init__(
         self,
         device: Device,
-        turns: Turns,
+        turns: SchedulerDriver,
         definitions: Definitions,
         probes: Probes,
         refusals: Refusals,
@@ -56,7 +56,7 @@ class Dispatch:
         self._gate = Gate(refusals)
         #: works by the hash of the definition that the client must send again
         self._missing: dict[bytes, list[RunWork]] = {}
-        self._handlers: dict[type, Callable[[Session, Any], None]] = {
+        self._handlers: dict[type, Callable[[ExecutorSession, Any], None]] = {
             messages.Define: self._define,
             messages.Run: self._run,
             messages.Upload: self._upload,
@@ -80,30 +80,30 @@ class Dispatch:
             messages.Quit: self._quit,
         }
 
-    def handle(self, session: Session, message: messages.ClientMessage) -> None:
+    def handle(self, session: ExecutorSession, message: messages.ClientMessage) -> None:
         """Deal with one message; `ProtocolError` if it may not be."""
         self._handlers[type(message)](session, message)
 
     # -- works -------------------------------------------------------------------------------
 
-    def _accept(self, session: Session, work: Any) -> None:
+    def _accept(self, session: ExecutorSession, work: Any) -> None:
         session.accept(work)
         self._turns.offer(session)
 
-    def _upload(self, session: Session, message: messages.Upload) -> None:
+    def _upload(self, session: ExecutorSession, message: messages.Upload) -> None:
         session.note_made(message.buffer)
         self._accept(session, UploadWork(session, message))
 
-    def _waits(self, session: Session, *, ends_iteration: bool) -> None:
+    def _waits(self, session: ExecutorSession, *, ends_iteration: bool) -> None:
         self._gate.waited(session)
         if ends_iteration:
             self._gate.boundary(session)
 
-    def _sync(self, session: Session, message: messages.Sync) -> None:
+    def _sync(self, session: ExecutorSession, message: messages.Sync) -> None:
         self._waits(session, ends_iteration=message.ends_iteration)
         self._accept(session, SyncWork(session, message))
 
-    def _download(self, session: Session, message: messages.Download) -> None:
+    def _download(self, session: ExecutorSession, message: messages.Download) -> None:
         work = DownloadWork(session, message)
         self._waits(session, ends_iteration=message.ends_iteration)
         early = may_answer_early(session)
@@ -116,7 +116,7 @@ class Dispatch:
             self._turns.boundary(session)
         answer_early(session, work, writer)
 
-    def _run(self, session: Session, message: messages.Run) -> None:
+    def _run(self, session: ExecutorSession, message: messages.Run) -> None:
         if message.work in session.asked:
             # It comes again with its definition; the first one is still here.
             session.asked.remove(message.work)
@@ -137,7 +137,7 @@ class Dispatch:
                 session.send(messages.DefinitionUnknown(message.work, message.program))
         self._turns.offer(session)
 
-    def _define(self, session: Session, message: messages.Define) -> None:
+    def _define(self, session: ExecutorSession, message: messages.Define) -> None:
         held = session.account.held
         if held or self._refusals.of(session.user, program_hash(message.program)):
             return  # not even looked at; runs of it are refused, or ask for it again
@@ -149,7 +149,7 @@ class Dispatch:
             lambda verdict: self._defined(session, message.program, verdict),
         )
 
-    def _defined(self, session: Session, data: bytes, verdict: Verdict) -> None:
+    def _defined(self, session: ExecutorSession, data: bytes, verdict: Verdict) -> None:
         session.helping -= 1
         session.helping_bytes -= len(data)
         key = verdict.hash if isinstance(verdict, Definition) else program_hash(data)
@@ -157,7 +157,7 @@ class Dispatch:
             work.definition = verdict
             self._turns.offer(work.session)
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: ExecutorSession) -> None:
         """The session ends: nothing of it waits for definitions any more."""
         self._gate.forget(session)
         self._probes.forget(session)
@@ -168,13 +168,13 @@ class Dispatch:
             else:
                 del self._missing[key]
 
-    def _note(self, session: Session, message: messages.Free | messages.Tag) -> None:
+    def _note(self, session: ExecutorSession, message: messages.Free | messages.Tag) -> None:
         session.note(message)
         self._turns.settle(session)
 
     # -- at once -----------------------------------------------------------------------------
 
-    def _memory(self, session: Session, message: messages.Memory) -> None:
+    def _memory(self, session: ExecutorSession, message: messages.Memory) -> None:
         account, table = session.account, session.table
         if message.reset_peak:
             table.peak = table.used
@@ -183,30 +183,30 @@ class Dispatch:
             messages.MemoryIs(message.request, free, account.total, table.used, table.peak)
         )
 
-    def _cell_started(self, session: Session, message: messages.CellStarted) -> None:
+    def _cell_started(self, session: ExecutorSession, message: messages.CellStarted) -> None:
         session.cell = message.label
         session.cells.begin(message.label, session.next_work - 1)
         self._gate.waited(session)
         self._turns.cell_started(session)
 
-    def _iteration_ended(self, session: Session, message: messages.IterationEnded) -> None:
+    def _iteration_ended(self, session: ExecutorSession, message: messages.IterationEnded) -> None:
         self._gate.boundary(session)
         self._turns.boundary(session)
 
-    def _cell_ended(self, session: Session, message: messages.CellEnded) -> None:
+    def _cell_ended(self, session: ExecutorSession, message: messages.CellEnded) -> None:
         session.cell = ""
         self._gate.boundary(session)
         self._turns.cell_ended(session, failed=message.failed)
 
-    def _cancel(self, session: Session, message: messages.Cancel) -> None:
+    def _cancel(self, session: ExecutorSession, message: messages.Cancel) -> None:
         self._gate.boundary(session)
         taken = begin_cancel(session, message.request, message.since)
         self._turns.taken_back(session, taken)
         self._turns.settle(session)
 
-    def _resynced(self, session: Session, message: messages.Resynced) -> None:
+    def _resynced(self, session: ExecutorSession, message: messages.Resynced) -> None:
         if not session.lost:
             raise ProtocolError("Nobody asked this client to begin its stream anew.")
 
-    def _quit(self, session: Session, message: messages.Quit) -> None:
+    def _quit(self, session: ExecutorSession, message: messages.Quit) -> None:
         session.ending = ""

@@ -15,7 +15,7 @@ from typing import Final
 from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.memory.accounts import Account
 from jgpu.broker.executor.pump import Pump
-from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.session import ExecutorSession
 from jgpu.errors import FrameError, JgpuError, ProtocolError
 from jgpu.sched import SessionStatus
 from jgpu.wire import messages
@@ -135,10 +135,10 @@ class Orders:
         order: messages.Adopt,
         connection: Connection[messages.ClientMessage],
         arena: Arena,
-    ) -> Session:
+    ) -> ExecutorSession:
         account = self._account(order.user)
         account.limit = order.limit
-        return Session(
+        return ExecutorSession(
             number=order.session,
             user=order.user,
             identity=order.identity or f"user {order.user}",
@@ -182,7 +182,7 @@ class Orders:
         account.refusal, account.refused_as = order.refusal, order.refused_as
         self._pump.turns.configure_user(order.user, order.weight, throttled=order.throttled)
 
-    def _moved(self, session: Session, nbytes: int) -> None:
+    def _moved(self, session: ExecutorSession, nbytes: int) -> None:
         self._pump.tallies.moved(nbytes)
         if nbytes > 0:
             left = session.table.used - session.table.spilled

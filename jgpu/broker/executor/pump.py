@@ -18,21 +18,21 @@ from typing import Final, TextIO, cast
 from jgpu.broker.executor.admission.definitions import Definitions
 from jgpu.broker.executor.admission.probes import Probes
 from jgpu.broker.executor.admission.refusals import Refusals
-from jgpu.broker.executor.aside import Aside
+from jgpu.broker.executor.aside import HelperThread
 from jgpu.broker.executor.devices.base import Device
-from jgpu.broker.executor.dispatch import HELPING, Dispatch
+from jgpu.broker.executor.dispatch import HELPING, MessageHandler
 from jgpu.broker.executor.memory.hoststore import HostStore
-from jgpu.broker.executor.memory.spilling import Spilling
+from jgpu.broker.executor.memory.spilling import SpillCopier
 from jgpu.broker.executor.programs import Chooser, DeviceKind, Prober, scratch_bytes
-from jgpu.broker.executor.scheduling.driver import Turns
+from jgpu.broker.executor.scheduling.driver import SchedulerDriver
 from jgpu.broker.executor.scheduling.rests import Rests
 from jgpu.broker.executor.scheduling.trace import Trace
-from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.session import ExecutorSession
 from jgpu.broker.flightpage import FlightPage, Kind
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.errors import ProtocolError
 from jgpu.sched import Core
-from jgpu.sched.reports.recording import Recorder
+from jgpu.sched.reports.recording import EventRecorder
 from jgpu.wire.messages import Ready, Refused, Resync, SessionEnded
 
 __all__ = ["Pump"]
@@ -66,7 +66,7 @@ class Pump:
         self._page = page or FlightPage.unshared()
         core = Core(settings.policy)
         self.device = device
-        self.sessions: dict[int, Session] = {}
+        self.sessions: dict[int, ExecutorSession] = {}
         self.stopping = False
         self.on_ending: Callable[[int], None] = lambda number: None
         self.on_ended: Callable[[SessionEnded], None] = lambda notice: None
@@ -80,12 +80,14 @@ class Pump:
         kind = cast("DeviceKind", settings.device)  # `make_device` has looked
         self.definitions = Definitions(kind, self._asides[0])
         store = HostStore(settings.host_pool, settings.spool, device.host_bytes)
-        self.spilling = Spilling(device, store, device.wake, self._page.open("copies"))
+        self.spilling = SpillCopier(device, store, device.wake, self._page.open("copies"))
         rests = Rests(settings.spill_after_s, settings.evict_after_s)
         self._trace = Trace(Path(settings.trace)) if settings.trace else None
         self._record = _open_record(settings.record)
-        recorder = Recorder(self._record, settings.policy) if self._record else None
-        self.turns = Turns(device, core, clock, self.spilling, rests, self._trace, recorder)
+        recorder = EventRecorder(self._record, settings.policy) if self._record else None
+        self.turns = SchedulerDriver(
+            device, core, clock, self.spilling, rests, self._trace, recorder
+        )
         self.turns.on_released = self._released
         self.turns.on_violation = self.refuse
         self.turns.configure(settings.lanes, device.facts.capacity)
@@ -100,14 +102,16 @@ class Pump:
             lambda number: self._aside(f"probes {number}", Kind.PROBE),
             self.refusals,
         )
-        self._dispatch = Dispatch(device, self.turns, self.definitions, self._probes, self.refusals)
+        self._dispatch = MessageHandler(
+            device, self.turns, self.definitions, self._probes, self.refusals
+        )
         #: what to call when a descriptor is ready
         self._handlers: dict[int, Callable[[int], None]] = {device.wake_fd: lambda mask: None}
         self._epoll.register(device.wake_fd, select.EPOLLIN | select.EPOLLET)
         #: sessions with messages that were read and not dealt with
-        self._backlog: dict[int, Session] = {}
+        self._backlog: dict[int, ExecutorSession] = {}
         #: sessions that are not read until they have less to do
-        self._stalled: dict[int, Session] = {}
+        self._stalled: dict[int, ExecutorSession] = {}
         #: by user, what waits of all its sessions, where somebody looked in this turn
         self._waiting_bytes: dict[str, int] = {}
         #: sessions whose socket was full when something was sent
@@ -115,8 +119,8 @@ class Pump:
         self._next_look: float | None = None
         self.clock = clock
 
-    def _aside(self, name: str, kind: Kind) -> Aside:
-        return Aside(name, self.device.wake, kind, self._page.open(name))
+    def _aside(self, name: str, kind: Kind) -> HelperThread:
+        return HelperThread(name, self.device.wake, kind, self._page.open(name))
 
     # -- the loop ----------------------------------------------------------------------------
 
@@ -208,7 +212,7 @@ class Pump:
 
     # -- sessions ----------------------------------------------------------------------------
 
-    def adopt(self, session: Session, limit: int, resync: Resync | None = None) -> None:
+    def adopt(self, session: ExecutorSession, limit: int, resync: Resync | None = None) -> None:
         """A session begins, anew with `resync`; its stream is read from here on."""
         self.sessions[session.number] = session
         self._handlers[session.connection.fileno()] = lambda mask: self._ready(session, mask)
@@ -226,7 +230,7 @@ class Pump:
         self._blocked.add(number)
         self.device.wake()
 
-    def end(self, session: Session, text: str) -> None:
+    def end(self, session: ExecutorSession, text: str) -> None:
         """A session ends now; its memory is given back when no lane uses it any more."""
         if session.number not in self.sessions or session.closed:
             return
@@ -241,7 +245,7 @@ class Pump:
         if session.number in self.sessions:
             self.on_ending(session.number)
 
-    def refuse(self, session: Session, text: str, reason: str = "protocol") -> None:
+    def refuse(self, session: ExecutorSession, text: str, reason: str = "protocol") -> None:
         """A sentence, and the end of the session, for its client broke the protocol or a limit."""
         if session.closed:
             return
@@ -250,20 +254,20 @@ class Pump:
         session.connection.flush()
         self.end(session, text)
 
-    def _released(self, session: Session) -> None:
+    def _released(self, session: ExecutorSession) -> None:
         # On the thread that pinned it, for it may still be at that.
         self._asides[1].put(session.number, lambda: self._close_arena(session), _nothing)
         del self.sessions[session.number]
         self._blocked.discard(session.number)
         self.on_ended(SessionEnded(session.number, session.charged_s(), session.ending or ""))
 
-    def _close_arena(self, session: Session) -> None:
+    def _close_arena(self, session: ExecutorSession) -> None:
         self.device.unpin(session.arena.memory)
         session.arena.close()
 
     # -- streams -----------------------------------------------------------------------------
 
-    def _ready(self, session: Session, mask: int) -> None:
+    def _ready(self, session: ExecutorSession, mask: int) -> None:
         if mask & select.EPOLLOUT:
             self._blocked.add(session.number)
         if mask & ~select.EPOLLOUT and session.inbox is None:
@@ -272,7 +276,7 @@ class Pump:
         elif mask & (select.EPOLLHUP | select.EPOLLERR):
             self.end(session, "")
 
-    def _deal(self, session: Session) -> None:
+    def _deal(self, session: ExecutorSession) -> None:
         """Deal with a few of the messages that were read; the rest comes in the next round."""
         if session.closed or session.inbox is None:
             return
@@ -299,7 +303,7 @@ class Pump:
             return
         self._after_batch(session)
 
-    def _after_batch(self, session: Session) -> None:
+    def _after_batch(self, session: ExecutorSession) -> None:
         self._backlog.pop(session.number, None)
         if session.inbox is None:
             session.connection.acknowledge()
@@ -313,14 +317,14 @@ class Pump:
         self.turns.flush()
         self._update_mask(session)
 
-    def _has_room(self, session: Session) -> bool:
+    def _has_room(self, session: ExecutorSession) -> bool:
         return (
             session.outstanding < _QUEUED_WORKS
             and self._has_room_for_bytes(session)
             and session.helping + len(session.cancel_requests) < HELPING
         )
 
-    def _has_room_for_bytes(self, session: Session) -> bool:
+    def _has_room_for_bytes(self, session: ExecutorSession) -> bool:
         """Whether what waits is little, or not much: of the session, and of all of its user's."""
         waiting = session.waiting_bytes
         if waiting < _LITTLE_BYTES or waiting >= _QUEUED_BYTES:
@@ -355,7 +359,7 @@ class Pump:
                     continue
                 self._update_mask(session)
 
-    def _update_mask(self, session: Session) -> None:
+    def _update_mask(self, session: ExecutorSession) -> None:
         """Read while there is room, write while something waits to be written."""
         mask = 0 if session.number in self._stalled else select.EPOLLIN
         if session.connection.unsent_bytes:

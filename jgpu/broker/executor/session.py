@@ -22,15 +22,15 @@ from jgpu.broker.executor.devices.base import Device, Port
 from jgpu.broker.executor.memory.accounts import Account
 from jgpu.broker.executor.memory.table import BufferTable
 from jgpu.broker.executor.programs import Buffer, Failure, Running
-from jgpu.broker.executor.works.base import Work, WorkState
-from jgpu.broker.executor.works.celltimes import CellTimes
+from jgpu.broker.executor.works.base import Work, WorkProgress
+from jgpu.broker.executor.works.celltimes import CellDeviceTimes
 from jgpu.broker.executor.works.course import Course
 from jgpu.errors import ProtocolError
-from jgpu.sched import Part
+from jgpu.sched import MemoryPart
 from jgpu.wire import messages
 from jgpu.wire.arena import Arena
 
-__all__ = ["LOST", "Session"]
+__all__ = ["LOST", "ExecutorSession"]
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ LOST: Final = Failure(
 
 
 @dataclass
-class Session:
+class ExecutorSession:
     """A client that was adopted; see the module."""
 
     number: int
@@ -105,7 +105,7 @@ class Session:
     #: number of the first buffer that a failed cell can have made, until they are marked
     failed_from: int | None = None
     #: what a rule asked of it since it has rested
-    rest_asked: Part | None = None
+    rest_asked: MemoryPart | None = None
     #: works that came after a Cancel that is not over
     held: list[Work] = field(default_factory=list)
     #: numbers of works whose definition was asked for again; their Run comes again, too
@@ -140,7 +140,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self.table = BufferTable()
-        self.cells = CellTimes()
+        self.cells = CellDeviceTimes()
         #: how far its lane has come
         self.course = Course()
         self.generators: dict[int, torch.Generator] = {0: self.device.generator(_SEED)}
@@ -289,7 +289,7 @@ class Session:
         if not self.received or not self.received[0].ready:
             return None
         work = self.received.popleft()
-        work.state = WorkState.OFFERED
+        work.state = WorkProgress.OFFERED
         self.offered.append(work)
         return work
 
@@ -297,7 +297,7 @@ class Session:
         """A lane is through with a work, always the oldest one."""
         oldest = self.offered.popleft()
         assert oldest is work, "works of a session finish in order"
-        work.state = WorkState.DONE
+        work.state = WorkProgress.DONE
         self.cells.count(work.number, work.measured_s)
         self.launched -= 1
         self.queued_bytes -= work.nbytes
@@ -336,9 +336,9 @@ class Session:
         self.launched -= 1
         self.at_boundary = work.began_at_boundary
         if self.ending is None:
-            work.state = WorkState.OFFERED
+            work.state = WorkProgress.OFFERED
         else:
-            work.state = WorkState.CANCELLED
+            work.state = WorkProgress.CANCELLED
             self.offered.remove(work)
             self.queued_bytes -= work.nbytes
 
@@ -356,6 +356,6 @@ class Session:
         """Check what must always hold; not while a lane has something of the session."""
         works: list[Any] = [*self.offered, *self.received, *self.held]
         assert self.queued_bytes == sum(work.nbytes for work in works)
-        assert self.launched == sum(work.state is WorkState.LAUNCHED for work in self.offered)
+        assert self.launched == sum(work.state is WorkProgress.LAUNCHED for work in self.offered)
         if self.quiet:
             self.table.validate()

@@ -7,10 +7,10 @@ needs it. What is recorded and not sent yet is not counted here (`largest` does)
 from collections.abc import Callable, Iterable
 from itertools import count, repeat
 
-__all__ = ["Held"]
+__all__ = ["HeldBytes"]
 
 
-class Held:
+class HeldBytes:
     """Sizes by id, and their sum."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from torch import nn
 
 from jgpu.device import current
 from jgpu.device.errors import DeviceOutOfMemory
-from jgpu.device.tensor import Buffer, DeviceTensor, watch_large
+from jgpu.device.tensor import BufferHandle, DeviceTensor, watch_large
 from jgpu.wire import messages as m
 from jgpu.wire.sizes import size_text
 
@@ -38,7 +38,7 @@ _LISTED: Final = 5
 _DEPTH: Final = 4
 
 #: storages that were looked at and were not sent when they were last sorted out; their bytes
-_unsent: list[weakref.ref[Buffer]] = []
+_unsent: list[weakref.ref[BufferHandle]] = []
 _unsent_bytes = 0
 _limit = 0
 _looks_at_all = False
@@ -82,7 +82,7 @@ def _sort_out() -> None:
         _unsent_bytes = sum(found.nbytes for each in waiting if (found := each()) is not None)
 
 
-def _note(buffer: Buffer) -> None:
+def _note(buffer: BufferHandle) -> None:
     """A storage is about to be; raises where it and the living ones cannot all be."""
     global _unsent_bytes
     session = current.session

@@ -18,24 +18,24 @@ from typing import Any
 
 from jgpu import errors
 from jgpu.device import flags
-from jgpu.device.client.held import Held
+from jgpu.device.client.held import HeldBytes
 from jgpu.device.client.link import Link
 from jgpu.device.client.loops import Loops
 from jgpu.device.client.waits import Waits
-from jgpu.device.client.wanted import Wanted
+from jgpu.device.client.wanted import PredictedReads
 from jgpu.device.errors import anew, asked_for, from_failure, use_of_lost
-from jgpu.device.geometry import Geometry, from_wire
+from jgpu.device.geometry import InternedGeometry, from_wire
 from jgpu.device.hooks.guard import raise_kept
 from jgpu.device.interrupts import quiet
-from jgpu.device.recording.infer import Plan, TensorRef
-from jgpu.device.recording.learnt import Learnt
-from jgpu.device.recording.recorder import Cut, Recorder
-from jgpu.device.tensor import Buffer
+from jgpu.device.recording.infer import OpPlan, TensorRef
+from jgpu.device.recording.learnt import LearntGeometry
+from jgpu.device.recording.recorder import Cut, ProgramRecorder
+from jgpu.device.tensor import BufferHandle
 from jgpu.wire import limits
 from jgpu.wire import messages as m
 from jgpu.wire import program as wire
 
-__all__ = ["Session"]
+__all__ = ["ClientSession"]
 
 #: Ops in the pieces that a log is cut into, counted from each boundary; the last one repeats.
 PIECES = (12, 24, 48, 96, 128)
@@ -47,20 +47,20 @@ _KEPT_WORKS = 1024
 _MOMENT_S = 0.2
 
 
-class Session:
+class ClientSession:
     """The process's connection, log, buffers' ids and pending answers."""
 
     def __init__(self, connect: Callable[[], Link]) -> None:
         self._connect = connect
         self._link: Link | None = None
         self._lock = threading.RLock()
-        self._recorder = Recorder()
+        self._recorder = ProgramRecorder()
         #: ids of buffers that Python has forgotten, appended by finalizers alone
         self.graveyard: list[int] = []
         #: number of the connection; buffers of another are lost
         self.generation = 1
         #: bytes of the buffers that the executor has
-        self.held = Held()
+        self.held = HeldBytes()
         #: errors by id of the buffers they poisoned
         self.poisoned: dict[int, BaseException] = {}
         self.log: list[Any] = []
@@ -113,13 +113,13 @@ class Session:
         #: set by `activate`
         self.generators: Any = None
         self._seeds: dict[int, int] = {}
-        self._awaited = Wanted()
+        self._awaited = PredictedReads()
         #: whether the executor can tell values unasked
         self._tells_values = False
         #: round trips so far, for tests and benchmarks
         self.round_trips = 0
         #: geometry that the device put right, also for benchmarks
-        self.learnt = Learnt()
+        self.learnt = LearntGeometry()
 
     @property
     def number(self) -> int | None:
@@ -135,10 +135,10 @@ class Session:
 
     def append(
         self,
-        plan: Plan,
-        buffers: list[Buffer],
+        plan: OpPlan,
+        buffers: list[BufferHandle],
         offsets: list[int],
-        outs: tuple[Buffer, ...],
+        outs: tuple[BufferHandle, ...],
         params: list[Any],
     ) -> None:
         """One op; the log is cut when the piece is full."""
@@ -307,7 +307,7 @@ class Session:
             tags, self._tags = self._tags, []
             link.queue(m.Tag(tuple(tags), m.RESIDENT))
 
-    def tag_resident(self, buffers: Sequence[Buffer]) -> None:
+    def tag_resident(self, buffers: Sequence[BufferHandle]) -> None:
         """These buffers are the model: parameters, module buffers, optimizer state."""
         fresh = [buffer for buffer in buffers if not buffer.resident]
         if not fresh:
@@ -327,7 +327,7 @@ class Session:
         if left is not None:
             self.notify(m.Loop(left))
 
-    def exchange(self, first: Buffer, second: Buffer) -> None:
+    def exchange(self, first: BufferHandle, second: BufferHandle) -> None:
         """Two storages change places at the executor; what was recorded before is not concerned."""
         with self._lock:
             self.cut()
@@ -338,16 +338,16 @@ class Session:
 
     # -- transfers ---------------------------------------------------------------------------
 
-    def upload(self, data: Any, nbytes: int) -> Buffer:
+    def upload(self, data: Any, nbytes: int) -> BufferHandle:
         """A new buffer holding a copy of `data` (flat bytes); copied when this returns."""
         with self._lock:
             self.cut()
             link = self._open()
-            made = Buffer(nbytes, self.graveyard)
+            made = BufferHandle(nbytes, self.graveyard)
             self._fill(link, made, data)
             return made
 
-    def fill(self, buffer: Buffer, data: Any) -> bool:
+    def fill(self, buffer: BufferHandle, data: Any) -> bool:
         """Fill a buffer that the executor does not know yet, in place of what would make it.
 
         False, and nothing has happened, where something else was recorded of it.
@@ -363,18 +363,18 @@ class Session:
             self._fill(link, buffer, data, factory)
             return True
 
-    def is_just_made(self, buffer: Buffer) -> bool:
+    def is_just_made(self, buffer: BufferHandle) -> bool:
         """Whether the last recorded op does nothing but make this buffer empty."""
         return self._factory_of(buffer) is not None
 
-    def _factory_of(self, buffer: Buffer) -> Any:
+    def _factory_of(self, buffer: BufferHandle) -> Any:
         """The last recorded op if it does nothing but make this buffer empty."""
         last = self.log[-1] if self.log else None
         if last is None or last[3] != (buffer,):
             return None
         return last if last[0].info.name.startswith("aten::empty") else None
 
-    def _fill(self, link: Link, buffer: Buffer, data: Any, factory: Any = None) -> None:
+    def _fill(self, link: Link, buffer: BufferHandle, data: Any, factory: Any = None) -> None:
         """Send a buffer's bytes; with the first of them the executor knows it, and so do we."""
         generation, offset = self.generation, 0
         while True:
@@ -387,7 +387,7 @@ class Session:
             self._still(link, generation)
 
     def _queue_piece(
-        self, link: Link, buffer: Buffer, data: Any, offset: int, factory: Any
+        self, link: Link, buffer: BufferHandle, data: Any, offset: int, factory: Any
     ) -> int | None:
         """Queue the next bytes of an upload and return how many; None while the arena is full."""
         nbytes, inline, at = buffer.nbytes, None, 0
@@ -408,7 +408,7 @@ class Session:
         link.queue(m.Upload(self._work, buffer.id, nbytes, offset, inline, at, from_arena))
         return count
 
-    def _settle_upload(self, buffer: Buffer, factory: Any) -> None:
+    def _settle_upload(self, buffer: BufferHandle, factory: Any) -> None:
         if factory is not None:
             # Other threads may have recorded since.
             del self.log[next(k for k, entry in enumerate(self.log) if entry is factory)]
@@ -419,7 +419,7 @@ class Session:
         self.held.add(buffer.id, buffer.nbytes)
         self.held.on_change()
 
-    def download(self, buffer: Buffer, start: int, target: Any) -> None:
+    def download(self, buffer: BufferHandle, start: int, target: Any) -> None:
         """Fill `target` (a flat writable memoryview of bytes) from a buffer; waits."""
         with self._lock:
             count = len(target)
@@ -448,7 +448,7 @@ class Session:
         self._await(lambda: awaited.told(buffer), self.generation)
         return awaited.read(buffer)
 
-    def _download_pieces(self, buffer: Buffer, start: int, target: Any) -> None:
+    def _download_pieces(self, buffer: BufferHandle, start: int, target: Any) -> None:
         link = self._open()
         largest = link.arena.size - link.arena.half
         for offset in range(0, len(target), largest):
@@ -466,13 +466,13 @@ class Session:
     # -- asking ------------------------------------------------------------------------------
 
     def run_alone(
-        self, plan: Plan, buffers: list[Buffer], offsets: list[int], params: list[Any]
-    ) -> list[tuple[Buffer, Geometry | None]]:
+        self, plan: OpPlan, buffers: list[BufferHandle], offsets: list[int], params: list[Any]
+    ) -> list[tuple[BufferHandle, InternedGeometry | None]]:
         """Run one op whose output sizes only the data tells; waits for them."""
         with self._lock:
             self.cut()
             count = len(plan.info.func._schema.returns)
-            outs = tuple(Buffer(0, self.graveyard) for _ in range(count))
+            outs = tuple(BufferHandle(0, self.graveyard) for _ in range(count))
             self._open()
             frame = self.frame or self.look()
             line = frame.f_lasti if frame else -1
@@ -485,7 +485,9 @@ class Session:
             finally:
                 self._reports.clear()  # nobody else waits for one: the lock is held
             assert learnt is not None
-            made: list[tuple[Buffer, Geometry | None]] = [(buffer, None) for buffer in outs]
+            made: list[tuple[BufferHandle, InternedGeometry | None]] = [
+                (buffer, None) for buffer in outs
+            ]
             for tensor in learnt.tensors:
                 if tensor.geometry is not None:
                     buffer = outs[tensor.index]
@@ -495,7 +497,7 @@ class Session:
                     made[tensor.index] = (buffer, geometry)
             return made
 
-    def probe(self, plan: Plan, params: Sequence[Any]) -> list[Geometry | None] | None:
+    def probe(self, plan: OpPlan, params: Sequence[Any]) -> list[InternedGeometry | None] | None:
         """What the device's own kernel returns for these geometries; one round trip a new key.
 
         None where it is too large to be tried, and only the run can tell.
@@ -648,7 +650,7 @@ class Session:
         """Changes whenever an op was recorded: before that, no buffer's content changes."""
         return self.generation, self._recorded + len(self.log)
 
-    def living_bytes(self, unsent: Iterable[Buffer]) -> int:
+    def living_bytes(self, unsent: Iterable[BufferHandle]) -> int:
         """Bytes of all buffers that are not forgotten, those among them that were not sent yet."""
         with self._lock:
             grave = self.graveyard
@@ -994,7 +996,7 @@ def _fields_after_work(message: Any) -> list[Any]:
     return [getattr(message, name) for name in type(message).__struct_fields__[1:]]
 
 
-def _probe_op(plan: Plan) -> wire.Op:
+def _probe_op(plan: OpPlan) -> wire.Op:
     def fill(value: Any) -> Any:
         if type(value) is TensorRef:
             return wire.Slot(value.index, value.index)
@@ -1005,7 +1007,7 @@ def _probe_op(plan: Plan) -> wire.Op:
     return wire.Op(plan.info.name, args, kwargs, ())
 
 
-def _returns_list(plan: Plan) -> bool:
+def _returns_list(plan: OpPlan) -> bool:
     """Whether the number of tensors that are returned is open."""
     return any(str(ret.type) == "List[Tensor]" for ret in plan.info.func._schema.returns)
 
@@ -1020,21 +1022,21 @@ def _probe_error(kind: str, text: str) -> BaseException:
     return made
 
 
-_HANDLERS: dict[type, Callable[[Session, Any], None]] = {
-    m.Ack: Session._on_ack,
-    m.Learnt: Session._on_learnt,
-    m.Failed: Session._on_failed,
-    m.Downloaded: Session._on_reply,
-    m.Synced: Session._on_reply,
-    m.Value: Session._on_value,
-    m.Probed: Session._on_reply,
-    m.Chosen: Session._on_reply,
-    m.RngIs: Session._on_reply,
-    m.MemoryIs: Session._on_reply,
-    m.DefinitionUnknown: Session._on_definition_unknown,
-    m.Ready: Session._on_ready,
-    m.Waiting: Session._on_waiting,
-    m.Notice: Session._on_notice,
-    m.Resync: Session._on_resync,
-    m.Refused: Session._on_refused,
+_HANDLERS: dict[type, Callable[[ClientSession, Any], None]] = {
+    m.Ack: ClientSession._on_ack,
+    m.Learnt: ClientSession._on_learnt,
+    m.Failed: ClientSession._on_failed,
+    m.Downloaded: ClientSession._on_reply,
+    m.Synced: ClientSession._on_reply,
+    m.Value: ClientSession._on_value,
+    m.Probed: ClientSession._on_reply,
+    m.Chosen: ClientSession._on_reply,
+    m.RngIs: ClientSession._on_reply,
+    m.MemoryIs: ClientSession._on_reply,
+    m.DefinitionUnknown: ClientSession._on_definition_unknown,
+    m.Ready: ClientSession._on_ready,
+    m.Waiting: ClientSession._on_waiting,
+    m.Notice: ClientSession._on_notice,
+    m.Resync: ClientSession._on_resync,
+    m.Refused: ClientSession._on_refused,
 }

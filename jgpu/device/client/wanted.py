@@ -11,10 +11,10 @@ may write that buffer.
 from collections.abc import Iterable, Sequence
 
 from jgpu.device.recording.recorder import Compiled, Cut
-from jgpu.device.tensor import Buffer
+from jgpu.device.tensor import BufferHandle
 from jgpu.wire import limits
 
-__all__ = ["Wanted"]
+__all__ = ["PredictedReads"]
 
 #: runs in vain after which a value is no longer told
 _IN_VAIN = 4
@@ -33,7 +33,7 @@ class _Value:
         self.data: bytes | None = None
 
 
-class Wanted:
+class PredictedReads:
     """Which values will be told, and those that were."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class Wanted:
         value.compiled.wanted[value.slot] = 0
         return value.data
 
-    def was_asked(self, buffer: Buffer, works: Sequence[tuple[int, Cut]]) -> None:
+    def was_asked(self, buffer: BufferHandle, works: Sequence[tuple[int, Cut]]) -> None:
         """The host asked for a buffer: want it from the next run of the program that made it."""
         if not 0 < buffer.nbytes <= limits.WANTED_BYTES:
             return

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from jgpu.device.errors import refused
-from jgpu.device.sparse.base import SpelledOut
+from jgpu.device.sparse.base import CompositeTensor
 from jgpu.device.tensor import DeviceTensor
 from jgpu.device.tracebacks import unseen
 
 __all__ = ["install", "is_on_device"]
 
-_OURS = (DeviceTensor, SpelledOut)
+_OURS = (DeviceTensor, CompositeTensor)
 #: how deep arguments and closures are searched
 _DEPTH = 3
 

@@ -25,7 +25,7 @@ from jgpu.device.hooks import gradients
 from jgpu.device.interrupts import passed
 from jgpu.device.tracebacks import unseen
 
-__all__ = ["Guard", "around_backward", "install_engine", "raise_kept"]
+__all__ = ["BackwardGuard", "around_backward", "install_engine", "raise_kept"]
 
 _DEVICE_TYPE = torch._C._autograd.DeviceType.PrivateUse1  # type: ignore[attr-defined]
 _pending = ctypes.pythonapi.PyErr_Occurred
@@ -65,7 +65,7 @@ class _Here(threading.local):
 _here = _Here()
 
 
-class Guard(torch._C._acc.DeviceGuard):
+class BackwardGuard(torch._C._acc.DeviceGuard):
     """Answers what type of device this is, whatever else is going on."""
 
     #: `_here.answer()`, without a line of Python: nothing strikes on the way there, and a lookup

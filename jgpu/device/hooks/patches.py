@@ -17,7 +17,7 @@ from jgpu.device.hooks.naming import translate
 from jgpu.device.likenative import warned
 from jgpu.device.recording.copies import upload
 from jgpu.device.sparse import compressed, coo
-from jgpu.device.sparse.base import SpelledOut
+from jgpu.device.sparse.base import CompositeTensor
 from jgpu.device.tensors import nested, pinned, rng
 from jgpu.device.tracebacks import unseen
 
@@ -109,7 +109,7 @@ def _uploading(to: Callable[..., Any]) -> Callable[..., Any]:
 def _is_sparse(tensor: torch.Tensor) -> bool:
     """Whether it is of the host, in a layout of which the device has one of its own."""
     plain = tensor.layout is torch.strided or tensor.layout is torch.jagged
-    return not plain and not isinstance(tensor, SpelledOut)
+    return not plain and not isinstance(tensor, CompositeTensor)
 
 
 def _is_mere_data(tensor: torch.Tensor) -> bool:

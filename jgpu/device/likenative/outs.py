@@ -12,7 +12,7 @@ import torch
 
 from jgpu.device.likenative import mixed, warned, words
 from jgpu.device.recording import views
-from jgpu.device.recording.infer import Plan
+from jgpu.device.recording.infer import OpPlan
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
 
@@ -30,7 +30,7 @@ def _filled(func: Any, args: Any, kwargs: dict[str, Any], target: DeviceTensor) 
 
 
 def fill_in_shape(
-    plan: Plan, tensors: Sequence[DeviceTensor], func: Any, args: Any, kwargs: dict[str, Any]
+    plan: OpPlan, tensors: Sequence[DeviceTensor], func: Any, args: Any, kwargs: dict[str, Any]
 ) -> Any:
     """Fill a target that has as many elements in another shape; None where that is not so."""
     if not plan.info.name.startswith(_KEEP_SHAPE):
@@ -47,7 +47,7 @@ def fill_in_shape(
 _ALONE: Final = 4
 
 
-def make_room(plan: Plan, tensors: Sequence[DeviceTensor]) -> bool:
+def make_room(plan: OpPlan, tensors: Sequence[DeviceTensor]) -> bool:
     """Resize what the op is about to fill, where it has a storage that others may show.
 
     The common case is a factory's own empty tensor, which nobody else has seen.

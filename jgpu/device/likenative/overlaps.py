@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import torch
 
-from jgpu.device.geometry import Geometry, extent, is_dense
+from jgpu.device.geometry import InternedGeometry, extent, is_dense
 from jgpu.device.likenative.words import try_on_host
-from jgpu.device.recording.infer import Plan
+from jgpu.device.recording.infer import OpPlan
 from jgpu.device.recording.ops import OpInfo
-from jgpu.device.tensor import Buffer, DeviceTensor
+from jgpu.device.tensor import BufferHandle, DeviceTensor
 
 __all__ = ["check", "check_itself"]
 
@@ -30,7 +30,7 @@ _FULL, _PARTIAL, _NOTHING = range(3)
 
 
 def check(
-    plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Sequence[DeviceTensor]
+    plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Sequence[DeviceTensor]
 ) -> None:
     """Raise in torch's words where the op does not take its arguments together."""
     buffers = {tensor._b for tensor in tensors}
@@ -48,14 +48,14 @@ def check(
 
 
 def check_itself(
-    plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Sequence[DeviceTensor]
+    plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Sequence[DeviceTensor]
 ) -> None:
     """The same of a tensor that is written and shows some of its memory more than once."""
     if any(_is_repeated(tensors[k]._g) for k in plan.written()):
         _try(plan.info, args, kwargs, tensors)
 
 
-def _is_repeated(geometry: Geometry) -> bool:
+def _is_repeated(geometry: InternedGeometry) -> bool:
     """As far as torch looks: whether a step is 0."""
     steps = zip(geometry.shape, geometry.stride, strict=True)
     return any(size > 1 and step == 0 for size, step in steps)
@@ -86,7 +86,7 @@ def _try(
 ) -> None:
     if any(each._g.bits or each._g.numel > _BRIEF for each in tensors):
         return
-    spans: dict[Buffer, tuple[int, int]] = {}
+    spans: dict[BufferHandle, tuple[int, int]] = {}
     for each in tensors:
         begin, end = _span(each)
         low, high = spans.get(each._b, (begin, end))
@@ -104,7 +104,7 @@ def _try(
             torch.default_generator.set_state(state)
 
 
-def _twins(spans: dict[Buffer, tuple[int, int]]) -> Callable[[DeviceTensor], torch.Tensor]:
+def _twins(spans: dict[BufferHandle, tuple[int, int]]) -> Callable[[DeviceTensor], torch.Tensor]:
     """Host tensors that share memory as the device's do, where these bytes of buffers are shown."""
     begins = {buffer: begin // _ALIGNED * _ALIGNED for buffer, (begin, _) in spans.items()}
     memory = {

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from jgpu.device.geometry import Geometry, extent, intern
+from jgpu.device.geometry import InternedGeometry, extent, intern
 from jgpu.device.likenative import warned
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device_tensors
@@ -77,7 +77,7 @@ def check_types(
     info: OpInfo,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    geometries: tuple[Geometry, ...],
+    geometries: tuple[InternedGeometry, ...],
 ) -> None:
     """Raise here and now where types do not go together."""
     base = info.name.partition(".")[0]
@@ -166,7 +166,7 @@ def warnings_of(
     info: OpInfo,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    geometries: tuple[Geometry, ...],
+    geometries: tuple[InternedGeometry, ...],
 ) -> warned.Said:
     """What the host's own kernel warns of tensors like these, where that is quick."""
     if any(geometry.numel > _FEW for geometry in geometries):
@@ -187,8 +187,8 @@ def idle_as_native(
     info: OpInfo,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    outs: list[Geometry | int | None],
-) -> list[Geometry | int | None]:
+    outs: list[InternedGeometry | int | None],
+) -> list[InternedGeometry | int | None]:
     """What is returned, with the host's strides where a dimension has one element.
 
     They lead nowhere, but a slice that ends there begins where they say.
@@ -210,8 +210,8 @@ def idle_as_native(
     return [_with_idle(out, native) for out, native in zip(outs, flat, strict=True)]
 
 
-def _with_idle(out: Geometry | int | None, native: Any) -> Geometry | int | None:
-    if not isinstance(out, Geometry) or not isinstance(native, torch.Tensor):
+def _with_idle(out: InternedGeometry | int | None, native: Any) -> InternedGeometry | int | None:
+    if not isinstance(out, InternedGeometry) or not isinstance(native, torch.Tensor):
         return out
     if native.shape != out.shape:
         return out
@@ -251,7 +251,7 @@ def _call(
         raise
 
 
-def _laid_out(geometry: Geometry) -> torch.Tensor:
+def _laid_out(geometry: InternedGeometry) -> torch.Tensor:
     """A tensor of zeros that lies in the host's memory as this one lies."""
     count = extent(geometry.shape, geometry.stride)
     storage = torch.zeros(count, dtype=geometry.dtype, device="cpu")

@@ -13,7 +13,7 @@ from jgpu.wire import address, limits
 from jgpu.wire.reports import asking, report
 
 if TYPE_CHECKING:
-    from jgpu.device.client.session import Session
+    from jgpu.device.client.session import ClientSession
 
 __all__ = ["ask_report", "counted", "own_row", "own_user", "report_of", "session"]
 
@@ -21,13 +21,13 @@ _TIMEOUT_S: Final = 5.0
 _AGAIN_S: Final = 0.03
 
 
-def session() -> "Session | None":
+def session() -> "ClientSession | None":
     """This process's session, if it has used the device; what it recorded is on its way then.
 
     Raises `DeviceLost` where what it had is lost and nothing was made since.
     """
     current = sys.modules.get("jgpu.device.current")
-    found: Session | None = getattr(current, "session", None)
+    found: ClientSession | None = getattr(current, "session", None)
     if found is None:
         return None
     if found.used:
@@ -39,7 +39,7 @@ def session() -> "Session | None":
     return found
 
 
-def counted(mine: "Session") -> int:
+def counted(mine: "ClientSession") -> int:
     """Bytes that the executor has for this session and that Python has not forgotten."""
     return mine.held.nbytes - mine.held.of(mine.graveyard[:])
 
@@ -53,7 +53,7 @@ def ask_report() -> report.Report:
     return asking.ask_report(address.find(), _TIMEOUT_S)
 
 
-def report_of(mine: "Session") -> tuple[report.Report, report.SessionReport | None]:
+def report_of(mine: "ClientSession") -> tuple[report.Report, report.SessionReport | None]:
     """The broker's report, and what it says of this session.
 
     A report may be older than what the cell has just done. It is asked for again until it counts

@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 
 from jgpu.device.magics.reading import following_of, has_member
-from jgpu.device.magics.walk import Found
+from jgpu.device.magics.walk import FoundStorage
 
 __all__ = ["Graphs"]
 
@@ -30,7 +30,7 @@ class Graphs:
         self._tensors: dict[int, Any] = {}
         self._barren: dict[int, Any] = {}
 
-    def see(self, found: Found) -> None:
+    def see(self, found: FoundStorage) -> None:
         """A tensor that a walk has come to."""
         tensor = found.tensor
         if tensor is None or len(self.names) >= _MOST_NAMES or id(tensor) in self._tensors:

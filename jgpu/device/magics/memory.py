@@ -7,8 +7,8 @@ from jgpu.device.magics.words import size
 from jgpu.errors import JgpuError
 
 if TYPE_CHECKING:
-    from jgpu.device.client.session import Session
-    from jgpu.device.magics.tensors import Held
+    from jgpu.device.client.session import ClientSession
+    from jgpu.device.magics.tensors import HeldTensors
 
 __all__ = ["rows", "table", "whole_table"]
 
@@ -46,7 +46,7 @@ def _table(most: int | None) -> str:
     return "\n".join(said)
 
 
-def rows(listed: list["Held"]) -> list[str]:
+def rows(listed: list["HeldTensors"]) -> list[str]:
     """A line for each storage, below a line that says what the columns are."""
     cells = [_HEAD] if listed else []
     cells += [
@@ -67,7 +67,7 @@ def rows(listed: list["Held"]) -> list[str]:
     ]
 
 
-def _holders(each: "Held") -> str:
+def _holders(each: "HeldTensors") -> str:
     """Its names, and who else would keep it if these were deleted."""
     (first, *others), *further = each.names.values()
     text = first
@@ -78,12 +78,12 @@ def _holders(each: "Held") -> str:
     return text
 
 
-def _sum(listed: list["Held"]) -> str:
+def _sum(listed: list["HeldTensors"]) -> str:
     count = len(listed)
     return f"{size(sum(each.nbytes for each in listed))} in {count} storage{'s' * (count != 1)}"
 
 
-def _told(mine: "Session") -> list[str]:
+def _told(mine: "ClientSession") -> list[str]:
     """How the broker counts it, or why it does not say."""
     try:
         _, row = report_of(mine)

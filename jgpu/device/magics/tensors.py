@@ -16,16 +16,26 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from jgpu.device.client.session import Session
+from jgpu.device.client.session import ClientSession
 from jgpu.device.hooks.ipython import shell
 from jgpu.device.magics.graphs import Graphs
-from jgpu.device.magics.walk import Found, Walk, is_closed, locals_of
-from jgpu.device.tensor import Buffer, DeviceTensor
+from jgpu.device.magics.walk import FoundStorage, Walk, is_closed, locals_of
+from jgpu.device.tensor import BufferHandle, DeviceTensor
 
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["ERROR", "GRAPH", "HIDDEN", "OUTPUT", "RUNNING", "VARIABLE", "Held", "held", "of_errors"]
+__all__ = [
+    "ERROR",
+    "GRAPH",
+    "HIDDEN",
+    "OUTPUT",
+    "RUNNING",
+    "VARIABLE",
+    "HeldTensors",
+    "held",
+    "of_errors",
+]
 
 #: kinds of holders, the one that a storage is listed under first
 VARIABLE: Final = "variable"
@@ -39,7 +49,7 @@ _MOST_UNNAMED: Final = 64
 
 
 @dataclass(slots=True)
-class Held:
+class HeldTensors:
     """One storage: its bytes, its largest tensor, and who holds it."""
 
     nbytes: int
@@ -62,14 +72,14 @@ class _Storage:
 
     __slots__ = ("buffer", "held", "tensors")
 
-    def __init__(self, buffer: Buffer, nbytes: int) -> None:
+    def __init__(self, buffer: BufferHandle, nbytes: int) -> None:
         self.buffer = buffer
-        self.held = Held(nbytes, buffer.resident)
+        self.held = HeldTensors(nbytes, buffer.resident)
         #: with a name, by kind
-        self.tensors: dict[str, list[Found]] = {}
+        self.tensors: dict[str, list[FoundStorage]] = {}
 
 
-def held(session: Session) -> list[Held]:
+def held(session: ClientSession) -> list[HeldTensors]:
     """All storages of this session, the largest first."""
     storages = _storages(session)
     namespace = _namespace()
@@ -91,7 +101,7 @@ def held(session: Session) -> list[Held]:
     return sorted(listed, key=_place)
 
 
-def _place(each: Held) -> tuple[int, bool, str]:
+def _place(each: HeldTensors) -> tuple[int, bool, str]:
     """The largest come first, of two those with a name, and then by it."""
     name = next(iter(each.names.values()))[0]
     return -each.nbytes, HIDDEN in each.names, name
@@ -102,10 +112,10 @@ def of_errors() -> bool:
     return next(Walk(_variables(_namespace())).from_roots(_errors()), None) is not None
 
 
-def _storages(session: Session) -> dict[int, _Storage]:
+def _storages(session: ClientSession) -> dict[int, _Storage]:
     """By the id of its buffer, each storage that lives in the session."""
     found = {}
-    for buffer in [each for each in gc.get_objects() if type(each) is Buffer]:
+    for buffer in [each for each in gc.get_objects() if type(each) is BufferHandle]:
         if buffer.graveyard is session.graveyard:
             nbytes = session.held.of((buffer.id,)) if buffer.id else buffer.nbytes
             if nbytes:
@@ -236,7 +246,7 @@ def _bytes(tensor: DeviceTensor) -> int:
     return int(count * tensor._g.dtype.itemsize)
 
 
-def _show(made: Held, tensor: DeviceTensor) -> None:
+def _show(made: HeldTensors, tensor: DeviceTensor) -> None:
     """Let the storage look like this tensor if it is the largest so far."""
     nbytes = _bytes(tensor)
     if nbytes > made.shown or not made.dtype:

@@ -29,9 +29,9 @@ from jgpu.device.magics.reading import (
     sequence_of,
 )
 from jgpu.device.sparse.compressed import Pattern
-from jgpu.device.tensor import Buffer, DeviceTensor
+from jgpu.device.tensor import BufferHandle, DeviceTensor
 
-__all__ = ["Found", "Walk", "is_closed", "locals_of"]
+__all__ = ["FoundStorage", "Walk", "is_closed", "locals_of"]
 
 #: objects after which a walk ends
 _MOST_OBJECTS: Final = 200_000
@@ -50,16 +50,16 @@ _ATOMS: Final = (
     torch.dtype, torch.Generator, torch.Size,
 )  # fmt: skip
 #: what is of this package and holds storages
-_OURS: Final = (Buffer, Pattern, torch.UntypedStorage)
+_OURS: Final = (BufferHandle, Pattern, torch.UntypedStorage)
 #: to a frame's copy of its variables: its own, ours, and that of whoever counts
 _REFERENCES: Final = 3
 _GENERATORS: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
 
-class Found(NamedTuple):
+class FoundStorage(NamedTuple):
     """A storage, and a tensor over it or None, by a name."""
 
-    buffer: Buffer
+    buffer: BufferHandle
     tensor: DeviceTensor | None
     name: str
 
@@ -75,7 +75,7 @@ class Walk:
         #: by id of a tensor, its first name
         self._tensors: dict[int, str] = {}
 
-    def from_roots(self, roots: Iterable[tuple[str, Any]]) -> Iterator[Found]:
+    def from_roots(self, roots: Iterable[tuple[str, Any]]) -> Iterator[FoundStorage]:
         """Every storage that the roots hold, once for each tensor over it."""
         self._push(roots)
         while self._waiting or self._optimizers:
@@ -87,9 +87,9 @@ class Walk:
             name, value = self._waiting.popleft()
             if issubclass(type(value), DeviceTensor):
                 self._tensors[id(value)] = name
-                yield Found(value._b, value, name)
-            elif type(value) is Buffer:
-                yield Found(value, None, name)
+                yield FoundStorage(value._b, value, name)
+            elif type(value) is BufferHandle:
+                yield FoundStorage(value, None, name)
             elif issubclass(type(value), torch.optim.Optimizer):
                 self._optimizers.append((name, value))
                 continue
@@ -156,7 +156,9 @@ def _parts(value: Any, name: str) -> Iterator[tuple[str, Any]]:
             gradient, node = value.grad if value.is_leaf else None, value.grad_fn
         yield f"{name}.grad", gradient
         yield f"the graph of {name}", node
-        yield from (part for part in attributes_of(value, name) if type(part[1]) is not Buffer)
+        yield from (
+            part for part in attributes_of(value, name) if type(part[1]) is not BufferHandle
+        )
     elif issubclass(kind, nn.Module):
         yield from _of_module(value, name)
     elif issubclass(kind, dict):

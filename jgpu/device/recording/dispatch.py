@@ -20,7 +20,7 @@ from jgpu.device.errors import refused
 from jgpu.device.hooks import collectives
 from jgpu.device.likenative import listed, masks, mixed, outs, overlaps
 from jgpu.device.recording import answers, copies, views
-from jgpu.device.recording.infer import Plan, fact, plan_for
+from jgpu.device.recording.infer import OpPlan, fact, plan_for
 from jgpu.device.recording.ops import (
     ANSWERED,
     ASKS_GRAD_MODE,
@@ -36,14 +36,14 @@ from jgpu.device.recording.ops import (
     info_of,
     infos,
 )
-from jgpu.device.recording.record import Call, Rewritten, record
+from jgpu.device.recording.record import RecordedCall, Rewritten, record
 from jgpu.device.sparse import coo
 from jgpu.device.tensor import DeviceTensor, device
 from jgpu.device.tensors import nested
 
 __all__ = ["dispatch", "plans", "take_apart"]
 
-plans: dict[Any, Plan] = {}
+plans: dict[Any, OpPlan] = {}
 #: most plans kept; growing caches (a text generator's) would otherwise never end
 _MAX_PLANS = 1 << 16
 #: factories that take the default dtype, which only this process knows
@@ -69,7 +69,7 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
             return special
     if info.by_function:
         return outs.into_outs(info, args, kwargs or {})
-    call = Call(info)
+    call = RecordedCall(info)
     key = call.key
     lift = info.lift
     for i, value in enumerate(args):
@@ -125,8 +125,12 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
 
 
 def _new_plan(
-    key: tuple[Any, ...], info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call
-) -> Plan:
+    key: tuple[Any, ...],
+    info: OpInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    call: RecordedCall,
+) -> OpPlan:
     if len(plans) >= _MAX_PLANS:
         plans.clear()
     geometries = tuple(tensor._g for tensor in call.tensors)

@@ -16,7 +16,7 @@ from jgpu.device import current
 from jgpu.device.recording import views
 from jgpu.device.recording.dispatch import dispatch, plans
 from jgpu.device.recording.ops import VIEW, infos
-from jgpu.device.tensor import Buffer, DeviceTensor, wrap
+from jgpu.device.tensor import BufferHandle, DeviceTensor, wrap
 from jgpu.device.tracebacks import hide
 
 __all__ = ["torch_dispatch"]
@@ -48,7 +48,7 @@ def torch_dispatch(
         graveyard = session.graveyard
         poisoned = session.poisoned
         key: list[Any] = [info]
-        buffers: list[Buffer] = []
+        buffers: list[BufferHandle] = []
         offsets: list[int] = []
         params: list[Any] = []
         for lifted, value in zip(info.lift, args, strict=False):
@@ -105,16 +105,16 @@ def torch_dispatch(
         result: Any
         geometry = plan.single
         if geometry is not None:
-            made = Buffer(geometry.nbytes, graveyard)
+            made = BufferHandle(geometry.nbytes, graveyard)
             result = wrap(made, geometry)
-            outs: tuple[Buffer, ...] = (made,)
+            outs: tuple[BufferHandle, ...] = (made,)
         elif plan.writes_first:
             if buffers.count(buffers[0]) > 1:  # it may read what it writes
                 return _other(func, types, args, kwargs)
             result = args[0]
             outs = ()
         elif plan.many is not None:  # the foreach forms
-            outs = tuple(Buffer(each.nbytes, graveyard) for each in plan.many)
+            outs = tuple(BufferHandle(each.nbytes, graveyard) for each in plan.many)
             result = list(map(wrap, outs, plan.many)) or None
         else:
             return _other(func, types, args, kwargs)

@@ -4,12 +4,12 @@ import torch
 
 from jgpu.device import current
 from jgpu.device.geometry import intern
-from jgpu.device.tensor import Buffer, DeviceTensor, device, wrap
+from jgpu.device.tensor import BufferHandle, DeviceTensor, device, wrap
 
 __all__ = ["resize_storage"]
 
 
-def resize_storage(storage: Buffer, nbytes: int) -> None:
+def resize_storage(storage: BufferHandle, nbytes: int) -> None:
     """Make a storage `nbytes` long, in place: whoever shows it sees the same bytes as before."""
     kept = intern(torch.uint8, (min(nbytes, storage.nbytes),), (1,))
     with torch.no_grad(), torch.inference_mode(False):

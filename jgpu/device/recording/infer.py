@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from jgpu.device import current
-from jgpu.device.geometry import Geometry, from_wire, geometry_of, has_idle_steps
+from jgpu.device.geometry import InternedGeometry, from_wire, geometry_of, has_idle_steps
 from jgpu.device.likenative import mixed, warned, words
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
 from jgpu.wire import program as wire
 
-__all__ = ["Plan", "TensorRef", "fact", "list_returns", "plan_for"]
+__all__ = ["OpPlan", "TensorRef", "fact", "list_returns", "plan_for"]
 
 _DATA = object()
 _HALF = (torch.float16, torch.bfloat16)
@@ -35,7 +35,7 @@ class TensorRef:
         self.index = index
 
 
-class Plan:
+class OpPlan:
     """What one op does to given geometries; `outs` is None where only a run can tell.
 
     `outs`: per flattened returned tensor its geometry; None for an undefined tensor; an int for
@@ -53,21 +53,21 @@ class Plan:
         info: OpInfo,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        geometries: tuple[Geometry, ...],
+        geometries: tuple[InternedGeometry, ...],
     ) -> None:
         self.info = info
         self.args = args
         self.kwargs = kwargs
         self.geometries = geometries
-        self.outs: list[Geometry | int | None] | None = None
+        self.outs: list[InternedGeometry | int | None] | None = None
         #: geometry, when the op returns exactly one new tensor: the common case
-        self.single: Geometry | None = None
+        self.single: InternedGeometry | None = None
         #: geometries, when it returns one list of new tensors, or nothing
-        self.many: list[Geometry] | None = None
+        self.many: list[InternedGeometry] | None = None
         self.returns_list: list[int] | None = None
         #: returns that are no tensors: place among the returns, and value; not among `outs`
         self.plain: tuple[tuple[int, Any], ...] = ()
-        self.grown: tuple[tuple[int, Geometry], ...] = ()
+        self.grown: tuple[tuple[int, InternedGeometry], ...] = ()
         #: the op writes its first argument, returns it, and leaves its geometry: the in-place case
         self.writes_first = False
         #: what native kernels warn of at each such call
@@ -82,7 +82,7 @@ class Plan:
         """Raise or warn as the native kernel does, at the line that called it."""
         if self.looks:
             words.check_power(self.info, args, kwargs)
-        made = [out.numel for out in self.outs or () if isinstance(out, Geometry)]
+        made = [out.numel for out in self.outs or () if isinstance(out, InternedGeometry)]
         reduced = self.geometries[0].numel // made[0] if made and made[0] else 0
         if warned.still_holds(self.info.name, kwargs, reduced):
             said = self.warns
@@ -108,14 +108,14 @@ class Plan:
                 look(self.kwargs.get(self.info.arguments[at].name))
         return found
 
-    def settle(self, outs: list[Geometry | int | None]) -> None:
+    def settle(self, outs: list[InternedGeometry | int | None]) -> None:
         """Record (or correct) the geometries of the returned tensors."""
         self.outs = outs
         self.ident = next_ident()
         only = outs[0] if len(outs) == 1 and self.returns_list is None else None
-        self.single = only if isinstance(only, Geometry) and not self.grown else None
+        self.single = only if isinstance(only, InternedGeometry) and not self.grown else None
         self.writes_first = self.info.in_place and not self.grown
-        fresh = [out for out in outs if isinstance(out, Geometry)]
+        fresh = [out for out in outs if isinstance(out, InternedGeometry)]
         one_list = not outs or self.returns_list == [len(outs)]
         plain = one_list and len(fresh) == len(outs) and not self.grown
         self.many = fresh if plain else None
@@ -132,20 +132,20 @@ def next_ident() -> int:
 
 
 #: None: only the run can tell
-Probe = Callable[[Plan, Sequence[Any]], list[Geometry | None] | None]
+Probe = Callable[[OpPlan, Sequence[Any]], list[InternedGeometry | None] | None]
 
 
 def plan_for(
     info: OpInfo,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    geometries: tuple[Geometry, ...],
+    geometries: tuple[InternedGeometry, ...],
     params: Sequence[Any],
     probe: Probe,
-) -> Plan:
+) -> OpPlan:
     """Infer a new plan. `args` and `kwargs` are the user's; `geometries` those of its tensors."""
     lifter = _Template(info)
-    plan = Plan(info, lifter.args(args), lifter.kwargs(kwargs), geometries)
+    plan = OpPlan(info, lifter.args(args), lifter.kwargs(kwargs), geometries)
     plan.looks = words.looks_at_power(info, args, kwargs)
     if info.kind == 3:  # WAIT
         words.check_types(info, args, kwargs, geometries)
@@ -194,7 +194,7 @@ def plan_for(
     return plan
 
 
-def _must_ask(info: OpInfo, geometries: tuple[Geometry, ...]) -> bool:
+def _must_ask(info: OpInfo, geometries: tuple[InternedGeometry, ...]) -> bool:
     """Whether the meta kernel's word is not enough for tensors like these."""
     if info.probed_permuted and not all(geometry.contiguous for geometry in geometries):
         return True
@@ -242,7 +242,7 @@ def _meta_call(
     return (new_args, new_kwargs), tensors
 
 
-def _read_returned(plan: Plan, returned: Any, tensors: list[torch.Tensor]) -> None:
+def _read_returned(plan: OpPlan, returned: Any, tensors: list[torch.Tensor]) -> None:
     flat: list[Any] = []
     groups: list[int] | None = None
     values = returned if isinstance(returned, tuple) else (returned,)
@@ -259,7 +259,7 @@ def _read_returned(plan: Plan, returned: Any, tensors: list[torch.Tensor]) -> No
     for value in values:
         flat.extend(value if isinstance(value, list) else (value,))
     identity = {id(tensor): i for i, tensor in enumerate(tensors)}
-    outs: list[Geometry | int | None] = []
+    outs: list[InternedGeometry | int | None] = []
     for value in flat:
         if not isinstance(value, torch.Tensor):
             outs.append(None)
@@ -271,7 +271,7 @@ def _read_returned(plan: Plan, returned: Any, tensors: list[torch.Tensor]) -> No
     plan.settle(outs)
 
 
-def _read_grown(plan: Plan, tensors: list[torch.Tensor]) -> None:
+def _read_grown(plan: OpPlan, tensors: list[torch.Tensor]) -> None:
     if not plan.info.writes:
         return
     grown = [
@@ -295,7 +295,7 @@ def list_returns(info: OpInfo, count: int) -> list[int] | None:
     return [count - len(kinds) + 1 if kind == "List[Tensor]" else -1 for kind in kinds]
 
 
-def corrected(geometry: wire.Geometry | None) -> Geometry | None:
+def corrected(geometry: wire.Geometry | None) -> InternedGeometry | None:
     """An executor's report as an interned geometry."""
     return None if geometry is None else from_wire(geometry)
 
@@ -344,7 +344,7 @@ def constant(value: Any) -> Any:
     if isinstance(value, torch.dtype):
         return wire.Dtype(str(value)[6:])
     if isinstance(value, torch.device):
-        return wire.Device()
+        return wire.DeviceArgument()
     if isinstance(value, torch.layout):
         return wire.Layout(str(value)[6:])
     if isinstance(value, torch.memory_format):

@@ -8,14 +8,14 @@ next expects the truth.
 
 from collections.abc import Sequence
 
-from jgpu.device.geometry import Geometry, from_wire
-from jgpu.device.recording.infer import Plan
+from jgpu.device.geometry import InternedGeometry, from_wire
+from jgpu.device.recording.infer import OpPlan
 from jgpu.wire import messages as m
 
-__all__ = ["Learnt"]
+__all__ = ["LearntGeometry"]
 
 
-class Learnt:
+class LearntGeometry:
     """What the device told of outputs that had been inferred otherwise."""
 
     __slots__ = ("asked", "reshaped", "restrided")
@@ -28,7 +28,7 @@ class Learnt:
         #: ops whose outputs the device was asked for beforehand
         self.asked = 0
 
-    def take(self, plans: Sequence[Plan], tensors: Sequence[m.TensorReport]) -> None:
+    def take(self, plans: Sequence[OpPlan], tensors: Sequence[m.TensorReport]) -> None:
         """Correct the plans of a program's ops by what its run told."""
         for tensor in tensors:
             plan = plans[tensor.op]
@@ -36,7 +36,7 @@ class Learnt:
                 continue
             outs, truth = list(plan.outs), from_wire(tensor.geometry)
             guess = outs[tensor.index] if tensor.index < len(outs) else None
-            if not isinstance(guess, Geometry) or guess is truth:
+            if not isinstance(guess, InternedGeometry) or guess is truth:
                 continue
             outs[tensor.index] = truth
             plan.settle(outs)

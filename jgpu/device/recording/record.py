@@ -9,12 +9,12 @@ import torch
 
 from jgpu.device import current
 from jgpu.device.errors import refused, use_of_lost
-from jgpu.device.recording.infer import Plan, list_returns
+from jgpu.device.recording.infer import OpPlan, list_returns
 from jgpu.device.recording.ops import OpInfo
-from jgpu.device.sparse.base import SpelledOut
-from jgpu.device.tensor import Buffer, DeviceTensor, rebind, wrap
+from jgpu.device.sparse.base import CompositeTensor
+from jgpu.device.tensor import BufferHandle, DeviceTensor, rebind, wrap
 
-__all__ = ["Call", "Rewritten", "record"]
+__all__ = ["RecordedCall", "Rewritten", "record"]
 
 
 class Rewritten:
@@ -27,7 +27,7 @@ class Rewritten:
         self.func = func
 
 
-class Call:
+class RecordedCall:
     """What the arguments of one call hold: the key, the tensors' buffers and offsets, numbers."""
 
     __slots__ = ("buffers", "host", "key", "offsets", "params", "tensors")
@@ -35,7 +35,7 @@ class Call:
     def __init__(self, info: OpInfo) -> None:
         self.key: list[Any] = [info]
         self.tensors: list[DeviceTensor] = []
-        self.buffers: list[Buffer] = []
+        self.buffers: list[BufferHandle] = []
         self.offsets: list[int] = []
         self.params: list[Any] = []
         self.host = False
@@ -72,7 +72,7 @@ class Call:
             key.append(value)
 
     def _add_host(self, value: torch.Tensor) -> None:
-        if isinstance(value, SpelledOut):
+        if isinstance(value, CompositeTensor):
             raise refused("this op on a sparse tensor", "convert with .to_dense() first")
         self.host = True
         self.key.append(value.dtype)
@@ -82,7 +82,7 @@ class Call:
             self.params.append(number)
 
 
-def record(plan: Plan, call: Call) -> Any:
+def record(plan: OpPlan, call: RecordedCall) -> Any:
     """Append the op to the log and make what it returns."""
     session = current.session
     graveyard = session.graveyard
@@ -91,7 +91,7 @@ def record(plan: Plan, call: Call) -> Any:
             raise use_of_lost(session, buffer)
     geometry = plan.single
     if geometry is not None:
-        made = Buffer(geometry.nbytes, graveyard)
+        made = BufferHandle(geometry.nbytes, graveyard)
         result = wrap(made, geometry)
         session.append(plan, call.buffers, call.offsets, (made,), call.params)
         return result
@@ -103,12 +103,12 @@ def record(plan: Plan, call: Call) -> Any:
     return _record_many(plan, call)
 
 
-def _record_many(plan: Plan, call: Call) -> Any:
+def _record_many(plan: OpPlan, call: RecordedCall) -> Any:
     session = current.session
     flat: list[Any] = []
-    outs: list[Buffer] = []
+    outs: list[BufferHandle] = []
     grown = dict(plan.grown)
-    new: dict[int, Buffer] = {}
+    new: dict[int, BufferHandle] = {}
     for out in plan.outs or ():
         if isinstance(out, int):
             flat.append(call.tensors[out])
@@ -118,7 +118,7 @@ def _record_many(plan: Plan, call: Call) -> Any:
             flat.append(None)
             continue
         geometry = grown[out] if isinstance(out, int) else out
-        made = Buffer(geometry.nbytes, session.graveyard)
+        made = BufferHandle(geometry.nbytes, session.graveyard)
         outs.append(made)
         if isinstance(out, int):
             new[out] = made
@@ -130,7 +130,7 @@ def _record_many(plan: Plan, call: Call) -> Any:
     return _shape_returns(plan, flat)
 
 
-def _shape_returns(plan: Plan, flat: list[Any]) -> Any:
+def _shape_returns(plan: OpPlan, flat: list[Any]) -> Any:
     groups = plan.returns_list
     if groups is None:
         return flat[0] if flat else None
@@ -151,7 +151,7 @@ def _shape_returns(plan: Plan, flat: list[Any]) -> Any:
     return tuple(shaped) if shaped else None
 
 
-def _run_and_wait(plan: Plan, call: Call) -> Any:
+def _run_and_wait(plan: OpPlan, call: RecordedCall) -> Any:
     """Flush, run the one op, and make its outputs as the device says they are."""
     reports = current.session.run_alone(plan, call.buffers, call.offsets, call.params)
     flat = [None if geometry is None else wrap(buffer, geometry) for buffer, geometry in reports]

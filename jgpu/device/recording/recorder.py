@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from jgpu.device.geometry import Geometry
-from jgpu.device.recording.infer import Plan, TensorRef
-from jgpu.device.tensor import Buffer
+from jgpu.device.geometry import InternedGeometry
+from jgpu.device.recording.infer import OpPlan, TensorRef
+from jgpu.device.tensor import BufferHandle
 from jgpu.wire import program as wire
 
-__all__ = ["Compiled", "Cut", "Entry", "Recorder"]
+__all__ = ["Compiled", "Cut", "Entry", "ProgramRecorder"]
 
 #: plan, tensor arguments' buffers, their offsets, new buffers, numbers, notebook line
-Entry = tuple[Plan, list[Buffer], list[int], tuple[Buffer, ...], list[Any], int]
+Entry = tuple[OpPlan, list[BufferHandle], list[int], tuple[BufferHandle, ...], list[Any], int]
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Compiled:
     data: bytes
     fresh: int
     #: (plan, number of the op) in order, for corrections that the executor reports
-    plans: tuple[Plan, ...]
+    plans: tuple[OpPlan, ...]
     #: input slots that an op may write
     written: tuple[int, ...] = ()
     #: fresh slots whose values the host reads, each with the runs since it did (see `wanted`)
@@ -50,7 +50,7 @@ class Cut:
 
     compiled: Compiled
     inputs: list[int]
-    outputs: list[Buffer]
+    outputs: list[BufferHandle]
     params: list[Any]
     #: per op the offset of the instruction that asked for it, in the code of its statement
     lines: list[int]
@@ -60,7 +60,7 @@ class Cut:
     codes: tuple[tuple[int, CodeType | None], ...] = ()
 
 
-class Recorder:
+class ProgramRecorder:
     """Turns entries into cuts; keeps the sequences it has seen (bounded, oldest use first)."""
 
     def __init__(self, most: int = 4096) -> None:
@@ -76,9 +76,9 @@ class Recorder:
 
     def cut(self, entries: list[Entry]) -> Cut:
         """Canonicalise `entries` (not empty) into one run."""
-        inputs: list[Buffer] = []
-        outputs: list[Buffer] = []
-        slots: dict[Buffer, int] = {}
+        inputs: list[BufferHandle] = []
+        outputs: list[BufferHandle] = []
+        slots: dict[BufferHandle, int] = {}
         sequence: list[Any] = [self._flags]
         params: list[Any] = []
         for plan, buffers, offsets, outs, numbers, _ in entries:
@@ -145,7 +145,7 @@ class _Builder:
     def __init__(self, inputs: int, flags: wire.Flags) -> None:
         self._inputs = inputs
         self._flags = flags
-        self._geometries: dict[tuple[Geometry, int], int] = {}
+        self._geometries: dict[tuple[InternedGeometry, int], int] = {}
         self._views: dict[wire.View, int] = {}
         self._kinds: list[str] = []
         self._fresh = 0
@@ -177,10 +177,10 @@ class _Builder:
             for g, offset in self._geometries
         ]
 
-    def _geometry(self, geometry: Geometry, offset: int = 0) -> int:
+    def _geometry(self, geometry: InternedGeometry, offset: int = 0) -> int:
         return self._geometries.setdefault((geometry, offset), len(self._geometries))
 
-    def _slot(self, slot: int, lifted: int, geometry: Geometry) -> wire.Slot:
+    def _slot(self, slot: int, lifted: int, geometry: InternedGeometry) -> wire.Slot:
         if slot < 0:
             view = wire.View(self._geometry(geometry, lifted))
             slot = self._inputs - slot - 1
@@ -191,7 +191,7 @@ class _Builder:
             view = wire.View(self._geometry(geometry), len(self._kinds) - 1)
         return wire.Slot(slot, self._views.setdefault(view, len(self._views)))
 
-    def _op(self, plan: Plan, refs: list[wire.Slot], first: int, made: int) -> wire.Op:
+    def _op(self, plan: OpPlan, refs: list[wire.Slot], first: int, made: int) -> wire.Op:
         def fill(value: Any) -> Any:
             if type(value) is TensorRef:
                 return refs[value.index]
@@ -207,13 +207,13 @@ class _Builder:
         kwargs = {name: fill(value) for name, value in plan.kwargs.items()}
         return wire.Op(plan.info.name, args, kwargs, tuple(self._outs(plan, made)))
 
-    def _outs(self, plan: Plan, made: int) -> list[wire.Out]:
+    def _outs(self, plan: OpPlan, made: int) -> list[wire.Out]:
         if plan.outs is None:  # sizes that only the run can tell
             return [self._new(-1) for _ in range(made)]
         grown = dict(plan.grown)
         outs = []
         for out in plan.outs:
-            if isinstance(out, Geometry):
+            if isinstance(out, InternedGeometry):
                 outs.append(self._new(self._geometry(out)))
             elif isinstance(out, int) and out in grown:
                 outs.append(self._new(self._geometry(grown[out])))

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from jgpu.device.geometry import Geometry, contiguous_stride, extent, geometry_of, intern
+from jgpu.device.geometry import InternedGeometry, contiguous_stride, extent, geometry_of, intern
 from jgpu.device.recording.growth import resize_storage
 from jgpu.device.recording.ops import OpInfo
-from jgpu.device.tensor import Buffer, DeviceTensor, device, rebind, wrap
+from jgpu.device.tensor import BufferHandle, DeviceTensor, device, rebind, wrap
 from jgpu.device.tensors.scripted import buffer_behind
 from jgpu.wire import program as wire
 
@@ -85,7 +85,7 @@ def _check_offset(
 
 
 #: what a view op shows of a geometry: by op, geometry and arguments
-known: dict[Any, tuple[list[tuple[Geometry, int]], bool]] = {}
+known: dict[Any, tuple[list[tuple[InternedGeometry, int]], bool]] = {}
 _MAX_KNOWN = 1 << 16
 
 
@@ -97,7 +97,7 @@ def _on_meta(info: OpInfo, meta: torch.Tensor, rest: tuple[Any, ...], kwargs: An
         raise RuntimeError(str(error)) from None
 
 
-def _over(source: DeviceTensor, geometry: Geometry, offset: int) -> DeviceTensor:
+def _over(source: DeviceTensor, geometry: InternedGeometry, offset: int) -> DeviceTensor:
     """A wrapper showing what a view of the source's meta twin shows."""
     if source._o:
         # A view of another item size counts its offset in its own elements.
@@ -163,7 +163,7 @@ def _check_offset_number(offset: int) -> None:
         raise RuntimeError(f"Tensor: invalid storage offset {offset}")
 
 
-def _check_bounds(buffer: Buffer, geometry: Geometry, offset: int) -> None:
+def _check_bounds(buffer: BufferHandle, geometry: InternedGeometry, offset: int) -> None:
     needed = geometry.nbytes + (offset * geometry.itemsize if geometry.numel else 0)
     if needed > buffer.nbytes:
         raise RuntimeError(
@@ -193,7 +193,7 @@ def _lay_out(source: DeviceTensor, shape: tuple[int, ...], stride: tuple[int, ..
     rebind(source, source._b, geometry, source._o)
 
 
-def _make_room(buffer: Buffer, geometry: Geometry, offset: int) -> None:
+def _make_room(buffer: BufferHandle, geometry: InternedGeometry, offset: int) -> None:
     """Have the storage grow where it ends before the geometry does."""
     needed = geometry.nbytes + offset * geometry.itemsize if geometry.numel else 0
     if needed > buffer.nbytes:
@@ -228,7 +228,7 @@ def set_strided(
         if not source.is_contiguous():
             raise RuntimeError("passed in tensor to be used as storage must be contiguous")
         storage_offset += source._o
-    buffer: Buffer = source._b if hasattr(source, "_b") else buffer_behind(source)
+    buffer: BufferHandle = source._b if hasattr(source, "_b") else buffer_behind(source)
     if size is None:
         size = (buffer.nbytes // target._g.itemsize,)
     _check_offset_number(storage_offset)

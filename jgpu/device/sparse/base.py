@@ -14,13 +14,13 @@ from jgpu.device.errors import refused
 from jgpu.device.tensor import CUDA, as_tensor
 from jgpu.device.tracebacks import unseen
 
-__all__ = ["INSTEAD", "SpelledOut"]
+__all__ = ["INSTEAD", "CompositeTensor"]
 
 INSTEAD = "convert with .to_dense() first, or keep it on the CPU"
 _plain = torch._C.DisableTorchFunctionSubclass
 
 
-class SpelledOut(torch.Tensor):
+class CompositeTensor(torch.Tensor):
     """Its subclasses are the sparse layouts."""
 
     #: by the name of a method, a function or an op

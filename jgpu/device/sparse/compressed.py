@@ -20,7 +20,7 @@ import torch
 
 from jgpu.device.errors import refused
 from jgpu.device.sparse import coo
-from jgpu.device.sparse.base import SpelledOut
+from jgpu.device.sparse.base import CompositeTensor
 from jgpu.device.tensor import CUDA, DeviceTensor, device
 from jgpu.device.tracebacks import unseen
 
@@ -130,7 +130,7 @@ class Pattern:
         return Pattern(self.compressed, self.plain, other, shape, self.block[::-1])
 
 
-class CompressedTensor(SpelledOut):
+class CompressedTensor(CompositeTensor):
     """A pattern and values [batch ..., entries, (block rows, block columns), dense ...]."""
 
     _p: Pattern
@@ -218,7 +218,7 @@ class _Assembled(torch.autograd.Function):
         (grad,) = grads
         if is_compressed(grad) and _same_place(grad._p, ctx.pattern):
             return None, values_of(grad)
-        dense = to_dense(grad) if isinstance(grad, SpelledOut) else grad
+        dense = to_dense(grad) if isinstance(grad, CompositeTensor) else grad
         return None, _at_entries(dense, ctx.pattern)
 
 
@@ -425,7 +425,7 @@ def _block_of(values: torch.Tensor, plain: torch.Tensor, layout: torch.layout) -
 
 def from_host(host: torch.Tensor, dtype: torch.dtype | None = None) -> Any:
     """A sparse tensor of the host, in whatever layout, copied to the device."""
-    if isinstance(host, SpelledOut):
+    if isinstance(host, CompositeTensor):
         return host if dtype is None else host.to(dtype)
     if host.layout not in LAYOUTS:
         return coo.from_host(host, dtype)

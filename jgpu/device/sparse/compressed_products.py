@@ -167,12 +167,12 @@ def _sparse_mm(first: Any, second: Any, reduce: str | None = None) -> torch.Tens
         raise RuntimeError(f"sparse_mm_reduce: expect self to be SparseCsr, got {title(first)}")
     if reduce not in ("sum", "mean", "amax", "amin"):
         raise RuntimeError(f"reduce argument must be sum, mean, amax or amin, got {reduce}")
-    function = _Extreme if reduce.startswith("am") else _Sum
+    function = _Extreme if reduce.startswith("am") else _ProductSum
     made: torch.Tensor = function.apply(first, second, reduce)  # type: ignore[no-untyped-call]
     return made
 
 
-class _Sum(torch.autograd.Function):
+class _ProductSum(torch.autograd.Function):
     """Sum or mean of the terms of each row; half precision adds up in single."""
 
     @staticmethod

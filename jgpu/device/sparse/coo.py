@@ -17,14 +17,14 @@ from typing import Any
 import torch
 
 from jgpu.device.errors import refused
-from jgpu.device.sparse.base import INSTEAD, SpelledOut
+from jgpu.device.sparse.base import INSTEAD, CompositeTensor
 from jgpu.device.tensor import CUDA, DeviceTensor, device
 from jgpu.device.tracebacks import unseen
 
 __all__ = ["OF_DENSE", "SparseTensor", "created", "from_host", "is_ours", "make", "sparsified"]
 
 
-class SparseTensor(SpelledOut):
+class SparseTensor(CompositeTensor):
     """Indices [sparse dimensions, entries] and values [entries, dense dimensions ...]."""
 
     _i: torch.Tensor

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from jgpu.device import current
-from jgpu.device.sparse.base import SpelledOut
+from jgpu.device.sparse.base import CompositeTensor
 from jgpu.device.tensor import DeviceTensor
 from jgpu.device.tensors.subclasses import check_class
 from jgpu.device.tracebacks import unseen
@@ -105,7 +105,7 @@ def _convert_parameter(param: Any, fn: Any) -> Any:
     with torch.no_grad():
         applied = fn(param)
     grad = param.grad
-    if isinstance(param, SpelledOut) or isinstance(applied, SpelledOut):
+    if isinstance(param, CompositeTensor) or isinstance(applied, CompositeTensor):
         param = convert_in_place(param, applied)
     elif (type(param) is DeviceTensor) == (type(applied) is DeviceTensor):
         if torch._has_compatible_shallow_copy_type(param, applied):

@@ -14,7 +14,7 @@ import torch
 
 from jgpu.device import current
 from jgpu.device.geometry import intern
-from jgpu.device.tensor import Buffer, DeviceTensor, wrap
+from jgpu.device.tensor import BufferHandle, DeviceTensor, wrap
 from jgpu.device.tensors.storage import storage_of
 from jgpu.device.tracebacks import unseen
 from jgpu.wire import program as wire
@@ -24,7 +24,7 @@ __all__ = ["install", "reduce"]
 _LOCATION = "cuda:0"
 #: host copies of buffers while a pickler holds them, so that sharing is kept; each knows what was
 #: recorded before it was made, for somebody may hold it past the next update
-_downloaded: weakref.WeakValueDictionary[Buffer, Any] = weakref.WeakValueDictionary()
+_downloaded: weakref.WeakValueDictionary[BufferHandle, Any] = weakref.WeakValueDictionary()
 
 
 def install() -> None:
@@ -81,15 +81,15 @@ def _deserialize(storage: Any, location: str) -> Any:
     return made
 
 
-def _uploaded(untyped: Any) -> Buffer:
+def _uploaded(untyped: Any) -> BufferHandle:
     """The buffer of a storage that was read from a file; uploaded once.
 
     In files of the old format the bytes come after the tensors: then it is uploaded when they are
     read (`_set_from_file`).
     """
-    buffer: Buffer | None = getattr(untyped, "_jgpu_buffer", None)
+    buffer: BufferHandle | None = getattr(untyped, "_jgpu_buffer", None)
     if buffer is None:
-        buffer = Buffer(untyped.nbytes(), current.session.graveyard)
+        buffer = BufferHandle(untyped.nbytes(), current.session.graveyard)
         if not getattr(untyped, "_torch_load_uninitialized", False):
             current.session.fill(buffer, _bytes(untyped))
         untyped._jgpu_buffer = buffer

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from jgpu.device.errors import refused
-from jgpu.device.tensor import Buffer, DeviceTensor
+from jgpu.device.tensor import BufferHandle, DeviceTensor
 from jgpu.device.tracebacks import unseen
 
 __all__ = ["buffer_behind", "install"]
@@ -23,7 +23,7 @@ __all__ = ["buffer_behind", "install"]
 class _Saving:
     """The buffers of the module that is being saved, by their wrappers' storages."""
 
-    buffers: dict[int, Buffer] | None = None
+    buffers: dict[int, BufferHandle] | None = None
 
 
 def install() -> None:
@@ -38,7 +38,7 @@ def install() -> None:
     _serialization.load = torch.jit.load = load
 
 
-def buffer_behind(storage: Any) -> Buffer:
+def buffer_behind(storage: Any) -> BufferHandle:
     """The buffer that a storage of torch's C++ stands for."""
     found = (_Saving.buffers or {}).get(storage._cdata)
     if found is None:

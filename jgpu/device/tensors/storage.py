@@ -14,7 +14,7 @@ from jgpu.device.errors import refused
 from jgpu.device.geometry import intern
 from jgpu.device.recording import copies
 from jgpu.device.recording.growth import resize_storage
-from jgpu.device.tensor import CUDA, Buffer, DeviceTensor, wrap
+from jgpu.device.tensor import CUDA, BufferHandle, DeviceTensor, wrap
 from jgpu.device.tracebacks import unseen, unseen_methods
 
 __all__ = ["Storage", "install", "storage_of", "untyped"]
@@ -24,9 +24,9 @@ __all__ = ["Storage", "install", "storage_of", "untyped"]
 class Storage(torch.UntypedStorage):
     """Stands for one buffer; two tensors over one buffer give the same object."""
 
-    _b: Buffer
+    _b: BufferHandle
 
-    def __new__(cls, buffer: Buffer) -> "Storage":
+    def __new__(cls, buffer: BufferHandle) -> "Storage":
         """A storage of torch's without bytes, which knows its buffer."""
         made = super().__new__(cls)
         made._b = buffer
@@ -143,10 +143,10 @@ class Storage(torch.UntypedStorage):
 # What names a storage's class in a file names torch's own.
 Storage.__name__ = torch.UntypedStorage.__name__
 
-_proxies: weakref.WeakValueDictionary[Buffer, Storage] = weakref.WeakValueDictionary()
+_proxies: weakref.WeakValueDictionary[BufferHandle, Storage] = weakref.WeakValueDictionary()
 
 
-def storage_of(buffer: Buffer) -> Storage:
+def storage_of(buffer: BufferHandle) -> Storage:
     """The one storage object of a buffer, while anybody holds it."""
     found = _proxies.get(buffer)
     if found is None:

@@ -16,12 +16,12 @@ from tornado.web import HTTPError
 from jgpu.errors import JgpuError
 from jgpu.hub.page.base import Base
 from jgpu.hub.page.people.classlist import MOST_BYTES, BadCell, Line, read_list
-from jgpu.hub.page.people.settings import FIELDS, Setting, check_rights, moment_of
+from jgpu.hub.page.people.settings import FIELDS, ScopeSetting, check_rights, moment_of
 from jgpu.wire.messages import Done, Drain, Evict, QuotasAre, SetQuota, UsePolicy
 from jgpu.wire.reports.report import decode_quotas
 from jgpu.wire.sizes import short_size
 
-__all__ = ["ClassList", "DrainBroker", "FreeMemory", "Policy", "Quotas"]
+__all__ = ["ChoosePolicy", "ClassList", "DrainBroker", "FreeMemory", "Quotas"]
 
 _LOG = logging.getLogger("jgpu.hub.page")
 #: what is said of several people at once names the first few
@@ -73,7 +73,7 @@ class FreeMemory(_Action):
         self.done(reply.text if isinstance(reply, Done) else "")
 
 
-class Policy(_Action):
+class ChoosePolicy(_Action):
     """Another scheduling policy."""
 
     async def post(self) -> None:
@@ -101,7 +101,7 @@ class _Setting(_Action):
 
     back = "people"
 
-    async def apply(self, settings: list[Setting], *, new: bool) -> str:
+    async def apply(self, settings: list[ScopeSetting], *, new: bool) -> str:
         """Have the broker try everything, then do it; what is worth saying of it."""
         try:
             await self.link.quotas()  # who is in which group, as the broker knows now
@@ -157,7 +157,7 @@ class Quotas(_Setting):
         except JgpuError as error:
             raise HTTPError(400, "%s", str(error)) from None
         new = self.get_body_argument("new", "") == "1"
-        self.done(await self.apply([Setting(each, values, until) for each in scopes], new=new))
+        self.done(await self.apply([ScopeSetting(each, values, until) for each in scopes], new=new))
 
     def _as_before(self) -> dict[str, str]:
         """What was set already, if it is to count for another time from now on."""

@@ -5,15 +5,15 @@ from typing import Any
 
 from tornado.web import Application, StaticFileHandler
 
-from jgpu.hub.page.actions import DrainBroker, FreeMemory, Policy, Quotas
+from jgpu.hub.page.actions import ChoosePolicy, DrainBroker, FreeMemory, Quotas
 from jgpu.hub.page.base import Callback, PageAuth, cookie_secret
 from jgpu.hub.page.broker import BrokerLink
 from jgpu.hub.page.metrics.collector import MetricsSettings
 from jgpu.hub.page.metrics.handlers import Metrics
 from jgpu.hub.page.metrics.tally import Tally
-from jgpu.hub.page.now.handlers import Now, Stream
+from jgpu.hub.page.now.handlers import ChangeStream, Now
 from jgpu.hub.page.people.handlers import EditQuotas, Missing, People, PeopleList
-from jgpu.hub.page.record.handlers import Events, Usage, UsageList
+from jgpu.hub.page.record.handlers import Events, UsageList, UsageView
 from jgpu.hub.page.rendering import STATIC, Renderer
 
 __all__ = ["make_application"]
@@ -42,16 +42,16 @@ def make_application(
     return Application(
         [
             (prefix, Now),
-            (f"{prefix}stream", Stream),
+            (f"{prefix}stream", ChangeStream),
             (f"{prefix}people", People),
             (f"{prefix}people.csv", PeopleList),
             (f"{prefix}people/edit", EditQuotas),
-            (f"{prefix}usage", Usage),
+            (f"{prefix}usage", UsageView),
             (f"{prefix}usage.csv", UsageList),
             (f"{prefix}events", Events),
             (f"{prefix}sessions/([0-9]{{1,18}})/free", FreeMemory),
             (f"{prefix}quotas", Quotas),
-            (f"{prefix}policy", Policy),
+            (f"{prefix}policy", ChoosePolicy),
             (f"{prefix}drain", DrainBroker),
             (f"{prefix}metrics", Metrics),
             (f"{prefix}oauth_callback", Callback),

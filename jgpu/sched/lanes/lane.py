@@ -15,7 +15,7 @@ from jgpu.sched.states import LANE_MOVES, LaneState, check_move
 
 if TYPE_CHECKING:
     from jgpu.sched.limits import Limits
-    from jgpu.sched.sessions import Session, Work
+    from jgpu.sched.sessions import ScheduledSession, ScheduledWork
 
 __all__ = ["InFlight", "Lane"]
 
@@ -24,8 +24,8 @@ __all__ = ["InFlight", "Lane"]
 class InFlight:
     """Segments that one action started, as far as they have not finished."""
 
-    session: Session
-    work: Work
+    session: ScheduledSession
+    work: ScheduledWork
     epoch: int
     #: above 0
     count: int
@@ -40,13 +40,13 @@ class Lane:
     capacity: int
     state: LaneState = LaneState.OPEN
     #: the sessions that belong here, by id; nobody belongs to two lanes
-    members: dict[int, Session] = field(default_factory=dict)
+    members: dict[int, ScheduledSession] = field(default_factory=dict)
     #: members that have work queued and not the turn, in the order in which they began to wait
-    waiting: dict[int, Session] = field(default_factory=dict)
+    waiting: dict[int, ScheduledSession] = field(default_factory=dict)
     #: bytes that the members' suspended iterations need
     suspended: int = 0
     #: the member that has the turn
-    holder: Session | None = None
+    holder: ScheduledSession | None = None
     #: number of the holder's lease; grows with every lease given anywhere
     epoch: int = 0
     #: device time measured under this lease
@@ -63,7 +63,7 @@ class Lane:
     in_flight_s: float = 0.0
 
     @property
-    def running(self) -> Session | None:
+    def running(self) -> ScheduledSession | None:
         """The session whose segments the device is at."""
         return self.in_flight[0].session if self.in_flight else None
 
@@ -71,7 +71,7 @@ class Lane:
         """Go to another state, if the table of states leads there."""
         self.state = check_move(LANE_MOVES, f"lane {self.id}", self.state, state)
 
-    def await_turn(self, session: Session, now: float) -> None:
+    def await_turn(self, session: ScheduledSession, now: float) -> None:
         """Queue a member with work for its turn."""
         session.waits_since = now
         self.waiting[session.id] = session

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from jgpu.sched.journal import Journal
     from jgpu.sched.lanes.lane import InFlight, Lane
     from jgpu.sched.lanes.table import LaneTable
-    from jgpu.sched.sessions import Session
-    from jgpu.sched.spilling import Spilling
+    from jgpu.sched.sessions import ScheduledSession
+    from jgpu.sched.spilling import SpillPlanner
     from jgpu.sched.turns import Turns
 
 __all__ = ["Retirement", "is_cut_off"]
@@ -44,14 +44,14 @@ class Retirement:
     """Gives lanes up, and finds places for those who were in them."""
 
     def __init__(
-        self, journal: Journal, table: LaneTable, turns: Turns, spilling: Spilling
+        self, journal: Journal, table: LaneTable, turns: Turns, spilling: SpillPlanner
     ) -> None:
         self._journal = journal
         self._table = table
         self._turns = turns
         self._spilling = spilling
 
-    def retire(self, lane: Lane, returned: Sequence[int]) -> list[Session]:
+    def retire(self, lane: Lane, returned: Sequence[int]) -> list[ScheduledSession]:
         """Give a lane up that is at something; returns the sessions whose works came back."""
         back = _returned(lane, returned)
         self._table.closing -= lane.state is LaneState.CLOSING
@@ -86,7 +86,7 @@ class Retirement:
             if lane.members:
                 table.resize(lane, max(each.need for each in lane.members.values()))
 
-    def _rescue(self, session: Session) -> None:
+    def _rescue(self, session: ScheduledSession) -> None:
         """Have a session in mid-iteration, nothing of which is in flight, go on in another lane."""
         table = self._table
         open_lanes = [each for each in table.lanes.values() if each.state is LaneState.OPEN]
@@ -111,12 +111,12 @@ class Retirement:
         session.iteration_open = work.started > 0 or work.continues
         self._journal.note(session.story, "has not begun after all", f"lane {lane.id} is retired")
 
-    def _give_turn(self, lane: Lane, session: Session) -> None:
+    def _give_turn(self, lane: Lane, session: ScheduledSession) -> None:
         """Let whoever the lane is at have the turn, unless who has it is bound to the lane too."""
         if lane.holder is None or not lane.holder.in_flight:
             lane.holder = session
 
-    def _square(self, lane: Lane, session: Session) -> None:
+    def _square(self, lane: Lane, session: ScheduledSession) -> None:
         """Bring in line what a member waits for and what of it is suspended."""
         holds = lane.holder is session
         if session.suspended and (holds or not session.iteration_open):

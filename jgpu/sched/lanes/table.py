@@ -21,9 +21,9 @@ from jgpu.sched.states import LaneState, Residence
 if TYPE_CHECKING:
     from jgpu.sched.journal import Journal
     from jgpu.sched.lanes.memory import Placement
-    from jgpu.sched.ledger import Ledger
+    from jgpu.sched.ledger import FairShare
     from jgpu.sched.limits import Limits
-    from jgpu.sched.sessions import Session
+    from jgpu.sched.sessions import ScheduledSession
 
 __all__ = ["LaneTable"]
 
@@ -31,16 +31,16 @@ __all__ = ["LaneTable"]
 class LaneTable:
     """All lanes, and the sessions in them and before them."""
 
-    def __init__(self, limits: Limits, journal: Journal, ledger: Ledger) -> None:
+    def __init__(self, limits: Limits, journal: Journal, ledger: FairShare) -> None:
         self._limits = limits
         self._journal = journal
         self._ledger = ledger
         #: every session that is not forgotten, by id; the core adds and removes
-        self.sessions: dict[int, Session] = {}
+        self.sessions: dict[int, ScheduledSession] = {}
         #: every open or closing lane, by id
         self.lanes: dict[int, Lane] = {}
         #: sessions with queued work and no lane, longest waiting first
-        self.unplaced: dict[int, Session] = {}
+        self.unplaced: dict[int, ScheduledSession] = {}
         #: lanes the device has at most
         self.configured = 0
         #: lanes there may be, of those; the ones above it are closing
@@ -56,9 +56,9 @@ class LaneTable:
         #: left side of the safety condition
         self.committed = 0
         #: sessions whose next work waits in mid-iteration for room in its lane, longest first
-        self.cramped: dict[int, Session] = {}
+        self.cramped: dict[int, ScheduledSession] = {}
         #: the unplaced session for whom all others wait at their boundaries
-        self.starving: Session | None = None
+        self.starving: ScheduledSession | None = None
         #: nobody begins an iteration, and nobody is given a lane; `starving` is None then
         self.draining = False
         #: whether something that may let an unplaced session in has happened since the last try
@@ -90,12 +90,12 @@ class LaneTable:
         """Whether members of a lane may begin an iteration."""
         return lane.state is LaneState.OPEN and not self.blocked
 
-    def can_suspend(self, session: Session, successor: Session) -> bool:
+    def can_suspend(self, session: ScheduledSession, successor: ScheduledSession) -> bool:
         """Whether a holder in mid-iteration may be put aside for another member of its lane."""
         more = session.need - (successor.need if successor.suspended else 0)
         return more <= 0 or self.committed + more <= self.capacity
 
-    def can_move(self, session: Session, lane: Lane) -> bool:
+    def can_move(self, session: ScheduledSession, lane: Lane) -> bool:
         """Whether a session may change to this lane now, the lane growing if need be."""
         if session.pinned or lane.state is not LaneState.OPEN:
             return False
@@ -104,7 +104,7 @@ class LaneTable:
         more = session.need - lane.capacity
         return more <= 0 or self.committed + more <= self.capacity
 
-    def has_room_for(self, session: Session) -> bool:
+    def has_room_for(self, session: ScheduledSession) -> bool:
         """Whether what is AWAY of a session may be brought back now."""
         return (
             self.committed + session.spilled <= self.capacity
@@ -113,7 +113,7 @@ class LaneTable:
 
     # --- memory
 
-    def lacking(self, session: Session) -> int:
+    def lacking(self, session: ScheduledSession) -> int:
         """Return how many bytes less others would have to hold for a session to go on."""
         over = self.committed + session.spilled - self.capacity
         if session.lane is not None:
@@ -123,13 +123,13 @@ class LaneTable:
             rooms.append(0)
         return over + max(0, session.need - max(rooms, default=0))
 
-    def lower(self, session: Session) -> None:
+    def lower(self, session: ScheduledSession) -> None:
         """Let a session that waits ask for no more than its work is known to need."""
         session.modest = True
         self.refit(session)
 
     def measure(
-        self, session: Session, resident: int, kept: int, transient: int, spilled: int
+        self, session: ScheduledSession, resident: int, kept: int, transient: int, spilled: int
     ) -> None:
         """Take over what was measured; `spilled` while the session is AWAY."""
         self.hold(session, resident, kept)
@@ -142,14 +142,14 @@ class LaneTable:
         self.changed = True
         self.refit(session)
 
-    def hold(self, session: Session, resident: int, kept: int) -> None:
+    def hold(self, session: ScheduledSession, resident: int, kept: int) -> None:
         """Count what a session holds on the device from now on."""
         self.held += resident + kept - session.resident - session.kept
         session.resident, session.kept = resident, kept
         session.stale = min(session.stale, kept)
         self._count()
 
-    def restore(self, session: Session) -> None:
+    def restore(self, session: ScheduledSession) -> None:
         """Have what is AWAY of a session brought back, and keep room for it."""
         session.returning = session.spilled
         self.held += session.returning
@@ -158,7 +158,7 @@ class LaneTable:
         self._journal.note(session.story, "is restored", f"{session.spilled} bytes")
         self._journal.act(Restore(session.id, cause=self._journal.cause))
 
-    def restored(self, session: Session, resident: int, kept: int, spilled: int) -> None:
+    def restored(self, session: ScheduledSession, resident: int, kept: int, spilled: int) -> None:
         """Count what has come back of a session that was RESTORING."""
         self.held -= session.returning
         session.returning, session.spilled = 0, spilled
@@ -168,7 +168,7 @@ class LaneTable:
         self.changed = True
         self.refit(session)
 
-    def refit(self, session: Session) -> None:
+    def refit(self, session: ScheduledSession) -> None:
         """Adapt to what a session needs now: grow its lane, or have it look for another.
 
         In mid-iteration it cannot leave its lane: its next work waits there for room as long as
@@ -201,7 +201,7 @@ class LaneTable:
                 self.leave(session, "needs more than its lane can give")
         self.changed = True
 
-    def _may_wait(self, session: Session) -> bool:
+    def _may_wait(self, session: ScheduledSession) -> bool:
         """Whether a work can wait in mid-iteration for room that others may make, in a while."""
         if session.suspended or not session.queue or session.queue[0].started:
             return False
@@ -213,7 +213,7 @@ class LaneTable:
             for each in self.sessions.values()
         )
 
-    def _uncramp(self, session: Session) -> None:
+    def _uncramp(self, session: ScheduledSession) -> None:
         if session.cramped_since is not None:
             session.cramped_since, session.wants = None, 0
             del self.cramped[session.id]
@@ -223,14 +223,14 @@ class LaneTable:
         for session in list(self.cramped.values()):
             self.refit(session)
 
-    def suspend(self, session: Session) -> None:
+    def suspend(self, session: ScheduledSession) -> None:
         """Keep the memory of an iteration under way while others have the turn."""
         assert session.lane is not None
         session.suspended = True
         session.lane.suspended += session.need
         self._count()
 
-    def resume(self, session: Session) -> None:
+    def resume(self, session: ScheduledSession) -> None:
         """End a suspension: the session has the turn again, or its iteration has ended."""
         assert session.lane is not None
         session.suspended = False
@@ -323,7 +323,7 @@ class LaneTable:
             if not self._place(session):
                 refused = wanted
 
-    def _find_starving(self) -> Session | None:
+    def _find_starving(self) -> ScheduledSession | None:
         """Return the first who has lost patience and whom it would help if others held still."""
         for session in self.unplaced.values():
             assert session.unplaced_since is not None
@@ -352,7 +352,7 @@ class LaneTable:
                 stuck += sum(need for need, suspended in needs if suspended)
         return stuck
 
-    def _place(self, session: Session) -> bool:
+    def _place(self, session: ScheduledSession) -> bool:
         if session.residence is Residence.SPILLING:
             return True  # it finds out when that is over
         placement = self._find(session)
@@ -368,12 +368,12 @@ class LaneTable:
             self.restore(session)
         return True
 
-    def _find(self, session: Session) -> Placement | None:
+    def _find(self, session: ScheduledSession) -> Placement | None:
         committed = self.committed + (session.spilled - session.returning)
         maximum = self.maximum + self.retired
         return find_lane(session.need, committed, self.capacity, maximum, self.lanes.values())
 
-    def _join(self, session: Session, lane: Lane, reason: str) -> None:
+    def _join(self, session: ScheduledSession, lane: Lane, reason: str) -> None:
         self._journal.note(session.story, f"joins lane {lane.id}", reason)
         if session.last_lane is not None and session.last_lane != lane.id:
             self._journal.act(MoveLane(session.id, lane.id, cause=self._journal.cause))
@@ -386,7 +386,7 @@ class LaneTable:
             lane.await_turn(session, self._journal.now)
             self._ledger.enter(session)
 
-    def move(self, session: Session, lane: Lane, reason: str) -> None:
+    def move(self, session: ScheduledSession, lane: Lane, reason: str) -> None:
         """Let a session for which `can_move` holds wait in another lane."""
         old = session.lane
         assert old is not None
@@ -395,7 +395,7 @@ class LaneTable:
         self._join(session, lane, reason)
         self._close_if_empty(old)
 
-    def leave(self, session: Session, reason: str) -> None:
+    def leave(self, session: ScheduledSession, reason: str) -> None:
         """Take a session that is not pinned out of its lane; with work, it looks for another."""
         lane = session.lane
         assert lane is not None
@@ -407,13 +407,13 @@ class LaneTable:
         self._close_if_empty(lane)
         self.changed = True
 
-    def wait_for_lane(self, session: Session) -> None:
+    def wait_for_lane(self, session: ScheduledSession) -> None:
         """Count a session with work and no lane among those who look for one."""
         session.unplaced_since = self._journal.now
         self.unplaced[session.id] = session
         self.changed = True
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: ScheduledSession) -> None:
         """Let go of a session that is closed and has nothing left to run."""
         session.iteration_open = False
         self._uncramp(session)
@@ -425,7 +425,7 @@ class LaneTable:
         self._count()
         self.changed = True
 
-    def _detach(self, session: Session, lane: Lane) -> None:
+    def _detach(self, session: ScheduledSession, lane: Lane) -> None:
         if session.suspended:
             self.resume(session)
         del lane.members[session.id]

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 __all__ = [
     "EVENTS",
     "VERSION",
+    "EventRecorder",
     "Header",
     "Recorded",
-    "Recorder",
     "Sink",
     "read_recording",
     "write_event",
@@ -84,7 +84,7 @@ class Header:
     limits: Limits
 
 
-class Recorder:
+class EventRecorder:
     """Writes down what a core is told, in the order in which it is told."""
 
     def __init__(self, sink: Sink, policy: str, limits: Limits | None = None) -> None:

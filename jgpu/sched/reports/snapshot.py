@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from jgpu.sched.lanes.lane import Lane
     from jgpu.sched.lanes.table import LaneTable
-    from jgpu.sched.ledger import Ledger
+    from jgpu.sched.ledger import FairShare
     from jgpu.sched.reports.measures import Counts
-    from jgpu.sched.sessions import Session
+    from jgpu.sched.sessions import ScheduledSession
     from jgpu.sched.turns import Turns
     from jgpu.sched.waits import Place
 
@@ -116,7 +116,7 @@ class Snapshot:
     users: tuple[UserStatus, ...]
 
 
-def take_snapshot(table: LaneTable, ledger: Ledger, turns: Turns) -> Snapshot:
+def take_snapshot(table: LaneTable, ledger: FairShare, turns: Turns) -> Snapshot:
     """Copy what is worth showing."""
     policy = turns.policy
     waiting = places(table, policy)
@@ -143,7 +143,7 @@ def take_snapshot(table: LaneTable, ledger: Ledger, turns: Turns) -> Snapshot:
     )
 
 
-def _is_under_way(session: Session) -> bool:
+def _is_under_way(session: ScheduledSession) -> bool:
     return session.pinned or session.residence in (Residence.SPILLING, Residence.RESTORING)
 
 
@@ -158,7 +158,7 @@ def _lane_status(lane: Lane) -> LaneStatus:
     )
 
 
-def _session_status(session: Session, place: Place | None) -> SessionStatus:
+def _session_status(session: ScheduledSession, place: Place | None) -> SessionStatus:
     return SessionStatus(
         id=session.id,
         user=session.user.name,

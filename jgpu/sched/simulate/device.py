@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from jgpu.sched.core import Core
     from jgpu.sched.simulate.clock import Clock
-    from jgpu.sched.simulate.jobs import Memory
+    from jgpu.sched.simulate.jobs import JobMemory
 
-__all__ = ["Device", "Hardware", "Sent"]
+__all__ = ["Hardware", "Sent", "SimulatedDevice"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ class Sent:
     #: called with the work when its last segment has ended
     done: Callable[[Sent], None]
     #: what the session holds once it has ended, where that is to be measured then
-    leaves: Memory | None = None
+    leaves: JobMemory | None = None
     finished: int = 0
     #: when its first segment began; None before
     began_s: float | None = None
 
 
-class _Lane:
+class _SimulatedLane:
     """What one lane has to do, in order."""
 
     __slots__ = ("began_s", "last", "left_s", "queue", "running")
@@ -88,7 +88,7 @@ class _Holding:
     away_kept: int = 0
 
 
-class Device:
+class SimulatedDevice:
     """One device and the core that decides about it."""
 
     def __init__(self, clock: Clock, core: Core, hardware: Hardware) -> None:
@@ -104,7 +104,7 @@ class Device:
         self.events = 0
         self._works: dict[int, Sent] = {}
         self._ids = count(1)
-        self._lanes: dict[int, _Lane] = {}
+        self._lanes: dict[int, _SimulatedLane] = {}
         self._speed = 1.0
         self._since_s = 0.0
         #: counts the plans for the next end of a segment; only the youngest holds
@@ -135,7 +135,7 @@ class Device:
         if self._changed:
             self._plan_next()
 
-    def measure(self, session: int, memory: Memory) -> None:
+    def measure(self, session: int, memory: JobMemory) -> None:
         """Let a session hold this much in all; what of it is on the host stays there."""
         before = self._holdings.get(session, _Holding(0, 0))
         away_resident = min(before.away_resident, memory.resident)
@@ -156,7 +156,7 @@ class Device:
         done: Callable[[Sent], None],
         predicted_s: Sequence[float] = (),
         live: Sequence[int] = (),
-        leaves: Memory | None = None,
+        leaves: JobMemory | None = None,
     ) -> None:
         """Let a client send a work; its segments' predictions are right unless others are given."""
         work = Sent(next(self._ids), session, seconds, load, done, leaves)
@@ -174,7 +174,7 @@ class Device:
     # --- lanes
 
     def _open(self, action: actions.OpenLane) -> None:
-        self._lanes[action.lane] = _Lane()
+        self._lanes[action.lane] = _SimulatedLane()
 
     def _close(self, action: actions.CloseLane) -> None:
         del self._lanes[action.lane]
@@ -186,7 +186,7 @@ class Device:
             self._pass_time()
             self._begin(lane)
 
-    def _begin(self, lane: _Lane) -> None:
+    def _begin(self, lane: _SimulatedLane) -> None:
         """Let a lane begin its next segment, if there is one."""
         self._changed = True
         if not lane.queue:
@@ -248,7 +248,7 @@ class Device:
 
     def _spill(self, action: actions.Spill) -> None:
         holding = self._holdings.setdefault(action.session, _Holding(0, 0))
-        with_model = action.part is actions.Part.ALL
+        with_model = action.part is actions.MemoryPart.ALL
         nbytes = holding.kept + (holding.resident if with_model else 0)
         self.spilled_bytes += nbytes
         self._copy(nbytes, self._is_away, action.session, with_model)

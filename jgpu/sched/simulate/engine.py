@@ -16,17 +16,24 @@ from typing import TYPE_CHECKING
 from jgpu.sched.core import Core
 from jgpu.sched.limits import Limits
 from jgpu.sched.simulate.clock import Clock
-from jgpu.sched.simulate.device import Device, Hardware
-from jgpu.sched.simulate.loop import Loop, Pace
+from jgpu.sched.simulate.device import Hardware, SimulatedDevice
+from jgpu.sched.simulate.loop import LoopPace, TrainingLoop
 from jgpu.sched.simulate.results import Log, jain, mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jgpu.sched.simulate.jobs import Job
-    from jgpu.sched.simulate.results import CellTimes, JobTimes
+    from jgpu.sched.simulate.jobs import SimulatedJob
+    from jgpu.sched.simulate.results import JobTimes, SimulatedCell
 
-__all__ = ["Grain", "MemorySample", "Run", "contended_fairness", "run_jobs", "scaled_limits"]
+__all__ = [
+    "Grain",
+    "MemorySample",
+    "SimulatedRun",
+    "contended_fairness",
+    "run_jobs",
+    "scaled_limits",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +63,12 @@ class MemorySample:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SimulatedRun:
     """What came of it."""
 
     policy: str
     jobs: tuple[JobTimes, ...]
-    cells: tuple[CellTimes, ...]
+    cells: tuple[SimulatedCell, ...]
     busy_s: float
     #: device time charged to each user
     charged_s: dict[str, float]
@@ -94,31 +101,31 @@ def scaled_limits(limits: Limits, factor: float) -> Limits:
 
 
 def run_jobs(
-    jobs: Sequence[Job],
+    jobs: Sequence[SimulatedJob],
     policy: str = "fair",
     *,
     hardware: Hardware | None = None,
     grain: Grain | None = None,
     limits: Limits | None = None,
-    pace: Pace | None = None,
+    pace: LoopPace | None = None,
     sample_s: float = 0.0,
     until_s: float = float("inf"),
-) -> Run:
+) -> SimulatedRun:
     """Run jobs to their end, or until a moment; memory is sampled every `sample_s`, 0 for never."""
-    limits, pace, hardware = limits or Limits(), pace or Pace(), hardware or Hardware()
+    limits, pace, hardware = limits or Limits(), pace or LoopPace(), hardware or Hardware()
     if grain is not None:
         limits = scaled_limits(limits, grain.factor)
-        pace = Pace(segment_s=grain.iteration_s, idle_s=pace.idle_s * grain.factor)
+        pace = LoopPace(segment_s=grain.iteration_s, idle_s=pace.idle_s * grain.factor)
         jobs = [job.coarsened(grain.iteration_s) for job in jobs]
     clock, log = Clock(), Log()
-    device = Device(clock, Core(policy, limits), hardware)
+    device = SimulatedDevice(clock, Core(policy, limits), hardware)
     numbered = list(enumerate(jobs, start=1))
-    loops = [Loop(clock, device, session, job, log, pace) for session, job in numbered]
+    loops = [TrainingLoop(clock, device, session, job, log, pace) for session, job in numbered]
     samples: list[MemorySample] = []
     if sample_s:
         clock.at(0.0, _sample, device, loops, sample_s, samples)
     clock.run(until_s)
-    return Run(
+    return SimulatedRun(
         policy=policy,
         jobs=log.jobs(numbered),
         cells=tuple(log.cells),
@@ -132,7 +139,10 @@ def run_jobs(
 
 
 def _sample(
-    device: Device, loops: Sequence[Loop], every_s: float, samples: list[MemorySample]
+    device: SimulatedDevice,
+    loops: Sequence[TrainingLoop],
+    every_s: float,
+    samples: list[MemorySample],
 ) -> None:
     """Take down what memory holds, again and again while anybody is there."""
     clock, seen = device.clock, device.core.snapshot()

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil
 
-__all__ = ["Cell", "Job", "Memory"]
+__all__ = ["Cell", "JobMemory", "SimulatedJob"]
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class JobMemory:
     """What a session holds and needs, in bytes; see `jgpu.sched.events.MemoryMeasured`."""
 
     resident: int = 0
@@ -58,14 +58,14 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SimulatedJob:
     """A session from its arrival to its end."""
 
     name: str
     user: str
     arrival_s: float
     cells: tuple[Cell, ...]
-    memory: Memory = Memory()
+    memory: JobMemory = JobMemory()
     #: the part of the device that it keeps busy while it runs, interference included; see `rates`
     load: float = 1.0
     #: the user's share
@@ -80,6 +80,6 @@ class Job:
         """Device time of all cells, alone."""
         return sum(cell.service_s for cell in self.cells)
 
-    def coarsened(self, grain_s: float) -> Job:
+    def coarsened(self, grain_s: float) -> SimulatedJob:
         """Return the same job in iterations of about `grain_s`."""
         return replace(self, cells=tuple(cell.coarsened(grain_s) for cell in self.cells))

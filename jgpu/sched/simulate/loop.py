@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jgpu.sched import events
-from jgpu.sched.simulate.results import CellTimes
+from jgpu.sched.simulate.results import SimulatedCell
 
 if TYPE_CHECKING:
     from jgpu.sched.simulate.clock import Clock
-    from jgpu.sched.simulate.device import Device, Sent
-    from jgpu.sched.simulate.jobs import Cell, Job
+    from jgpu.sched.simulate.device import Sent, SimulatedDevice
+    from jgpu.sched.simulate.jobs import Cell, SimulatedJob
     from jgpu.sched.simulate.results import Log
 
-__all__ = ["Loop", "Pace"]
+__all__ = ["LoopPace", "TrainingLoop"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class LoopPace:
     """How finely work is cut and how soon a session counts as resting."""
 
     #: longest segment; a program is cut into equal ones
@@ -32,11 +32,17 @@ class Pace:
     idle_s: float = 0.5
 
 
-class Loop:
+class TrainingLoop:
     """One job's client."""
 
     def __init__(
-        self, clock: Clock, device: Device, session: int, job: Job, log: Log, pace: Pace
+        self,
+        clock: Clock,
+        device: SimulatedDevice,
+        session: int,
+        job: SimulatedJob,
+        log: Log,
+        pace: LoopPace,
     ) -> None:
         self._clock = clock
         self._device = device
@@ -157,6 +163,6 @@ class Loop:
         self._device.tell(events.CellEnded(self._session))
         now = self._clock.now
         self._log.cell_ended(
-            CellTimes(self._session, self._began_s, now, cell.service_s, self._first_s)
+            SimulatedCell(self._session, self._began_s, now, cell.service_s, self._first_s)
         )
         self._next_cell()

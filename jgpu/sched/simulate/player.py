@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from jgpu.sched import events
 from jgpu.sched.core import Core
 from jgpu.sched.simulate.clock import Clock
-from jgpu.sched.simulate.device import Device, Hardware
-from jgpu.sched.simulate.jobs import Memory
-from jgpu.sched.simulate.loop import Pace
+from jgpu.sched.simulate.device import Hardware, SimulatedDevice
+from jgpu.sched.simulate.jobs import JobMemory
+from jgpu.sched.simulate.loop import LoopPace
 from jgpu.sched.simulate.replay import cell_times
 
 if TYPE_CHECKING:
     from jgpu.sched.simulate.device import Sent
-    from jgpu.sched.simulate.replay import Recording, Script, Step
-    from jgpu.sched.simulate.results import CellTimes
+    from jgpu.sched.simulate.replay import Recording, ReplayStep, Script
+    from jgpu.sched.simulate.results import SimulatedCell
 
 __all__ = ["replayed_cells"]
 
@@ -27,7 +27,7 @@ class _Player:
     """One client."""
 
     def __init__(
-        self, clock: Clock, device: Device, script: Script, load: float, idle_s: float
+        self, clock: Clock, device: SimulatedDevice, script: Script, load: float, idle_s: float
     ) -> None:
         self._clock = clock
         self._device = device
@@ -64,7 +64,7 @@ class _Player:
             since_s = max(since_s, self._ended_s[step.after])
         self._clock.at(since_s + step.gap_s, self._do, step)
 
-    def _do(self, step: Step) -> None:
+    def _do(self, step: ReplayStep) -> None:
         self._next += 1
         self._step_s = self._clock.now
         event = step.event
@@ -73,12 +73,12 @@ class _Player:
             self._send(event, step)
         elif isinstance(event, events.MemoryMeasured):
             kept = event.kept + event.spilled
-            self._device.measure(event.session, Memory(event.resident, kept, event.transient))
+            self._device.measure(event.session, JobMemory(event.resident, kept, event.transient))
         else:
             self._device.tell(event)
         self._plan()
 
-    def _send(self, event: events.WorkArrived, step: Step) -> None:
+    def _send(self, event: events.WorkArrived, step: ReplayStep) -> None:
         if step.seconds:
             self._sent += 1
             self._works.append(event.work)
@@ -106,7 +106,7 @@ class _Player:
 
 def replayed_cells(
     recording: Recording, policy: str = "", lanes: int = 0, capacity: int = 0
-) -> tuple[tuple[CellTimes, ...], Device]:
+) -> tuple[tuple[SimulatedCell, ...], SimulatedDevice]:
     """Run a recording again, with what was recorded unless something else is asked for.
 
     Returns the times of its cells and the device as it is after the last.
@@ -115,10 +115,12 @@ def replayed_cells(
     lanes = lanes or recording.lanes
     hardware = Hardware(lanes=lanes, capacity=capacity or recording.capacity, look_s=0.25)
     core = Core(policy or recording.policy, recording.limits)
-    device = Device(clock, core, hardware)
+    device = SimulatedDevice(clock, core, hardware)
     # What was measured beside neighbours in other lanes holds their slowing already.
     load = 1 / recording.lanes
-    players = [_Player(clock, device, script, load, Pace().idle_s) for script in recording.scripts]
+    players = [
+        _Player(clock, device, script, load, LoopPace().idle_s) for script in recording.scripts
+    ]
     clock.run()
     told = sorted(
         ((now, n, event) for n, each in enumerate(players) for now, event in each.told),

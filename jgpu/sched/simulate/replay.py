@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from jgpu.errors import ConfigError
 from jgpu.sched import actions, events
 from jgpu.sched.core import Core
-from jgpu.sched.simulate.results import CellTimes
+from jgpu.sched.simulate.results import SimulatedCell
 from jgpu.sched.states import IllegalEvent
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from jgpu.sched.limits import Limits
     from jgpu.sched.reports.recording import Header, Recorded
 
-__all__ = ["Recording", "Script", "Step", "cell_times", "read_scripts"]
+__all__ = ["Recording", "ReplayStep", "Script", "cell_times", "read_scripts"]
 
 #: events that a simulated device brings about by itself
 _FOLLOW: Final = (
@@ -53,7 +53,7 @@ _FOLLOW: Final = (
 _LEAST_S: Final = 1e-7
 
 
-class Step(NamedTuple):
+class ReplayStep(NamedTuple):
     """What a client did, and when."""
 
     #: seconds after what it waited for, or after the step before
@@ -70,7 +70,7 @@ class Script:
     """All that one client did; events about nobody in particular are session 0's."""
 
     session: int
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ReplayStep] = field(default_factory=list)
     #: works that the steps hold
     works: int = 0
 
@@ -85,7 +85,7 @@ class Recording:
     capacity: int
     scripts: tuple[Script, ...]
     #: the cells as they were
-    cells: tuple[CellTimes, ...]
+    cells: tuple[SimulatedCell, ...]
     #: whether the policy was changed on the way, which is not replayed
     policy_changed: bool
     events: int
@@ -106,7 +106,7 @@ class _Work:
         return len(self.took_s) == self.segments
 
 
-class _Listener:
+class _CellListener:
     """Tells a core what was recorded, and notes when each segment began and ended."""
 
     def __init__(self, header: Header, file: str) -> None:
@@ -159,7 +159,7 @@ class _Listener:
 
 def read_scripts(header: Header, recorded: Iterable[Recorded], file: str) -> Recording:
     """Return what a recording holds; raises `ConfigError` where the core refuses an event."""
-    listener = _Listener(header, file)
+    listener = _CellListener(header, file)
     for each in recorded:
         listener.listen(each)
     configured = [e.event for e in listener.told if isinstance(e.event, events.LanesConfigured)]
@@ -180,7 +180,7 @@ def read_scripts(header: Header, recorded: Iterable[Recorded], file: str) -> Rec
     )
 
 
-class _Writer:
+class _ClientWriter:
     """Writes one script."""
 
     def __init__(self, session: int) -> None:
@@ -196,15 +196,15 @@ class _Writer:
         """Add a step that was at `now`."""
         waited = self.ended >= 0 and self.ended_s >= self.step_s
         after, since_s = (self.ended, self.ended_s) if waited else (-1, self.step_s)
-        self.script.steps.append(Step(now - since_s, after, event, seconds))
+        self.script.steps.append(ReplayStep(now - since_s, after, event, seconds))
         self.step_s = now
         if isinstance(event, events.WorkArrived) and seconds:
             self.places[event.work] = self.script.works
             self.script.works += 1
 
 
-def _scripts(listener: _Listener) -> list[Script]:
-    writers: dict[int, _Writer] = {}
+def _scripts(listener: _CellListener) -> list[Script]:
+    writers: dict[int, _ClientWriter] = {}
     left = {number: work.segments for number, work in listener.works.items() if work.is_over}
     for now, event, _ in listener.told:
         if isinstance(event, events.SegmentsFinished) and event.work in left:
@@ -220,13 +220,13 @@ def _scripts(listener: _Listener) -> list[Script]:
                 continue
             seconds = tuple(listener.works[event.work].took_s)
         session = event.session if isinstance(event, events.SessionEvent) else 0
-        writers.setdefault(session, _Writer(session)).step(now, event, seconds)
+        writers.setdefault(session, _ClientWriter(session)).step(now, event, seconds)
     return [writer.script for writer in writers.values()]
 
 
 def cell_times(
     told: Iterable[tuple[float, events.Event]], ended_s: dict[int, float]
-) -> tuple[CellTimes, ...]:
+) -> tuple[SimulatedCell, ...]:
     """Return how long each cell took: from its start to its end, or its last work's if later.
 
     A session without cells, as a script is, counts as one from its first work to its last.
@@ -236,7 +236,7 @@ def cell_times(
     open_since: dict[int, float] = {}
     latest: dict[int, float] = {}
     with_cells: set[int] = set()
-    cells: list[CellTimes] = []
+    cells: list[SimulatedCell] = []
     loose: dict[int, tuple[float, float]] = {}
     for now, event in told:
         if isinstance(event, events.CellStarted):
@@ -249,9 +249,9 @@ def cell_times(
             loose[event.session] = (first, max(last, end))
         elif isinstance(event, events.CellEnded) and event.session in open_since:
             began = open_since.pop(event.session)
-            cells.append(CellTimes(event.session, began, max(now, latest[event.session]), 0.0))
+            cells.append(SimulatedCell(event.session, began, max(now, latest[event.session]), 0.0))
     cells += [
-        CellTimes(session, first, last, 0.0)
+        SimulatedCell(session, first, last, 0.0)
         for session, (first, last) in loose.items()
         if session not in with_cells
     ]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jgpu.sched.simulate.clock import Clock
-    from jgpu.sched.simulate.device import Device, Sent
+    from jgpu.sched.simulate.device import Sent, SimulatedDevice
 
 __all__ = ["Server"]
 
@@ -26,7 +26,7 @@ class Server:
     def __init__(
         self,
         clock: Clock,
-        device: Device,
+        device: SimulatedDevice,
         session: int,
         user: str,
         programs: Sequence[float],

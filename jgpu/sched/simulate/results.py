@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from jgpu.sched.simulate.jobs import Job
+    from jgpu.sched.simulate.jobs import SimulatedJob
 
-__all__ = ["CellTimes", "JobTimes", "Log", "Summary", "jain", "mean", "percentile", "summarise"]
+__all__ = ["JobTimes", "Log", "SimulatedCell", "Summary", "jain", "mean", "percentile", "summarise"]
 
 
 @dataclass(frozen=True, slots=True)
-class CellTimes:
+class SimulatedCell:
     """One cell: when it began and ended, and its device time alone; seconds."""
 
     session: int
@@ -80,7 +80,7 @@ class Log:
 
     def __init__(self) -> None:
         #: in the order of their ends
-        self.cells: list[CellTimes] = []
+        self.cells: list[SimulatedCell] = []
         self._first_s: dict[int, float] = {}
         self._ended_s: dict[int, float] = {}
 
@@ -88,7 +88,7 @@ class Log:
         """Note that a work of a session ran; the first one counts."""
         self._first_s.setdefault(session, began_s)
 
-    def cell_ended(self, cell: CellTimes) -> None:
+    def cell_ended(self, cell: SimulatedCell) -> None:
         """Note a cell's end."""
         self.cells.append(cell)
 
@@ -96,7 +96,7 @@ class Log:
         """Note that a session has done all its cells."""
         self._ended_s[session] = ended_s
 
-    def jobs(self, jobs: Iterable[tuple[int, Job]]) -> tuple[JobTimes, ...]:
+    def jobs(self, jobs: Iterable[tuple[int, SimulatedJob]]) -> tuple[JobTimes, ...]:
         """Return the times of those of these jobs that have ended."""
         return tuple(
             JobTimes(

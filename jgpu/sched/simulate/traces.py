@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from jgpu.errors import ConfigError
-from jgpu.sched.simulate.jobs import Cell, Job, Memory
+from jgpu.sched.simulate.jobs import Cell, JobMemory, SimulatedJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -102,7 +102,7 @@ def _check_header(names: Sequence[str], file: str, line: int, columns: Sequence[
         )
 
 
-def read_jobs(lines: Iterable[str], file: str) -> list[Job]:
+def read_jobs(lines: Iterable[str], file: str) -> list[SimulatedJob]:
     """Return the jobs of a trace with the columns `arrival_s`, `duration_s`, `iterations`.
 
     Further columns: `name`, `user` (default: one of its own for each job), `load` (1),
@@ -116,19 +116,19 @@ def read_jobs(lines: Iterable[str], file: str) -> list[Job]:
     ]
 
 
-def _job(row: Row, place: int) -> Job:
+def _job(row: Row, place: int) -> SimulatedJob:
     def optional(column: str, default: float) -> float:
         return row.number(column) if column in row.values else default
 
     duration_s = row.number("duration_s", least=1e-6)
     iterations = row.whole("iterations", least=1)
     cell = Cell(iterations, duration_s / iterations, host_s=optional("host_s", 0.0))
-    return Job(
+    return SimulatedJob(
         name=row.text("name") if "name" in row.values else f"job {place}",
         user=row.text("user") if "user" in row.values else f"user{place}",
         arrival_s=row.number("arrival_s"),
         cells=(cell,),
-        memory=Memory(
+        memory=JobMemory(
             int(optional("resident_bytes", 0)),
             int(optional("kept_bytes", 0)),
             int(optional("transient_bytes", 0)),

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from jgpu.sched.simulate.device import Hardware
 from jgpu.sched.simulate.engine import run_jobs
-from jgpu.sched.simulate.jobs import Cell, Job
-from jgpu.sched.simulate.loop import Pace
+from jgpu.sched.simulate.jobs import Cell, SimulatedJob
+from jgpu.sched.simulate.loop import LoopPace
 from jgpu.sched.simulate.rates import packing_load
-from jgpu.simulate.report import Report, Table, at_least, published
+from jgpu.simulate.report import SimulationReport, Table, at_least, published
 
 if TYPE_CHECKING:
     import argparse
@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def simulate(options: argparse.Namespace) -> Report:
+def simulate(options: argparse.Namespace) -> SimulationReport:
     """Run it."""
     rows: list[list[str | float]] = []
     losses: list[float] = []
@@ -55,7 +55,7 @@ def simulate(options: argparse.Namespace) -> Report:
         losses.append(gain - 1)
     columns = ["model", "util %", "sliced mb/s", "Gandiva packed", "ours packed"]
     columns += ["Gandiva", "ours", "two lanes always"]
-    return Report(
+    return SimulationReport(
         title="Gandiva, Table 1: copies of one job on one GPU, in mini-batches a second",
         tables=[Table(f"{options.copies} copies, at most {options.lanes} lanes", columns, rows)],
         findings=[f"the worst of ours against time-slicing: {min(losses) * 100:+.2f} %"],
@@ -78,10 +78,10 @@ def _throughput(row: Row, policy: str, lanes: int, options: argparse.Namespace) 
     cell = Cell(max(1, round(options.seconds * sliced)), 1 / sliced)
     load = packing_load(sliced, packed)
     jobs = [
-        Job(row.text("model"), f"user{copy}", 0.0, (cell,), load=load)
+        SimulatedJob(row.text("model"), f"user{copy}", 0.0, (cell,), load=load)
         for copy in range(options.copies)
     ]
-    run = run_jobs(jobs, policy, hardware=Hardware(lanes=lanes), pace=Pace(segment_s=1.0))
+    run = run_jobs(jobs, policy, hardware=Hardware(lanes=lanes), pace=LoopPace(segment_s=1.0))
     mini_batches: int = options.copies * cell.iterations
     return mini_batches / max(job.ended_s for job in run.jobs)
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from jgpu.sched.simulate.device import Hardware
 from jgpu.sched.simulate.engine import Grain, run_jobs
-from jgpu.sched.simulate.jobs import Cell, Job, Memory
-from jgpu.simulate.report import Report, Table, at_least, published
+from jgpu.sched.simulate.jobs import Cell, JobMemory, SimulatedJob
+from jgpu.simulate.report import SimulationReport, Table, at_least, published
 
 if TYPE_CHECKING:
     import argparse
@@ -36,7 +36,7 @@ class _Model:
     startup_s: float
     #: the part of an iteration for which the device is busy
     utilisation: float
-    memory: Memory
+    memory: JobMemory
     #: makespans in minutes read off Salus' Figure 11, one after the other and under Salus
     fifo_min: float
     salus_min: float
@@ -62,7 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def simulate(options: argparse.Namespace) -> Report:
+def simulate(options: argparse.Namespace) -> SimulationReport:
     """Run it."""
     models = _models()
     rows, findings = [], []
@@ -82,7 +82,7 @@ def simulate(options: argparse.Namespace) -> Report:
         )
     columns = ["model", "fifo min", "ours min", "ours x", "Salus x", "x, no start-up"]
     columns += ["Salus' fifo min", "Salus min", "x, Salus' fifo"]
-    return Report(
+    return SimulationReport(
         title=f"{options.trials} trials of {_ITERATIONS} iterations on one GPU: makespan",
         tables=[Table(f"{options.workers} trials at a time, {options.policy}", columns, rows)],
         findings=findings,
@@ -109,7 +109,7 @@ def _models() -> tuple[_Model, _Model]:
         iteration_s=(480 * 60 / 300 - small_startup_s) / _ITERATIONS,
         startup_s=small_startup_s,
         utilisation=gandiva["SuperResolution"].number("gpu_util_percent") / 100,
-        memory=Memory(resident=100 * _MEGA, transient=900 * _MEGA),
+        memory=JobMemory(resident=100 * _MEGA, transient=900 * _MEGA),
         fifo_min=480,
         salus_min=200,
         salus_gain=2.38,
@@ -120,7 +120,7 @@ def _models() -> tuple[_Model, _Model]:
         iteration_s=resnet.number("iteration_ms") / 1000,
         startup_s=resnet.number("startup_s"),
         utilisation=gandiva["ResNet-50"].number("gpu_util_percent") / 100,
-        memory=Memory(resident=300 * _MEGA, transient=peak - 300 * _MEGA),
+        memory=JobMemory(resident=300 * _MEGA, transient=peak - 300 * _MEGA),
         fifo_min=610,
         salus_min=570,
         salus_gain=1.07,
@@ -156,7 +156,9 @@ def _makespan_s(model: _Model, policy: str, workers: int, trials: int, host_fact
         ahead=1,
     )
     jobs = [
-        Job(model.name, f"worker{n}", 0.0, (cell,) * len(range(n, trials, workers)), model.memory)
+        SimulatedJob(
+            model.name, f"worker{n}", 0.0, (cell,) * len(range(n, trials, workers)), model.memory
+        )
         for n in range(min(workers, trials))
     ]
     grain = Grain(10 * device_s, instead_of_s=device_s)

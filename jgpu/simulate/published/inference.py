@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 from jgpu.sched.core import Core
 from jgpu.sched.simulate.arrivals import poisson
 from jgpu.sched.simulate.clock import Clock
-from jgpu.sched.simulate.device import Device, Hardware
+from jgpu.sched.simulate.device import Hardware, SimulatedDevice
 from jgpu.sched.simulate.requests import Server
 from jgpu.sched.simulate.results import mean, percentile
 from jgpu.simulate.chart import Chart, Line
-from jgpu.simulate.report import Report, Table, at_least, chance_of, numbers, published
+from jgpu.simulate.report import SimulationReport, Table, at_least, chance_of, numbers, published
 
 if TYPE_CHECKING:
     import argparse
@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def simulate(options: argparse.Namespace) -> Report:
+def simulate(options: argparse.Namespace) -> SimulationReport:
     """Run it."""
     rows = published("salus_inference.csv", "model", "salus_ms", "alone_ms")
     policies = options.policies.split(",")
@@ -72,7 +72,7 @@ def simulate(options: argparse.Namespace) -> Report:
     columns = ["load"] + [f"{p} {what}" for p in policies for what in ("mean", "median", "worst")]
     theirs = [row.number("salus_ms") - row.number("alone_ms") for row in rows]
     lines = [Line(policy, curve) for policy, curve in means.items()]
-    return Report(
+    return SimulationReport(
         title=f"Salus, Figure 10: {len(rows) * _COPIES} inference jobs on one GPU; milliseconds",
         tables=[
             Table("Added latency by job (over the jobs: mean, median, worst)", columns, by_load),
@@ -106,7 +106,7 @@ def _latencies(
     """Return model and mean added milliseconds of each job."""
     chance = chance_of("inference", options.seed, load)
     clock = Clock()
-    device = Device(clock, Core(policy), Hardware())
+    device = SimulatedDevice(clock, Core(policy), Hardware())
     rate = load / (_COPIES * sum(row.number("alone_ms") for row in rows) / 1000)
     servers = []
     for session in range(1, len(rows) * _COPIES + 1):

@@ -17,12 +17,12 @@ from jgpu.errors import ConfigError
 from jgpu.sched.policies.las import LeastAttainedService
 from jgpu.sched.simulate.arrivals import heavy_tailed, uniform
 from jgpu.sched.simulate.device import Hardware
-from jgpu.sched.simulate.engine import Grain, Run, run_jobs
-from jgpu.sched.simulate.jobs import Cell, Job
+from jgpu.sched.simulate.engine import Grain, SimulatedRun, run_jobs
+from jgpu.sched.simulate.jobs import Cell, SimulatedJob
 from jgpu.sched.simulate.rates import packing_load
 from jgpu.sched.simulate.results import JobTimes, Summary, percentile, summarise
 from jgpu.simulate.chart import Chart, distribution
-from jgpu.simulate.report import Report, Table, at_least, chance_of, numbers, published
+from jgpu.simulate.report import SimulationReport, Table, at_least, chance_of, numbers, published
 
 if TYPE_CHECKING:
     import argparse
@@ -105,7 +105,7 @@ class _Outcome:
         return self.gain(policy) >= gain and self.tail(policy) <= tail
 
 
-def simulate(options: argparse.Namespace) -> Report:
+def simulate(options: argparse.Namespace) -> SimulationReport:
     """Run it."""
     sigma, grain = options.sigma, Grain(options.grain)
     kept = _calibrated(options, sigma, options.calibrated)
@@ -129,7 +129,7 @@ def simulate(options: argparse.Namespace) -> Report:
         distribution(policy, [job.jct_s / 60 for job in run.jobs]) for policy, run in runs.items()
     ]
     thresholds = ", ".join(f"{each:g}" for each in LeastAttainedService.thresholds_s)
-    return Report(
+    return SimulationReport(
         title="Salus, Table 1: 100 jobs on one GPU; minutes",
         tables=tables,
         findings=[_finding(policy, outcomes, spread) for policy in _GOALS],
@@ -161,7 +161,7 @@ def simulate(options: argparse.Namespace) -> Report:
 # --- traces
 
 
-def _jobs(seed: int, sigma: float, trace: int) -> list[Job]:
+def _jobs(seed: int, sigma: float, trace: int) -> list[SimulatedJob]:
     chance = chance_of("salus", seed, sigma, trace)
     arrivals = uniform(chance, _JOBS, _ARRIVALS_S)
     durations = heavy_tailed(chance, _JOBS, sigma, _TOTAL_S)
@@ -171,7 +171,7 @@ def _jobs(seed: int, sigma: float, trace: int) -> list[Job]:
         if row.number("gpu_util_percent") > 50
     ]
     return [
-        Job(f"job {n}", f"user{n}", arrival, (_cell(duration),), load=chance.choice(loads))
+        SimulatedJob(f"job {n}", f"user{n}", arrival, (_cell(duration),), load=chance.choice(loads))
         for n, (arrival, duration) in enumerate(zip(arrivals, durations, strict=True), start=1)
     ]
 
@@ -204,7 +204,7 @@ def _calibrated(options: argparse.Namespace, sigma: float, wanted: int) -> list[
     )
 
 
-def _first_come(jobs: Sequence[Job]) -> Summary:
+def _first_come(jobs: Sequence[SimulatedJob]) -> Summary:
     """Return the figures of jobs that run one after the other, by arithmetic: a first sieve."""
     now, times = 0.0, []
     for n, job in enumerate(jobs):
@@ -230,7 +230,7 @@ def _table1() -> tuple[Row, ...]:
     return tuple(published("salus_table1.csv", "policy", "makespan_min"))
 
 
-def _run(seed: int, sigma: float, trace: int, policy: str, grain: Grain) -> Run:
+def _run(seed: int, sigma: float, trace: int, policy: str, grain: Grain) -> SimulatedRun:
     hardware = Hardware(lanes=_LANES if policy == "pack" else 1)
     return run_jobs(_jobs(seed, sigma, trace), policy, hardware=hardware, grain=grain)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from jgpu.sched.policies.las import LeastAttainedService
 from jgpu.sched.simulate.engine import Grain, run_jobs
-from jgpu.sched.simulate.jobs import Cell, Job
-from jgpu.simulate.report import Report, at_least, published
+from jgpu.sched.simulate.jobs import Cell, SimulatedJob
+from jgpu.simulate.report import SimulationReport, at_least, published
 from jgpu.simulate.sidebyside import chart_of, table_of
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def simulate(options: argparse.Namespace) -> Report:
+def simulate(options: argparse.Namespace) -> SimulationReport:
     """Run it."""
     jobs = _jobs(folded=options.folded)
     runs = {policy: run_jobs(jobs, policy, grain=Grain(options.grain)) for policy in _POLICIES}
     published_row = ["Tiresias-L, its cluster", *[None] * 5, *_PUBLISHED]
     thresholds = ", ".join(f"{each:g}" for each in LeastAttainedService.thresholds_s)
     what = "all, folded onto one device" if options.folded else "those for one GPU"
-    return Report(
+    return SimulationReport(
         title=f"Tiresias' 60-job trace: {len(jobs)} jobs ({what}); seconds",
         tables=[table_of(runs, "Policies side by side", [published_row])],
         assumes=[
@@ -58,7 +58,7 @@ def simulate(options: argparse.Namespace) -> Report:
     )
 
 
-def _jobs(*, folded: bool) -> list[Job]:
+def _jobs(*, folded: bool) -> list[SimulatedJob]:
     columns = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration")
     jobs = []
     for row in published("tiresias_60_job.csv", *columns):
@@ -69,5 +69,5 @@ def _jobs(*, folded: bool) -> list[Job]:
         cell = Cell(iterations, row.number("duration") * gpus / iterations)
         name = f"{row.text('job_id')} {row.text('model_name')}"
         user = f"user{row.whole('job_id')}"
-        jobs.append(Job(name, user, row.number("submit_time"), (cell,)))
+        jobs.append(SimulatedJob(name, user, row.number("submit_time"), (cell,)))
     return jobs

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET, UnsetType
 
 from jgpu.wire.fields import Ids, Name, Text
-from jgpu.wire.reports.parts import Part, decode_json
+from jgpu.wire.reports.parts import ReportPart, decode_json
 from jgpu.wire.reports.report import (
     BrokerReport,
     DeviceReport,
@@ -27,7 +27,7 @@ __all__ = ["Changes", "apply", "changes", "decode_changes"]
 _Row = TypeVar("_Row")
 
 
-class Changes(Part, frozen=True, kw_only=True, omit_defaults=True):
+class Changes(ReportPart, frozen=True, kw_only=True, omit_defaults=True):
     """What changed from one report to the next; what is not named stayed as it was."""
 
     broker: BrokerReport | UnsetType = UNSET

@@ -11,12 +11,12 @@ import msgspec
 
 from jgpu.errors import ProtocolError
 
-__all__ = ["Part", "decode_json"]
+__all__ = ["ReportPart", "decode_json"]
 
 _Kind = TypeVar("_Kind")
 
 
-class Part(msgspec.Struct, frozen=True):
+class ReportPart(msgspec.Struct, frozen=True):
     """Base of all parts: an object with the names of its fields."""
 
 

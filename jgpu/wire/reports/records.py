@@ -7,7 +7,7 @@ Moments are seconds since the epoch.
 from typing import Final
 
 from jgpu.wire.fields import Name, Natural, Text
-from jgpu.wire.reports.parts import Part, decode_json
+from jgpu.wire.reports.parts import ReportPart, decode_json
 
 __all__ = [
     "EVENT_KINDS",
@@ -39,7 +39,7 @@ EVENT_KINDS: Final = (
 )
 
 
-class EventReport(Part, frozen=True):
+class EventReport(ReportPart, frozen=True):
     """Something that happened, and who did it."""
 
     #: grows with time; never used twice
@@ -58,7 +58,7 @@ class EventReport(Part, frozen=True):
     text: Text = ""
 
 
-class EventsReport(Part, frozen=True):
+class EventsReport(ReportPart, frozen=True):
     """What happened, the newest first, as `jgpu events --json` prints it."""
 
     events: tuple[EventReport, ...] = ()
@@ -66,7 +66,7 @@ class EventsReport(Part, frozen=True):
     note: Text = ""
 
 
-class UsageRow(Part, frozen=True):
+class UsageRow(ReportPart, frozen=True):
     """Device time of one user or group within one step."""
 
     #: when the step begins
@@ -76,7 +76,7 @@ class UsageRow(Part, frozen=True):
     device_seconds: float = 0.0
 
 
-class UsageReport(Part, frozen=True):
+class UsageReport(ReportPart, frozen=True):
     """Who used how much, by step and then by name; steps of which nobody used anything are out."""
 
     rows: tuple[UsageRow, ...] = ()

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from jgpu.wire.fields import Ids, Name, Natural, Text
-from jgpu.wire.reports.parts import Part, decode_json
+from jgpu.wire.reports.parts import ReportPart, decode_json
 
 __all__ = [
     "SOMEBODY",
@@ -45,7 +45,7 @@ __all__ = [
 SOMEBODY: Final = "another user"
 
 
-class BrokerReport(Part, frozen=True):
+class BrokerReport(ReportPart, frozen=True):
     """The broker itself."""
 
     version: Name = ""
@@ -73,7 +73,7 @@ class BrokerReport(Part, frozen=True):
     drain_text: Text = ""
 
 
-class LaneReport(Part, frozen=True):
+class LaneReport(ReportPart, frozen=True):
     """A stream of the device and the sessions that take turns in it."""
 
     id: Natural
@@ -91,7 +91,7 @@ class LaneReport(Part, frozen=True):
     op: Name = ""
 
 
-class CulpritReport(Part, frozen=True):
+class CulpritReport(ReportPart, frozen=True):
     """Whose work ended an executor; what the asker may not see is None."""
 
     user: Name
@@ -101,7 +101,7 @@ class CulpritReport(Part, frozen=True):
     program: Name | None = None
 
 
-class TimesReport(Part, frozen=True):
+class TimesReport(ReportPart, frozen=True):
     """How often something took how long; counts only grow."""
 
     #: upper bounds of the buckets, seconds; the last bucket has none
@@ -112,7 +112,7 @@ class TimesReport(Part, frozen=True):
     seconds: float = 0.0
 
 
-class MeasuresReport(Part, frozen=True):
+class MeasuresReport(ReportPart, frozen=True):
     """What an executor has counted since it began; the next one begins anew."""
 
     #: times that memory of a session went to the host, or came back, and the bytes
@@ -127,7 +127,7 @@ class MeasuresReport(Part, frozen=True):
     programs: TimesReport = TimesReport()
 
 
-class MemoryReport(Part, frozen=True):
+class MemoryReport(ReportPart, frozen=True):
     """What all sessions of a device keep, by kind."""
 
     resident_bytes: Natural = 0
@@ -136,7 +136,7 @@ class MemoryReport(Part, frozen=True):
     spilled_bytes: Natural = 0
 
 
-class EndReport(Part, frozen=True):
+class EndReport(ReportPart, frozen=True):
     """How an executor ended."""
 
     when: float
@@ -144,7 +144,7 @@ class EndReport(Part, frozen=True):
     culprit: CulpritReport | None = None
 
 
-class DeviceReport(Part, frozen=True):
+class DeviceReport(ReportPart, frozen=True):
     """A device and its executor."""
 
     name: Text
@@ -174,14 +174,14 @@ class DeviceReport(Part, frozen=True):
     last_end: EndReport | None = None
 
 
-class IterationTimes(Part, frozen=True):
+class IterationTimes(ReportPart, frozen=True):
     """Device time of a session's last iterations; 0 before the first."""
 
     median: float = 0.0
     p95: float = 0.0
 
 
-class SessionReport(Part, frozen=True):
+class SessionReport(ReportPart, frozen=True):
     """A session; what is the notebook's own is empty for whoever may not see it."""
 
     id: Natural
@@ -239,7 +239,7 @@ class SessionReport(Part, frozen=True):
         return self.resident_on_device + self.ephemeral_on_device
 
 
-class QuotaReport(Part, frozen=True):
+class QuotaReport(ReportPart, frozen=True):
     """What counts for a user, from all scopes together; 0 where there is no limit."""
 
     #: share of device time relative to other users with work
@@ -258,7 +258,7 @@ class QuotaReport(Part, frozen=True):
     over_budget: Name = ""
 
 
-class StandingReport(Part, frozen=True):
+class StandingReport(ReportPart, frozen=True):
     """A user, what they may have, and what they used of it."""
 
     name: Name
@@ -286,7 +286,7 @@ class UserReport(StandingReport, frozen=True):
     ephemeral_bytes: Natural = 0
 
 
-class LedgerReport(Part, frozen=True):
+class LedgerReport(ReportPart, frozen=True):
     """The record of usage; only for administrators."""
 
     state: Name = ""
@@ -298,7 +298,7 @@ class LedgerReport(Part, frozen=True):
     unwritten_device_seconds: float = 0.0
 
 
-class Report(Part, frozen=True):
+class Report(ReportPart, frozen=True):
     """Everything at one moment, as one asker may see it."""
 
     broker: BrokerReport
@@ -308,7 +308,7 @@ class Report(Part, frozen=True):
     ledger: LedgerReport | UnsetType = UNSET
 
 
-class ScopeReport(Part, frozen=True):
+class ScopeReport(ReportPart, frozen=True):
     """What was said of one scope, and where."""
 
     #: default, group:NAME or user:NAME
@@ -320,7 +320,7 @@ class ScopeReport(Part, frozen=True):
     until: float = 0.0
 
 
-class QuotasReport(Part, frozen=True):
+class QuotasReport(ReportPart, frozen=True):
     """Who may have and who used how much, as `jgpu quota list --json` prints it."""
 
     scopes: tuple[ScopeReport, ...] = ()

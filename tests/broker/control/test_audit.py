@@ -6,7 +6,7 @@ import sqlite3
 
 from jgpu.broker.control.listening.identity import Identities
 from jgpu.broker.control.quotas.ledger import charges as ledger_module
-from jgpu.broker.control.quotas.ledger.charges import Ledger
+from jgpu.broker.control.quotas.ledger.charges import UsageLedger
 from jgpu.broker.control.quotas.ledger.leftovers import find_leftovers
 from jgpu.broker.control.quotas.ledger.store import Store
 from jgpu.broker.control.reports.audit import _COUNTED, Audit
@@ -119,7 +119,7 @@ class Owner:
 
 
 def make_ledger(path, tmp_path, **options):
-    return Ledger(f"sqlite:///{path}", tmp_path, "r" * 32, Owner(), interval_s=9.0, **options)
+    return UsageLedger(f"sqlite:///{path}", tmp_path, "r" * 32, Owner(), interval_s=9.0, **options)
 
 
 def test_a_ledger_forgets_old_events_as_it_goes(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 from control_client import until
 
-from jgpu.broker.control.reports.drains import Drain as Shown
+from jgpu.broker.control.reports.drains import DrainProgress as Shown
 from jgpu.broker.control.reports.drains import drain_of
 from jgpu.errors import BrokerRefused
 from jgpu.wire.messages import CellStarted, Drain, Ready, ReportIs, Resync, Welcome

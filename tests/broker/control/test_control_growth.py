@@ -7,9 +7,9 @@ from pathlib import Path
 from jgpu.broker.control.executors.strikes import Strikes
 from jgpu.broker.control.listening.channel import ExecutorChannel
 from jgpu.broker.control.quotas.groups import Groups
-from jgpu.broker.control.quotas.ledger.charges import Ledger
+from jgpu.broker.control.quotas.ledger.charges import UsageLedger
 from jgpu.broker.control.quotas.ledger.meter import Charge
-from jgpu.broker.control.quotas.ledger.usage import Usage
+from jgpu.broker.control.quotas.ledger.usage import UsageHistory
 from jgpu.wire.messages import Evict
 
 
@@ -27,7 +27,7 @@ def test_groups_are_remembered_of_the_last_users():
 
 
 def test_windows_go_with_the_usage_that_they_show():
-    usage = Usage()
+    usage = UsageHistory()
     usage.add("user0", 2.0, 1e6)
     for number in range(5000):
         assert usage.window(f"user{number}", 3600.0).used(1e6) == (2.0 if not number else 0.0)
@@ -38,7 +38,7 @@ def test_windows_go_with_the_usage_that_they_show():
 
 def test_rows_that_cannot_be_written_are_not_kept_without_end(tmp_path):
     async def filled():
-        ledger = Ledger("sqlite://", Path(tmp_path), "run", None, interval_s=1.0)
+        ledger = UsageLedger("sqlite://", Path(tmp_path), "run", None, interval_s=1.0)
         ledger.keep(Charge("run", n, 1, "user1", "cpu", "", 0.0, 1.0, 1.0) for n in range(200_010))
         report = ledger._charges, ledger.note
         await ledger.close()

@@ -19,7 +19,7 @@ from jgpu.broker.control.listening.identity import (
     clean_text,
     identity_of,
 )
-from jgpu.broker.control.registry import Session, SessionState, UserUsage
+from jgpu.broker.control.registry import SessionPhase, SessionRecord, UserUsage
 from jgpu.broker.control.reports.report import DeviceView, Viewer, build_report
 from jgpu.broker.control.runtimes import check_protocol, check_runtime
 from jgpu.errors import ConfigError, VersionMismatch
@@ -254,9 +254,9 @@ MEASURES = MeasuresReport(spills=3, waits=TimesReport(bounds=(1.0,), counts=(2, 
 REPORT = ReportIs(1, (LANE,), (ROW,), 30, "fair", 5, measures=MEASURES)
 
 
-def session(number, user, uid, state=SessionState.ADOPTED, adoptions=1):
+def session(number, user, uid, state=SessionPhase.ADOPTED, adoptions=1):
     peer, whose = Peer(100 + number, uid), Identity("uid", str(uid))
-    return Session(
+    return SessionRecord(
         number, user, peer, "t", "k", "a.ipynb", 5.0, whose, state=state, adoptions=adoptions
     )
 

@@ -6,7 +6,7 @@ import pytest
 
 from jgpu.broker.control.listening.identity import Identity, Peer
 from jgpu.broker.control.listening.shares import Shares
-from jgpu.broker.control.quotas.desk import Desk
+from jgpu.broker.control.quotas.desk import QuotaService
 from jgpu.broker.control.quotas.requests import QuotaRequests
 from jgpu.broker.control.quotas.scopes import QuotaSettings, Scope
 from jgpu.broker.control.registry import Registry
@@ -31,7 +31,7 @@ def made(tmp_path):
     """A reporter, its desk and what it asks."""
     registry = Registry(Shares.of(16))
     url = f"sqlite:///{tmp_path}/l"
-    desk = Desk(QuotaSettings(), registry, ledger=url, directory=tmp_path, interval_s=9.0)
+    desk = QuotaService(QuotaSettings(), registry, ledger=url, directory=tmp_path, interval_s=9.0)
     quotas = Counted(desk, registry)
     return Reporter(None, registry, None, desk, quotas, None), desk, quotas
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from jgpu.broker.control.listening.identity import Identity, Peer
 from jgpu.broker.control.listening.shares import Shares
-from jgpu.broker.control.quotas.desk import Desk
+from jgpu.broker.control.quotas.desk import QuotaService
 from jgpu.broker.control.quotas.groups import Groups
 from jgpu.broker.control.quotas.requests import QuotaRequests
 from jgpu.broker.control.quotas.scopes import QuotaSettings, Scope
@@ -48,7 +48,7 @@ class Office:
         self.now, self.sent = NOW, []
         self.registry = Registry(Shares.of(100))
         settings = QuotaSettings(specs=specs or {}, members=members or {})
-        self.desk = Desk(
+        self.desk = QuotaService(
             settings,
             self.registry,
             ledger=f"sqlite:///{directory}/usage.sqlite",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from jgpu.broker.control.quotas.ledger import charges as ledger_module
 from jgpu.broker.control.quotas.ledger import store as store_module
-from jgpu.broker.control.quotas.ledger.charges import Ledger, LedgerState
+from jgpu.broker.control.quotas.ledger.charges import LedgerState, UsageLedger
 from jgpu.broker.control.quotas.ledger.leftovers import (
     Leftovers,
     find_leftovers,
@@ -25,8 +25,8 @@ from jgpu.broker.control.quotas.ledger.meter import SLICE_S, Charge, Meter
 from jgpu.broker.control.quotas.ledger.problems import (
     LedgerBroken,
     LedgerProblem,
-    Setting,
     SettingKey,
+    StoredSetting,
 )
 from jgpu.broker.control.quotas.ledger.store import (
     CHARGES,
@@ -36,7 +36,7 @@ from jgpu.broker.control.quotas.ledger.store import (
     Store,
     check_url,
 )
-from jgpu.broker.control.quotas.ledger.usage import Usage
+from jgpu.broker.control.quotas.ledger.usage import UsageHistory
 from jgpu.errors import ConfigError
 from jgpu.wire import limits
 from jgpu.wire.reports.report import LedgerReport
@@ -134,7 +134,7 @@ def test_a_session_is_charged_by_slices_and_unknown_ones_not_at_all():
 
 
 def test_usage_of_earlier_runs_counts_at_the_time_it_was_used():
-    usage = Usage()
+    usage = UsageHistory()
     usage.load([("user1", NOW - 3500, 2.0), ("user1", NOW - 4000, 4.0), ("user2", NOW, 1.0)])
     assert usage.window("user1", 3600.0).used(NOW) == 2.0
     usage.add("user1", 0.5, NOW)
@@ -144,7 +144,7 @@ def test_usage_of_earlier_runs_counts_at_the_time_it_was_used():
 
 
 def test_a_horizon_that_moves_back_takes_in_what_lies_before_and_nothing_twice():
-    usage = Usage()
+    usage = UsageHistory()
     usage.add("user1", 1.0, NOW)
     assert usage.window("user1", 3600.0).used(NOW) == 1.0
     usage.load_older([("user1", NOW, 1.0), ("user1", NOW - 86_000, 3.0), ("user2", NOW, 2.0)])
@@ -153,7 +153,7 @@ def test_a_horizon_that_moves_back_takes_in_what_lies_before_and_nothing_twice()
 
 
 def test_what_is_older_than_any_period_is_forgotten():
-    usage = Usage()
+    usage = UsageHistory()
     usage.add("user1", 1.0, NOW)
     usage.add("user2", 1.0, NOW + 10 * SLICE_S)
     usage.forget(NOW + 5 * SLICE_S)
@@ -170,11 +170,12 @@ def test_rows_and_settings_are_there_for_the_next_run(path):
     store = Store(url(path))
     assert store.open(0.0).usage == []
     store.write(
-        [charge(), charge(2.0, session=2)], {SettingKey("user", "user1", "weight"): Setting("2")}
+        [charge(), charge(2.0, session=2)],
+        {SettingKey("user", "user1", "weight"): StoredSetting("2")},
     )
     loaded = Store(url(path)).open(NOW - 10)
     assert loaded.usage == [("user1", NOW, 1.5), ("user1", NOW, 2.0)]
-    assert loaded.settings == {SettingKey("user", "user1", "weight"): Setting("2")}
+    assert loaded.settings == {SettingKey("user", "user1", "weight"): StoredSetting("2")}
     assert Store(url(path)).open(NOW + SLICE_S).usage == []
 
 
@@ -182,13 +183,13 @@ def test_what_is_set_for_good_and_until_a_moment_are_two_rows(path):
     lasting, timed = SettingKey("default", "", "memory"), SettingKey("default", "", "memory", True)
     store = Store(url(path))
     store.open(0.0)
-    store.write([], {lasting: Setting("4G"), timed: Setting("8G", NOW)})
+    store.write([], {lasting: StoredSetting("4G"), timed: StoredSetting("8G", NOW)})
     assert Store(url(path)).open(0.0).settings == {
-        lasting: Setting("4G"),
-        timed: Setting("8G", NOW),
+        lasting: StoredSetting("4G"),
+        timed: StoredSetting("8G", NOW),
     }
     store.write([], {timed: None})
-    assert Store(url(path)).open(0.0).settings == {lasting: Setting("4G")}
+    assert Store(url(path)).open(0.0).settings == {lasting: StoredSetting("4G")}
 
 
 def test_a_ledger_of_the_version_before_is_gone_on_with_in_place(path):
@@ -208,17 +209,17 @@ def test_a_ledger_of_the_version_before_is_gone_on_with_in_place(path):
     store = Store(url(path))
     loaded = store.open(0.0)
     assert loaded.usage == [("user1", NOW, 3.0)]
-    assert loaded.settings == {SettingKey("user", "user1", "weight"): Setting("2")}
+    assert loaded.settings == {SettingKey("user", "user1", "weight"): StoredSetting("2")}
     timed = SettingKey("user", "user1", "memory", timed=True)
-    store.write([charge()], {timed: Setting("1G", NOW)})
-    assert store.open(0.0).settings[timed] == Setting("1G", NOW)
+    store.write([charge()], {timed: StoredSetting("1G", NOW)})
+    assert store.open(0.0).settings[timed] == StoredSetting("1G", NOW)
 
 
 def test_writing_a_row_twice_changes_nothing_and_a_newer_one_takes_its_place(path):
     store = Store(url(path))
     store.open(0.0)
     for seconds in (1.0, 1.0, 4.0):
-        store.write([charge(seconds)], {SettingKey("default", "", "memory"): Setting("4G")})
+        store.write([charge(seconds)], {SettingKey("default", "", "memory"): StoredSetting("4G")})
     store.write([], {SettingKey("default", "", "memory"): None})
     assert rows(path) == [("user1", 1, 4.0)]
     assert store.open(0.0).settings == {}
@@ -299,7 +300,7 @@ class Owner:
 
 
 def make(path, owner=None, **options):
-    return Ledger(url(path), path.parent, RUN, owner or Owner(), interval_s=0.01, **options)
+    return UsageLedger(url(path), path.parent, RUN, owner or Owner(), interval_s=0.01, **options)
 
 
 def run(work):
@@ -319,7 +320,7 @@ def test_what_is_kept_is_written_and_read_by_the_next_run(path):
         ledger = make(path)
         ledger.keep([charge(1.0)])
         ledger.keep([charge(2.0)])
-        ledger.keep_setting(SettingKey("default", "", "weight"), Setting("2"))
+        ledger.keep_setting(SettingKey("default", "", "weight"), StoredSetting("2"))
         assert ledger.report().unwritten_rows == 2
         assert await ledger.attempt()
         assert ledger.report() == LedgerReport(state="working", url=url(path))
@@ -328,7 +329,7 @@ def test_what_is_kept_is_written_and_read_by_the_next_run(path):
         following = make(path, owner)
         assert await following.attempt()
         assert owner.usage == [("user1", NOW, 2.0)]
-        assert owner.settings == {SettingKey("default", "", "weight"): Setting("2")}
+        assert owner.settings == {SettingKey("default", "", "weight"): StoredSetting("2")}
         assert await following.usage_since(0.0) == [("user1", NOW, 2.0)]
         await following.close()
 
@@ -385,7 +386,7 @@ def test_a_ledger_that_may_only_be_read_is_survived_and_the_next_run_writes(path
         writable = make(path)
         writable.keep([charge(1.0)])
         await writable.close()
-        ledger = Ledger(
+        ledger = UsageLedger(
             f"sqlite:///file:{path}?mode=ro&uri=true", path.parent, RUN, owner, interval_s=0.01
         )
         ledger.keep([charge(2.0, session=2)])
@@ -425,11 +426,11 @@ def test_a_ledger_that_becomes_garbage_is_moved_aside_and_begun_anew_with_all_th
 def test_the_task_writes_at_once_where_a_setting_changed(path):
     async def work():
         owner = Owner()
-        ledger = Ledger(url(path), path.parent, RUN, owner, interval_s=3600.0)
+        ledger = UsageLedger(url(path), path.parent, RUN, owner, interval_s=3600.0)
         written = asyncio.Event()
         task = asyncio.create_task(ledger.run())
         ledger.keep([charge()])
-        ledger.keep_setting(SettingKey("default", "", "weight"), Setting("2"))
+        ledger.keep_setting(SettingKey("default", "", "weight"), StoredSetting("2"))
         works = ledger._works
         ledger._works = lambda: (works(), written.set())
         async with asyncio.timeout(10):
@@ -447,7 +448,7 @@ def test_what_cannot_be_written_at_the_end_is_written_by_the_next_run(path):
         ledger = make(path)
         assert await ledger.attempt()
         ledger.keep([charge(2.0)])
-        ledger.keep_setting(SettingKey("default", "", "weight"), Setting("2"))
+        ledger.keep_setting(SettingKey("default", "", "weight"), StoredSetting("2"))
         with locked(path):
             await ledger.close()
         assert rows(path) == []
@@ -458,7 +459,7 @@ def test_what_cannot_be_written_at_the_end_is_written_by_the_next_run(path):
         following = make(path, owner)
         assert await following.attempt()
         assert owner.usage == [("user1", NOW, 2.0)]
-        assert owner.settings == {SettingKey("default", "", "weight"): Setting("2")}
+        assert owner.settings == {SettingKey("default", "", "weight"): StoredSetting("2")}
         assert [f.name for f in find_leftovers(path.parent)] == ["usage-unwritten-x.json"]
         await following.close()
 
@@ -467,7 +468,7 @@ def test_what_cannot_be_written_at_the_end_is_written_by_the_next_run(path):
 
 def test_what_can_be_written_nowhere_is_said(path, caplog):
     async def work():
-        ledger = Ledger(url("/proc/x/y"), path.parent / "no", RUN, Owner(), interval_s=0.01)
+        ledger = UsageLedger(url("/proc/x/y"), path.parent / "no", RUN, Owner(), interval_s=0.01)
         ledger.keep([charge(2.0)])
         await ledger.close()
 
@@ -487,7 +488,7 @@ def test_leftovers_of_the_version_before_are_read(tmp_path):
         '{"charges":[],"settings":[[["user","user1","weight"],"2"],[["default","","memory"],null]]}'
     )
     assert read_leftovers(file).kept == {
-        SettingKey("user", "user1", "weight"): Setting("2"),
+        SettingKey("user", "user1", "weight"): StoredSetting("2"),
         SettingKey("default", "", "memory"): None,
     }
 

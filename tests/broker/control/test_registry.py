@@ -7,7 +7,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from jgpu.broker.control.listening.identity import Identity, Peer
 from jgpu.broker.control.listening.shares import Share, Shares
 from jgpu.broker.control.registry import Registry as Bare
-from jgpu.broker.control.registry import SessionState
+from jgpu.broker.control.registry import SessionPhase
 from jgpu.errors import BrokerRefused, JgpuError, QuotaExceeded
 
 ME = Peer(pid=10, uid=1)
@@ -76,7 +76,7 @@ def test_limits_count_live_sessions():
         admit(registry, THIRD, user="user3")
     registry.adopted(session.number)
     assert registry.end(session.number)
-    assert session.state is SessionState.ENDING
+    assert session.state is SessionPhase.ENDING
     admit(registry)
 
 
@@ -195,7 +195,7 @@ def test_a_session_that_no_executor_has_ends_at_once():
     registry = Registry(2)
     session = admit(registry)
     assert not registry.end(session.number)
-    assert session.state is SessionState.ENDED
+    assert session.state is SessionPhase.ENDED
     assert not registry.end(session.number)
 
 
@@ -223,7 +223,7 @@ def test_an_impossible_change_of_state_is_our_mistake():
     registry = Registry(4)
     session = admit(registry)
     with pytest.raises(AssertionError, match="cannot go from"):
-        session.become(SessionState.ENDING)
+        session.become(SessionPhase.ENDING)
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -303,7 +303,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule()
     def executor_gone(self):
         self.registry.executor_gone()
-        assert all(s.state is SessionState.WAITING for s in self.registry.sessions.values())
+        assert all(s.state is SessionPhase.WAITING for s in self.registry.sessions.values())
 
     @invariant()
     def sound(self):

@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 
 from jgpu.broker.control.executors.watchdog import (
     EndExecutor,
+    GiveUpLane,
     Note,
     Patience,
-    RetireLane,
     Sight,
     Watchdog,
     at_work,
     lane_of,
 )
-from jgpu.broker.flightpage import Entry, Kind, PumpSign, State
+from jgpu.broker.flightpage import FlightEntry, Kind, PumpSign, State
 
 SECOND = 1_000_000_000
 THREAD = 4321
@@ -24,7 +24,7 @@ PATIENCE = Patience(outlives_s=60, silent_s=30, stopped_s=300)
 
 def entry(lane=0, session=1, since=0.0, state=State.WORKS, name="aten::mm", native=99, label=""):
     """A record of a lane's that began a program at that second."""
-    return Entry(
+    return FlightEntry(
         label or f"lane {lane}", state, session, 7, Kind.PROGRAM, int(since * SECOND), bytes(16),
         3, 1, name, 0, native,
     )  # fmt: skip
@@ -79,7 +79,7 @@ def test_a_work_that_outlives_its_session_has_its_lane_retired_until_that_is_don
     seen = Seen(living=frozenset({1}), entries=(entry(since=1000.0),))
     seen.go(500)
     found = seen.go(65, living=frozenset())
-    assert found == [(60.0 + k, [RetireLane(0, 1)]) for k in range(5)]
+    assert found == [(60.0 + k, [GiveUpLane(0, 1)]) for k in range(5)]
     assert seen.go(1000, retired=frozenset({0})) == []
     assert seen.notes[-1] == (
         "Lane 0 is given up: aten::mm of session 1 goes on 60 s after its session's end."
@@ -108,7 +108,7 @@ def test_a_limit_ends_the_session_whose_work_exceeds_it():
 def test_a_lane_that_is_not_given_up_costs_the_executor():
     seen = Seen(entries=(entry(since=1000.0),))
     found = seen.go(75)
-    assert [type(each) for _, (each,) in found[:10]] == [RetireLane] * 10
+    assert [type(each) for _, (each,) in found[:10]] == [GiveUpLane] * 10
     assert found[10] == (
         70.0,
         [
@@ -229,7 +229,7 @@ def test_whatever_is_seen_nobody_is_ended_who_may_go_on(sights, limit_s):
             seen["cut_off"], seen["stopped"], THREAD,
         )  # fmt: skip
         for verdict in dog.look(sight):
-            if isinstance(verdict, RetireLane):
+            if isinstance(verdict, GiveUpLane):
                 assert verdict.lane not in seen["retired"]
                 took_s = now - began[verdict.lane][1] + 1e-6
                 living = verdict.session in seen["living"]

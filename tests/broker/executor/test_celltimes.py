@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_pump import Host
 
-from jgpu.broker.executor.works.celltimes import CellTimes
+from jgpu.broker.executor.works.celltimes import CellDeviceTimes
 from jgpu.wire import messages as m
 
 
@@ -18,7 +18,7 @@ def host():
 
 @pytest.fixture
 def times():
-    return CellTimes()
+    return CellDeviceTimes()
 
 
 def test_a_cell_has_what_it_sent(host):
@@ -89,7 +89,7 @@ def test_cells_without_end_behind_one_work_are_bounded(times):
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6)), min_size=1, max_size=14))
 def test_each_cell_gets_its_own_works_whatever_the_order(plan):
     """Of each cell: how many works it sends, and how many are done before the next begins."""
-    times, owners, expected, sent, done = CellTimes(), [], {}, 0, 0
+    times, owners, expected, sent, done = CellDeviceTimes(), [], {}, 0, 0
 
     def do(count):
         nonlocal done

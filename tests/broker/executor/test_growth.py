@@ -9,7 +9,7 @@ import torch
 from client import Executor, add_in_place, chain, matmul
 from test_pump import Host
 
-from jgpu.broker.executor.aside import Aside
+from jgpu.broker.executor.aside import HelperThread
 from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.orders import Orders
 from jgpu.broker.executor.programs import define
@@ -180,7 +180,7 @@ def test_accounts_of_users_without_a_session_go(host):
 
 def test_an_aside_remembers_few_who_are_gone():
     done = []
-    aside = Aside("growth", lambda: None)
+    aside = HelperThread("growth", lambda: None)
     for number in range(2000):
         aside.put(number, lambda: None, done.append)
     aside.close()
@@ -193,7 +193,7 @@ def test_an_aside_remembers_few_who_are_gone():
 
 def test_whoever_has_little_to_do_aside_does_not_wait_for_whoever_has_much():
     order, gate = [], Event()
-    aside = Aside("growth", lambda: None)
+    aside = HelperThread("growth", lambda: None)
     aside.put(1, gate.wait, lambda result: None, whose="greedy")
 
     def work(name, count):

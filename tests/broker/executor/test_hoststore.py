@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from jgpu.broker.executor.devices.cpu import CpuDevice
 from jgpu.broker.executor.memory import hoststore
 from jgpu.broker.executor.memory.hoststore import HostStore
-from jgpu.broker.executor.memory.spilling import UNREADABLE, Spilling
+from jgpu.broker.executor.memory.spilling import UNREADABLE, SpillCopier
 from jgpu.broker.executor.memory.table import BufferTable
 from jgpu.broker.executor.programs import Buffer
 from jgpu.broker.settings import ExecutorSettings
-from jgpu.sched import Part
+from jgpu.sched import MemoryPart
 
 
 def host(nbytes):
@@ -96,7 +96,7 @@ def test_what_cannot_be_read_any_more_is_lost_and_says_so_and_the_rest_comes_bac
     woken = threading.Event()
     device = CpuDevice(ExecutorSettings(device="cpu", threads=1))
     store = HostStore(100, "", host)
-    spilling = Spilling(device, store, woken.set)
+    spilling = SpillCopier(device, store, woken.set)
     session = SimpleNamespace(
         number=1, launched=0, copying=False, offered=(), table=BufferTable(), over=False
     )
@@ -110,7 +110,7 @@ def test_what_cannot_be_read_any_more_is_lost_and_says_so_and_the_rest_comes_bac
         spilling.collect()
         session.table.validate()
 
-    copied(lambda: spilling.spill(session, Part.KEPT))
+    copied(lambda: spilling.spill(session, MemoryPart.KEPT))
     assert (store.pool_used, store.file_used) == (80, 200)
     os.ftruncate(store._file, 0)
     copied(lambda: spilling.restore(session))

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jgpu.wire import messages as m
-from jgpu.wire.program import Device, Dtype, Geometry, Op, Out, Slot
+from jgpu.wire.program import DeviceArgument, Dtype, Geometry, Op, Out, Slot
 
 #: floats of the smallest vector, and its bytes
 UNIT = 1024
 NBYTES = 4 * UNIT
 MOST = 8
-FLOATS = {"dtype": Dtype("float32"), "device": Device()}
+FLOATS = {"dtype": Dtype("float32"), "device": DeviceArgument()}
 CAPACITY = 64 * NBYTES
 
 

@@ -10,7 +10,7 @@ from results import write_result
 
 from jgpu.broker.executor.admission.probes import Probes
 from jgpu.broker.executor.admission.refusals import Refusals
-from jgpu.broker.executor.aside import Aside
+from jgpu.broker.executor.aside import HelperThread
 from jgpu.broker.executor.memory.accounts import Account
 from jgpu.broker.executor.programs import HANDS, Chooser, Prober
 from jgpu.wire import messages as m
@@ -92,7 +92,7 @@ class Bench:
             self.kernels,
             Chooser("null"),
             self.turns,
-            lambda n: Aside(f"hand {n}", self.woken.release),
+            lambda n: HelperThread(f"hand {n}", self.woken.release),
             Refusals(),
             self.clock,
         )

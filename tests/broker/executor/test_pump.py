@@ -20,7 +20,7 @@ from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.devices.null import NullDevice
 from jgpu.broker.executor.memory.accounts import Account
 from jgpu.broker.executor.pump import Pump
-from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.session import ExecutorSession
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.wire import messages as m
 from jgpu.wire.arena import Arena
@@ -56,7 +56,9 @@ class Host:
             theirs, m.ClientMessage, on_blocked=lambda: self.pump.blocked(number)
         )
         arena = Arena.adopt(os.dup(client.arena.descriptor), 1 << 16)
-        session = Session(number, user, "", 1.0, connection, arena, account, self.pump.device)
+        session = ExecutorSession(
+            number, user, "", 1.0, connection, arena, account, self.pump.device
+        )
         client.duplicate = theirs
         self.pump.adopt(session, 0)
         self.clients.append(client)

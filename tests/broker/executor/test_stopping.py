@@ -21,7 +21,7 @@ from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.devices.cpu import CpuDevice
 from jgpu.broker.executor.memory.accounts import Account
 from jgpu.broker.executor.pump import Pump
-from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.session import ExecutorSession
 from jgpu.broker.flightpage import FlightPage
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.wire import messages as m
@@ -123,7 +123,7 @@ class Host:
         )
         arena = Arena.adopt(os.dup(client.arena.descriptor), 1 << 16)
         account = Account(user, CAPACITY)
-        session = Session(number, user, "", 1.0, connection, arena, account, self.device)
+        session = ExecutorSession(number, user, "", 1.0, connection, arena, account, self.device)
         client.duplicate = theirs
         self.pump.adopt(session, 0)
         self.clients.append(client)

@@ -13,7 +13,7 @@ from jgpu.broker.executor.programs.geometry import geometry_of
 from jgpu.wire.program import (
     NO_SLOT,
     Complex,
-    Device,
+    DeviceArgument,
     Dtype,
     Flags,
     GeneratorArg,
@@ -147,7 +147,7 @@ class Recorder(TorchDispatchMode):
         if isinstance(arg, torch.memory_format):
             return MemoryFormat(str(arg).removeprefix("torch."))
         if isinstance(arg, torch.device):
-            return Device()
+            return DeviceArgument()
         if isinstance(arg, torch.Generator):
             return GeneratorArg(0)
         if isinstance(arg, complex):

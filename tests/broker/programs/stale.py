@@ -60,12 +60,12 @@ def sketches():
     """Programs by hand: (name, definition's bytes, inputs)."""
     from sketch import Sketch, contiguous
 
-    from jgpu.wire.program import Device, Dtype, Geometry
+    from jgpu.wire.program import DeviceArgument, Dtype, Geometry
 
     def one(name, *args, out, inputs=(), dtype="float32"):
         sketch = Sketch(inputs=len(inputs))
         seen = [sketch.seen(k, geometry) for k, geometry in enumerate(inputs)]
-        kwargs = {"dtype": Dtype(dtype), "device": Device()}
+        kwargs = {"dtype": Dtype(dtype), "device": DeviceArgument()}
         sketch.op(name, *seen, *args, outs=[out], **kwargs)
         return sketch.bytes(), [4096] * len(inputs)
 

@@ -11,7 +11,7 @@ from jgpu.errors import ProgramError
 from jgpu.wire.program import (
     CONJ,
     Complex,
-    Device,
+    DeviceArgument,
     Dtype,
     Flags,
     GeneratorArg,
@@ -114,7 +114,7 @@ def test_a_contract_that_is_gone_stops_an_op_whatever_the_names_say(monkeypatch)
         ((1,), {"alpha": Dtype("float32")}, "not dtype"),
         ((1,), {"beta": 1}, "takes no argument 'beta'"),
         ((1,), {"other": 1}, "is given other twice"),
-        ((Device(),), {}, "other must be of kind tensor, not device"),
+        ((DeviceArgument(),), {}, "other must be of kind tensor, not device"),
         (((1, 2),), {}, "other must be of kind tensor, not tuple"),
         ((GeneratorArg(),), {}, "not generatorarg"),
         ((None,), {}, "other cannot be None"),

@@ -12,7 +12,7 @@ from jgpu.broker.executor.programs.checking.check import check_op
 from jgpu.broker.executor.programs.checking.ops import resolve
 from jgpu.errors import ProgramError
 from jgpu.wire.messages import ChooseAttention, LayOutWeights
-from jgpu.wire.program import Device, Dtype, Flags, Op, Slot
+from jgpu.wire.program import DeviceArgument, Dtype, Flags, Op, Slot
 
 MATH, FLASH, EFFICIENT, CUDNN = range(4)
 ORDER = (FLASH, EFFICIENT, MATH, CUDNN)
@@ -231,7 +231,7 @@ def test_a_state_of_dropout_is_of_bytes_for_a_probability(dropout, dtype):
 
 
 def check_state(info, args, kwargs):
-    op = Op(info.name, args, {**kwargs, "device": Device()}, ())
+    op = Op(info.name, args, {**kwargs, "device": DeviceArgument()}, ())
     check_op(op, info, bind(op, info, torch.device("meta")), [])
 
 

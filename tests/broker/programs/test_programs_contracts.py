@@ -16,7 +16,7 @@ from jgpu.broker.executor.programs import Buffer, RunContext, contracts
 from jgpu.broker.executor.programs.checking import ops
 from jgpu.broker.executor.programs.checking.arguments import bind
 from jgpu.broker.executor.programs.checking.check import check_op
-from jgpu.broker.executor.programs.checking.guards import Guard, Look, clamped, guards_of
+from jgpu.broker.executor.programs.checking.guards import IndexGuard, Look, clamped, guards_of
 from jgpu.broker.executor.programs.running.compile import compile_plan
 from jgpu.errors import ProgramError
 from jgpu.wire.program import Dtype, Geometry, Op, Slot, slots_of
@@ -308,7 +308,7 @@ def test_lengths_that_add_up_to_more_than_there_is_are_looked_at():
 @pytest.mark.parametrize("rows", [[[1, 2, 3], [6, 1, 0]], [[1, 2, 3], [1 << 62, 1 << 62, 1]]])
 def test_on_cuda_a_row_of_lengths_that_is_too_long_becomes_empty(rows):
     flag = torch.zeros((), dtype=torch.int32)
-    guard = Guard("lengths", 0, 7, most=6)
+    guard = IndexGuard("lengths", 0, 7, most=6)
     safe = clamped("aten::segment_reduce", torch.tensor(rows), guard, flag, 0)
     assert safe[0].tolist() == [1, 2, 3]
     assert int(safe[1].sum()) <= 6
@@ -322,7 +322,7 @@ def test_on_cuda_a_row_of_lengths_that_is_too_long_becomes_empty(rows):
 def test_on_cuda_an_index_is_clamped_and_the_op_is_noted(index, flagged):
     index = torch.tensor(index)
     flag = torch.zeros((), dtype=torch.int32)
-    guard = Guard("indices", -5, 5)
+    guard = IndexGuard("indices", -5, 5)
     safe = clamped("aten::index.Tensor", index, guard, flag, 2)
     assert int(flag) == flagged
     assert safe.dtype == index.dtype
@@ -338,7 +338,7 @@ def test_a_compiled_function_passes_clamped_indices_on():
     indices = (None, sketch.seen(1, long))
     sketch.op("index.Tensor", sketch.seen(0, table), indices, outs=[contiguous(4, 3)])
     plan = sketch.define().plan
-    guards = (Guard("indices", -2, 2, None, 1),)
+    guards = (IndexGuard("indices", -2, 2, None, 1),)
     plan = replace(plan, steps=(replace(plan.steps[0], guards=guards),))
     variant = compile_plan(plan, [True] * 3, set(), clamps=True)
     x, flag = torch.rand(4, 2), torch.zeros((), dtype=torch.int32)

@@ -7,7 +7,7 @@ from sketch import CPU, Sketch, buffers, contiguous
 
 from jgpu.broker.executor.programs import RunContext
 from jgpu.broker.executor.programs.checking.guards import (
-    Guard,
+    IndexGuard,
     Look,
     check_range,
     clamped,
@@ -58,7 +58,7 @@ def test_pivots_are_looked_at_as_a_whole():
 
 def test_on_cuda_pivots_of_no_factorization_exchange_nothing():
     flag = torch.zeros((), dtype=torch.int32)
-    guard = Guard("pivots", -4, 5, factored=True)
+    guard = IndexGuard("pivots", -4, 5, factored=True)
     for row in UNFACTORED:
         safe = clamped("aten::linalg_ldl_solve", torch.tensor([row, FACTORED[2]]), guard, flag, 0)
         assert safe.tolist() == [FACTORED[0], FACTORED[2]]

@@ -5,7 +5,7 @@ import torch
 from recorder import Recorder
 from test_programs_replay import replay
 
-from jgpu.broker.executor.programs.checking.arguments import Ref, Value
+from jgpu.broker.executor.programs.checking.arguments import NumberValue, Ref
 from jgpu.broker.executor.programs.checking.inference import infer
 from jgpu.broker.executor.programs.checking.ops import resolve
 from jgpu.broker.executor.programs.geometry import geometry_of, required_bytes
@@ -26,7 +26,7 @@ LAYOUTS = {
 def test_a_power_does_not_depend_on_its_exponent(layout):
     geometry = geometry_of(LAYOUTS[layout]())
     for kind in ("int", "float"):
-        bound = (Ref(0, 0, False), Value(0, kind))
+        bound = (Ref(0, 0, False), NumberValue(0, kind))
         found = infer(
             resolve("aten::pow.Tensor_Scalar", "cpu"),
             bound,

@@ -8,7 +8,7 @@ from jgpu.broker.executor.programs import Buffer, DefinitionCache, Prober
 from jgpu.broker.executor.programs.geometry import geometry_of, intern, is_dense, required_bytes
 from jgpu.errors import ProgramError
 from jgpu.wire.messages import TOO_LARGE
-from jgpu.wire.program import CONJ, NEG, Device, Dtype, Flags, Geometry, Op, Param, Slot
+from jgpu.wire.program import CONJ, NEG, DeviceArgument, Dtype, Flags, Geometry, Op, Param, Slot
 
 SQUARE = contiguous(4, 4)
 PLAIN = (None, (1, 1), (0, 0), (1, 1), False, (0, 0), 1)
@@ -97,7 +97,7 @@ def test_probes_take_parameters_generators_and_one_storage_twice():
     assert prober.probe(op("mul.Tensor", *seen(1), Param(0, "complex")), [SQUARE], ((0.0, 1.0),))[0]
     assert prober.probe(op("native_dropout.default", *seen(1), 0.5, True), [SQUARE])[1] is None
     assert prober.probe(op("add.Tensor", Slot(0, 0), Slot(0, 0)), [SQUARE])[1] is None
-    options = {"dtype": Dtype("float32"), "device": Device()}
+    options = {"dtype": Dtype("float32"), "device": DeviceArgument()}
     assert prober.probe(op("randn.default", (3,), **options), []) == ((contiguous(3),), None)
 
 

@@ -13,7 +13,7 @@ from jgpu.broker.executor.programs.checking import ops
 from jgpu.errors import ProgramError
 from jgpu.wire.program import (
     Complex,
-    Device,
+    DeviceArgument,
     Dtype,
     GeneratorArg,
     Geometry,
@@ -133,7 +133,7 @@ leaf = st.one_of(
     st.builds(Dtype, st.sampled_from(["float32", "int64", "nope"])),
     st.builds(Layout, st.sampled_from(["strided", "sparse_coo"])),
     st.builds(MemoryFormat, st.sampled_from(["channels_last", "nope"])),
-    st.just(Device()),
+    st.just(DeviceArgument()),
     st.builds(GeneratorArg, st.integers(0, 2)),
     st.just(HostTensor("int64", (2,), b"\1" + b"\0" * 15)),
     st.just(HostTensor("float32", (1 << 61, 1 << 61), b"")),

@@ -12,7 +12,7 @@ from jgpu.broker.executor.programs import Buffer, Failure, RunContext
 from jgpu.broker.executor.programs.flags import FlagGate
 from jgpu.broker.executor.programs.running.callables import quickest
 from jgpu.errors import ProgramError
-from jgpu.wire.program import Device, Dtype, Flags, Geometry, Op, Out, Param
+from jgpu.wire.program import DeviceArgument, Dtype, Flags, Geometry, Op, Out, Param
 
 SQUARE = contiguous(4, 4)
 LONG = contiguous(4, dtype="int64")
@@ -281,7 +281,7 @@ def test_a_result_that_depends_on_data_is_compared_at_every_run():
 
 def test_uninitialised_memory_is_zero_even_if_what_would_overwrite_it_fails():
     sketch = Sketch(inputs=1)
-    options = {"dtype": Dtype("float32"), "device": Device()}
+    options = {"dtype": Dtype("float32"), "device": DeviceArgument()}
     size = (1 << 16,)
     big = contiguous(*size)
     sketch.op("empty.memory_format", size, **options, outs=[big])
@@ -382,7 +382,9 @@ def test_random_ops_draw_from_the_session_and_leave_the_default_generator_alone(
 
 def test_sessions_do_not_share_random_numbers():
     sketch = Sketch()
-    sketch.op("randn.default", (4, 4), dtype=Dtype("float32"), device=Device(), outs=[SQUARE])
+    sketch.op(
+        "randn.default", (4, 4), dtype=Dtype("float32"), device=DeviceArgument(), outs=[SQUARE]
+    )
     definition = sketch.define()
     generators = [torch.Generator().manual_seed(k) for k in (1, 2, 1)]
     for _ in range(3):
@@ -396,7 +398,9 @@ def test_sessions_do_not_share_random_numbers():
 
 def test_a_session_without_the_generator_is_told():
     sketch = Sketch()
-    sketch.op("randn.default", (4, 4), dtype=Dtype("float32"), device=Device(), outs=[SQUARE])
+    sketch.op(
+        "randn.default", (4, 4), dtype=Dtype("float32"), device=DeviceArgument(), outs=[SQUARE]
+    )
     with pytest.raises(ProgramError, match="no generator"):
         sketch.define().run([], (), b"\x01", b"", RunContext(CPU, {}))
 

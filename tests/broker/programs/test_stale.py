@@ -18,7 +18,7 @@ from sketch import Sketch, all_live, buffers, context, contiguous
 from stale import PATTERNS, differences, environment
 
 from jgpu.broker.executor.programs.running.clean import filled, grow, is_filled
-from jgpu.wire.program import Device, Dtype, Flags, Geometry
+from jgpu.wire.program import DeviceArgument, Dtype, Flags, Geometry
 
 PROGRAM = Path(__file__).with_name("stale.py")
 RUNS = 3
@@ -109,7 +109,7 @@ def test_a_tensor_with_holes_is_laid_out_over_zeros():
 def test_in_deterministic_mode_elements_are_as_torch_fills_them_and_holes_zero():
     sketch = Sketch(flags=Flags(deterministic=True))
     wide = Geometry("float32", (2,), (3,))
-    kwargs = {"dtype": Dtype("float32"), "device": Device()}
+    kwargs = {"dtype": Dtype("float32"), "device": DeviceArgument()}
     sketch.op("empty_strided.default", (2,), (3,), outs=[wide], **kwargs)
     definition = sketch.define()
     for _ in range(RUNS):

@@ -12,9 +12,9 @@ from typing import Final
 
 from jgpu.broker.control.executors.endings import End, described
 from jgpu.broker.control.executors.strikes import Strike, Strikes
-from jgpu.broker.control.registry import Registry, Session, SessionState
+from jgpu.broker.control.registry import Registry, SessionPhase, SessionRecord
 from jgpu.broker.control.reports.report import Viewer
-from jgpu.broker.flightpage import Entry
+from jgpu.broker.flightpage import FlightEntry
 from jgpu.wire import limits
 from jgpu.wire.messages import RefusedProgram, RefusePrograms
 from jgpu.wire.reports.report import CulpritReport, EndReport
@@ -64,7 +64,7 @@ class Culprits:
         user = self._user(culprit) if culprit is not None else ""
         self._last = time.time(), end, user
         for session in self._registry.sessions.values():
-            if session.state is SessionState.ADOPTED:
+            if session.state is SessionPhase.ADOPTED:
                 self._stories[session.number] = self._story(session, end, culprit, user)
         if culprit is None:
             ran = f" What ran: {'; '.join(map(self._row, end.suspects))}." if end.suspects else ""
@@ -78,14 +78,14 @@ class Culprits:
             self._strike(user, culprit, end)
         return bool(user)
 
-    def _blamed(self, end: End) -> Entry | None:
+    def _blamed(self, end: End) -> FlightEntry | None:
         """The culprit; of several that a fault leaves, the only one that has struck before."""
         if end.culprit is not None or not end.fault:
             return end.culprit
         known = [e for e in end.suspects if self._strikes.struck(self._user(e), e.program)]
         return known[0] if len(known) == 1 else None
 
-    def _strike(self, user: str, culprit: Entry, end: End) -> None:
+    def _strike(self, user: str, culprit: FlightEntry, end: End) -> None:
         op = max(0, culprit.op)
         now = self._clock()
         self._strikes.note(user, now, culprit.program, op, culprit.name, end.how)
@@ -94,11 +94,11 @@ class Culprits:
             _LOG.warning("%s is held off for %.0f s: %s", user, held_s, self.held(user))
             self.on_fault(user, self.held(user))
 
-    def _user(self, entry: Entry) -> str:
+    def _user(self, entry: FlightEntry) -> str:
         session = self._registry.sessions.get(entry.session)
         return session.user if session is not None else ""
 
-    def _row(self, entry: Entry) -> str:
+    def _row(self, entry: FlightEntry) -> str:
         where = f"op {entry.op} of program" if entry.op >= 0 and entry.ops > 1 else "program"
         program = f" ({where} {entry.program.hex()})" if any(entry.program) else ""
         user = self._user(entry) or "a user who is gone"
@@ -106,7 +106,9 @@ class Culprits:
 
     # -- what sessions are told --------------------------------------------------------------
 
-    def _story(self, session: Session, end: End, culprit: Entry | None, user: str) -> Story:
+    def _story(
+        self, session: SessionRecord, end: End, culprit: FlightEntry | None, user: str
+    ) -> Story:
         if culprit is not None and culprit.session == session.number:
             text = (
                 f"{_capital(described(culprit))} of this notebook ended the shared device: its "
@@ -184,7 +186,7 @@ class Culprits:
         return EndReport(when=when, how=end.how, culprit=culprit)
 
 
-def _place(entry: Entry) -> tuple[int, int]:
+def _place(entry: FlightEntry) -> tuple[int, int]:
     """Work and op that a notebook can find its line by."""
     return (entry.work, entry.op) if entry.op >= 0 and entry.work else (0, 0)
 

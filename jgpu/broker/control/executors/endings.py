@@ -11,7 +11,7 @@ import signal
 from dataclasses import dataclass
 from typing import Final
 
-from jgpu.broker.flightpage import Entry, FlightPage, Kind, State
+from jgpu.broker.flightpage import FlightEntry, FlightPage, Kind, State
 
 __all__ = ["End", "read_end"]
 
@@ -40,9 +40,9 @@ class End:
     #: for the log: what process, and how it ended
     sentence: str
     #: the work that ended it, where that is certain
-    culprit: Entry | None = None
+    culprit: FlightEntry | None = None
     #: works that ran at the end, where none is certain
-    suspects: tuple[Entry, ...] = ()
+    suspects: tuple[FlightEntry, ...] = ()
     #: it was one of the suspects
     fault: bool = False
 
@@ -66,7 +66,7 @@ def read_end(pid: int, status: int, page: FlightPage, fault: str) -> End:
     return End(how, sentence, suspects=(*running, *flying))
 
 
-def described(entry: Entry) -> str:
+def described(entry: FlightEntry) -> str:
     """What a record was at, in words."""
     if entry.kind is Kind.PROBE:
         return f"a trial of {entry.name}"

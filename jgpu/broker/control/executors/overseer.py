@@ -15,16 +15,16 @@ from jgpu.broker.control.executors.endings import End
 from jgpu.broker.control.executors.supervisor import ExecutorState, Supervisor
 from jgpu.broker.control.executors.watchdog import (
     EndExecutor,
+    GiveUpLane,
     Note,
     Patience,
-    RetireLane,
     Sight,
     Verdict,
     Watchdog,
     at_work,
 )
-from jgpu.broker.control.registry import Registry, SessionState
-from jgpu.broker.flightpage import Entry
+from jgpu.broker.control.registry import Registry, SessionPhase
+from jgpu.broker.flightpage import FlightEntry
 from jgpu.wire import messages
 from jgpu.wire.messages import ReportIs
 
@@ -63,7 +63,7 @@ class Overseer:
         return self._watchdog.silence if self._supervisor.state is ExecutorState.READY else ""
 
     @property
-    def working(self) -> dict[int, Entry]:
+    def working(self) -> dict[int, FlightEntry]:
         """By lane, what each is at."""
         page = self._supervisor.page
         return at_work(page.entries()) if page is not None else {}
@@ -93,7 +93,7 @@ class Overseer:
             now_ns=time.monotonic_ns(),
             pump=page.pump_sign(),
             entries=tuple(page.entries()),
-            living=frozenset(s.number for s in sessions if s.state is SessionState.ADOPTED),
+            living=frozenset(s.number for s in sessions if s.state is SessionPhase.ADOPTED),
             retired=frozenset(lane.id for lane in lanes if lane.state == "retired"),
             cut_off=report is not None and report.cut_off,
             stopped=_is_stopped(pid),
@@ -107,7 +107,7 @@ class Overseer:
     def _carry_out(self, verdict: Verdict) -> None:
         if isinstance(verdict, Note):
             _LOG.warning("%s", verdict.text)
-        elif isinstance(verdict, RetireLane):
+        elif isinstance(verdict, GiveUpLane):
             if verdict.text:
                 self.on_limit(verdict.session, verdict.text)
                 self._registry.end(verdict.session)

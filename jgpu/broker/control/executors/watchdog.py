@@ -17,13 +17,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from jgpu.broker.flightpage import Entry, PumpSign, State
+from jgpu.broker.flightpage import FlightEntry, PumpSign, State
 
 __all__ = [
     "EndExecutor",
+    "GiveUpLane",
     "Note",
     "Patience",
-    "RetireLane",
     "Sight",
     "Verdict",
     "Watchdog",
@@ -67,7 +67,7 @@ class Sight:
     now_ns: int
     #: None before the first sign
     pump: PumpSign | None
-    entries: tuple[Entry, ...]
+    entries: tuple[FlightEntry, ...]
     #: sessions whose clients are there
     living: frozenset[int]
     #: lanes that are retired, as the executor said last
@@ -81,7 +81,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class RetireLane:
+class GiveUpLane:
     """Have the executor give a lane up, and end the session if it lives."""
 
     lane: int
@@ -95,9 +95,9 @@ class EndExecutor:
 
     #: as in "its process ..."
     how: str
-    culprit: Entry | None = None
+    culprit: FlightEntry | None = None
     #: what ran, where it is not certain which of it is to blame
-    suspects: tuple[Entry, ...] = ()
+    suspects: tuple[FlightEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Note:
     text: str
 
 
-Verdict = RetireLane | EndExecutor | Note
+Verdict = GiveUpLane | EndExecutor | Note
 
 
 class Watchdog:
@@ -217,7 +217,7 @@ class Watchdog:
         elif len(stuck) > _MOST_RETIRED:
             yield _ended_for(f"had {len(stuck)} lanes with work that did not end", stuck)
 
-    def _look_at_work(self, sight: Sight, lane: int, entry: Entry) -> Iterable[Verdict]:
+    def _look_at_work(self, sight: Sight, lane: int, entry: FlightEntry) -> Iterable[Verdict]:
         patience, took_s = self._patience, self._since_s(sight, entry.since_ns)
         what = f"{entry.name or 'a work'} of session {entry.session}"
         if entry.session not in sight.living:
@@ -241,7 +241,7 @@ class Watchdog:
             )
 
     def _retire(
-        self, sight: Sight, lane: int, entry: Entry, why: str, text: str = ""
+        self, sight: Sight, lane: int, entry: FlightEntry, why: str, text: str = ""
     ) -> Iterable[Verdict]:
         told_ns = self._told_ns.setdefault(_key(entry), sight.now_ns)
         if self._since_s(sight, told_ns) >= self._patience.stuck_s:
@@ -250,12 +250,12 @@ class Watchdog:
             )
             return
         yield from self._note(_key(entry)[1:], f"Lane {lane} is given up: {why}.")
-        yield RetireLane(lane, entry.session, text)
+        yield GiveUpLane(lane, entry.session, text)
 
     def _since_s(self, sight: Sight, then_ns: int) -> float:
         return (sight.now_ns - then_ns) / _SECOND
 
-    def _forget(self, sight: Sight, working: Iterable[Entry]) -> None:
+    def _forget(self, sight: Sight, working: Iterable[FlightEntry]) -> None:
         """Keep no more than concerns what is at work now."""
         entries = list(working)
         keys = {_key(entry) for entry in entries}
@@ -271,23 +271,23 @@ class Watchdog:
             yield Note(text)
 
 
-def _ended_for(how: str, stuck: list[Entry]) -> EndExecutor:
+def _ended_for(how: str, stuck: list[FlightEntry]) -> EndExecutor:
     if len(stuck) == 1:
         return EndExecutor(f"{how}, and was ended", stuck[0])
     return EndExecutor(f"{how}, and was ended", None, tuple(stuck))
 
 
-def _key(entry: Entry) -> tuple[str, int, int]:
+def _key(entry: FlightEntry) -> tuple[str, int, int]:
     return entry.label, entry.session, entry.since_ns
 
 
-def lane_of(entry: Entry) -> int | None:
+def lane_of(entry: FlightEntry) -> int | None:
     """The lane that a record is of; None for a helper's."""
     kind, _, number = entry.label.partition(" ")
     return int(number) if kind == "lane" and number.isdecimal() else None
 
 
-def at_work(entries: Iterable[Entry]) -> dict[int, Entry]:
+def at_work(entries: Iterable[FlightEntry]) -> dict[int, FlightEntry]:
     """By lane, what each is at that is at something."""
     return {
         lane: entry

@@ -19,25 +19,25 @@ from typing import TYPE_CHECKING, Final
 from jgpu.broker.control.quotas.budgets import Standing, Verdict, judge, sentence
 from jgpu.broker.control.quotas.excess import InUse
 from jgpu.broker.control.quotas.groups import Groups
-from jgpu.broker.control.quotas.ledger.charges import Ledger
+from jgpu.broker.control.quotas.ledger.charges import UsageLedger
 from jgpu.broker.control.quotas.ledger.live import LiveSettings
 from jgpu.broker.control.quotas.ledger.meter import Charge, Meter
-from jgpu.broker.control.quotas.ledger.problems import Setting, SettingKey
-from jgpu.broker.control.quotas.ledger.usage import Usage
+from jgpu.broker.control.quotas.ledger.problems import SettingKey, StoredSetting
+from jgpu.broker.control.quotas.ledger.usage import UsageHistory
 from jgpu.broker.control.quotas.scopes import QuotaSettings, Scope, Scopes
 from jgpu.broker.control.quotas.spec import (
     PRIORITIES,
     Quota,
     make_spec,
 )
-from jgpu.broker.control.registry import Registry, Session, SessionState
+from jgpu.broker.control.registry import Registry, SessionPhase, SessionRecord
 from jgpu.errors import QuotaExceeded
 from jgpu.wire.messages import ReportIs, SetUser, Tell
 
 if TYPE_CHECKING:
     import msgspec
 
-__all__ = ["Desk"]
+__all__ = ["QuotaService"]
 
 _LOG = logging.getLogger("jgpu.broker")
 #: The executor is asked at most so often, in seconds, however near a budget's end is.
@@ -50,7 +50,7 @@ _LEAST_HORIZON_S: Final = 7 * 86400.0
 _TOLD: Final = (Standing.WARNED, Standing.THROTTLED)
 
 
-class Desk:
+class QuotaService:
     """The quotas of one broker; on its event loop."""
 
     def __init__(
@@ -69,8 +69,8 @@ class Desk:
         run = secrets.token_hex(16)
         self.scopes = Scopes(settings)
         self.groups = groups or Groups(settings.members)
-        self.usage = Usage()
-        self.ledger = Ledger(
+        self.usage = UsageHistory()
+        self.ledger = UsageLedger(
             ledger, directory, run, self, interval_s=interval_s, keep_events_s=keep_events_s
         )
         self.live = LiveSettings(self.scopes, self.ledger)
@@ -169,14 +169,14 @@ class Desk:
             refused_as="HeldOff" if held else "BudgetExceeded",
         )
 
-    def before_adoption(self, session: Session) -> SetUser:
+    def before_adoption(self, session: SessionRecord) -> SetUser:
         """Count the session from here on; what the executor is told before it gets it."""
         self._meter.opened(session.number, session.user, session.kernel_id)
         self._wake.set()
         order = self._orders[session.user] = self.order(session.user)
         return order
 
-    def after_adoption(self, session: Session) -> None:
+    def after_adoption(self, session: SessionRecord) -> None:
         """Tell a new session where its user stands, if that is worth a word."""
         verdict = self.verdict(session.user)
         self._standings[session.user] = verdict.standing
@@ -248,7 +248,7 @@ class Desk:
         sessions = [
             session
             for session in self._registry.sessions.values()
-            if session.user == user and session.state is SessionState.ADOPTED
+            if session.user == user and session.state is SessionPhase.ADOPTED
         ]
         if not sessions:
             return
@@ -319,7 +319,7 @@ class Desk:
         return self._horizon
 
     def ledger_opened(
-        self, usage: list[tuple[str, float, float]], settings: Mapping[SettingKey, Setting]
+        self, usage: list[tuple[str, float, float]], settings: Mapping[SettingKey, StoredSetting]
     ) -> None:
         """Take in what earlier runs wrote; what was set meanwhile stands."""
         self.live.load(settings, self.now)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from jgpu.broker.control.quotas.budgets import Standing, sentence
-from jgpu.broker.control.quotas.desk import Desk
+from jgpu.broker.control.quotas.desk import QuotaService
 from jgpu.broker.control.quotas.excess import excess
 from jgpu.broker.control.quotas.groups import unix_group_exists, unix_user_exists
 from jgpu.broker.control.quotas.scopes import Scope
@@ -45,7 +45,7 @@ def change_text(request: SetQuota) -> str:
 class QuotaRequests:
     """The two requests of `jgpu quota`; both raise errors whose sentence is for the asker."""
 
-    def __init__(self, desk: Desk, registry: Registry) -> None:
+    def __init__(self, desk: QuotaService, registry: Registry) -> None:
         self._desk = desk
         self._registry = registry
 

@@ -10,11 +10,11 @@ from jgpu.wire.messages import ReportIs
 from jgpu.wire.reports.report import SessionReport
 from jgpu.wire.sizes import size_text
 
-__all__ = ["Drain", "drain_of"]
+__all__ = ["DrainProgress", "drain_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class DrainProgress:
     """As the report has it."""
 
     #: draining, drained, or empty
@@ -23,21 +23,23 @@ class Drain:
     text: str = ""
 
 
-def drain_of(report: ReportIs | None, *, ready: bool) -> Drain:
+def drain_of(report: ReportIs | None, *, ready: bool) -> DrainProgress:
     """How far it is, by the last report of an executor that was told of it, if it is ready.
 
     An executor that is about to begin runs nothing, and is told before it could.
     """
     if not ready:
-        return Drain("drained", (), "Nothing runs, for the device's process is not there.")
+        return DrainProgress("drained", (), "Nothing runs, for the device's process is not there.")
     if report is None or not report.draining:
-        return Drain("draining", (), "The device's process was told, and has not answered yet.")
+        return DrainProgress(
+            "draining", (), "The device's process was told, and has not answered yet."
+        )
     if report.under_way:
         those = ", ".join(map(str, report.under_way[:8]))
         more = f" and {len(report.under_way) - 8} more" if len(report.under_way) > 8 else ""
         text = f"Iterations are under way, of session {those}{more}; stopping would interrupt them."
-        return Drain("draining", report.under_way, text)
-    return Drain(
+        return DrainProgress("draining", report.under_way, text)
+    return DrainProgress(
         "drained", (), f"Nothing is under way: stopping interrupts nobody. {_lost(report)}"
     )
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from jgpu.broker.control.quotas.desk import Desk
+from jgpu.broker.control.quotas.desk import QuotaService
 from jgpu.broker.control.quotas.ledger.problems import LedgerProblem
 from jgpu.broker.control.reports.report import Viewer
 from jgpu.errors import BrokerRefused
@@ -33,7 +33,7 @@ _OTHERS: Final = "This concerned another user."
 class Records:
     """The two requests; both raise errors whose sentence is for the asker."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: QuotaService) -> None:
         self._desk = desk
 
     async def events(self, request: AskEvents, viewer: Viewer) -> EventsReport:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import asdict, replace
 
-from jgpu.broker.control.registry import Session, SessionState, UserUsage
-from jgpu.broker.flightpage import Entry
+from jgpu.broker.control.registry import SessionPhase, SessionRecord, UserUsage
+from jgpu.broker.flightpage import FlightEntry
 from jgpu.wire.messages import DeviceFacts, ReportIs
 from jgpu.wire.reports.report import (
     SOMEBODY,
@@ -59,7 +59,7 @@ class DeviceView:
     restarts: int
     pid: int | None
     #: by lane, what each is at
-    working: Mapping[int, Entry] = field(default_factory=dict)
+    working: Mapping[int, FlightEntry] = field(default_factory=dict)
     #: what is shown of the last executor's end, by viewer
     last_end: Callable[[Viewer], EndReport | None] = lambda viewer: None
 
@@ -67,7 +67,7 @@ class DeviceView:
 def build_report(
     broker: BrokerReport,
     devices: Iterable[DeviceView],
-    sessions: Iterable[Session],
+    sessions: Iterable[SessionRecord],
     usage: Mapping[str, UserUsage],
     viewer: Viewer,
     now: float,
@@ -148,7 +148,7 @@ def _lane(
 
 
 def _session(
-    session: Session,
+    session: SessionRecord,
     measured: SessionReport | None,
     viewer: Viewer,
     now: float,
@@ -167,7 +167,7 @@ def _session(
         row,
         user=viewer.name(session.user),
         kernel_id=session.kernel_id if visible else "",
-        state="lost" if measured and session.state is SessionState.WAITING else row.state,
+        state="lost" if measured and session.state is SessionPhase.WAITING else row.state,
         waits_for=tuple(viewer.name(user) for user in row.waits_for),
         waits_on=row.waits_on if visible else "",
         ahead=row.ahead if visible else None,
@@ -181,7 +181,7 @@ def _session(
 
 
 def _users(
-    sessions: Iterable[Session],
+    sessions: Iterable[SessionRecord],
     measured: Mapping[int, SessionReport],
     usage: Mapping[str, UserUsage],
     viewer: Viewer,

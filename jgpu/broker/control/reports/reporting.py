@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from jgpu import __version__
 from jgpu.broker.control.configuration.settings import BrokerSettings
 from jgpu.broker.control.executors.supervisor import ExecutorState
-from jgpu.broker.control.quotas.desk import Desk
+from jgpu.broker.control.quotas.desk import QuotaService
 from jgpu.broker.control.quotas.requests import QuotaRequests
 from jgpu.broker.control.registry import Registry
 from jgpu.broker.control.reports.audit import Audit
-from jgpu.broker.control.reports.drains import Drain, drain_of
+from jgpu.broker.control.reports.drains import DrainProgress, drain_of
 from jgpu.broker.control.reports.report import DeviceView, Viewer, build_report
 from jgpu.broker.control.sessions import Sessions
 from jgpu.wire import limits
@@ -51,7 +51,7 @@ class Reporter:
         settings: BrokerSettings,
         registry: Registry,
         sessions: Sessions,
-        desk: Desk,
+        desk: QuotaService,
         quotas: QuotaRequests,
         audit: Audit,
     ) -> None:
@@ -133,10 +133,10 @@ class Reporter:
             drain_text=drain.text,
         )
 
-    def _drain(self) -> Drain:
+    def _drain(self) -> DrainProgress:
         """How far a drain is, by what the executor said since it was told."""
         if not self._sessions.draining:
-            return Drain()
+            return DrainProgress()
         ready = self._sessions.supervisor.state is ExecutorState.READY
         return drain_of(self._sessions.last_report, ready=ready)
 

@@ -12,14 +12,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from jgpu.broker.executor.aside import Aside
+from jgpu.broker.executor.aside import HelperThread
 from jgpu.broker.executor.programs import Definition, DefinitionCache, DeviceKind, define
 from jgpu.broker.flightpage import Kind
 from jgpu.errors import ProgramError
 from jgpu.wire.program import program_hash
 
 if TYPE_CHECKING:
-    from jgpu.broker.executor.session import Session
+    from jgpu.broker.executor.session import ExecutorSession
 
 __all__ = ["Definitions", "Verdict"]
 
@@ -38,7 +38,7 @@ class _BrokeDown(ProgramError):
 class Definitions:
     """What is known of each hash: a definition, an error, or that it is being checked."""
 
-    def __init__(self, device: DeviceKind, aside: Aside) -> None:
+    def __init__(self, device: DeviceKind, aside: HelperThread) -> None:
         self._device: DeviceKind = device
         self._aside = aside
         self._cache = DefinitionCache(device)
@@ -57,7 +57,9 @@ class Definitions:
         """Whether this hash is being checked."""
         return key in self._pending
 
-    def learn(self, session: "Session", data: bytes, then: Callable[[Verdict], None]) -> None:
+    def learn(
+        self, session: "ExecutorSession", data: bytes, then: Callable[[Verdict], None]
+    ) -> None:
         """Check a program aside; `then` is told the verdict on the pump, at once if known."""
         key = program_hash(data)
         known = self.get(key, session.identity)

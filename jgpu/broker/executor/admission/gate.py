@@ -21,7 +21,7 @@ from jgpu.broker.executor.works.runs import RunWork
 from jgpu.broker.flightpage import Kind
 
 if TYPE_CHECKING:
-    from jgpu.broker.executor.session import Session
+    from jgpu.broker.executor.session import ExecutorSession
     from jgpu.wire import messages
 
 __all__ = ["Gate", "RefusedRun"]
@@ -36,7 +36,7 @@ class RefusedRun(RunWork):
     kind = Kind.OTHER
 
     def __init__(
-        self, session: "Session", message: "messages.Run", failure: Failure, *, told: bool
+        self, session: "ExecutorSession", message: "messages.Run", failure: Failure, *, told: bool
     ) -> None:
         super().__init__(session, message)
         self._failure = failure
@@ -91,7 +91,7 @@ class Gate:
         #: by session, of those whose user's work is refused or was a moment ago
         self._gates: dict[int, _Gate] = {}
 
-    def work_of(self, session: "Session", message: "messages.Run") -> RunWork:
+    def work_of(self, session: "ExecutorSession", message: "messages.Run") -> RunWork:
         """The run, or what stands for it if it is refused."""
         number, account = session.number, session.account
         refused = self._refusals.of(session.user, message.program)
@@ -116,7 +116,7 @@ class Gate:
             self._begun.add(number)
         return work
 
-    def _is_closed(self, session: "Session") -> bool:
+    def _is_closed(self, session: "ExecutorSession") -> bool:
         text = session.account.refusal
         gate = self._gates.setdefault(session.number, _Gate())
         if session.number not in self._begun or (text and gate.runs >= _MOST_RUNS):
@@ -127,18 +127,18 @@ class Gate:
                 del self._gates[session.number]
         return gate.closed
 
-    def boundary(self, session: "Session") -> None:
+    def boundary(self, session: "ExecutorSession") -> None:
         """An iteration ended otherwise than by a run."""
         self._begun.discard(session.number)
 
-    def waited(self, session: "Session") -> None:
+    def waited(self, session: "ExecutorSession") -> None:
         """The client waits for something, by which it hears of a refusal; the next is a new one."""
         self._told.discard(session.number)
         gate = self._gates.get(session.number)
         if gate is not None:
             gate.told = False
 
-    def forget(self, session: "Session") -> None:
+    def forget(self, session: "ExecutorSession") -> None:
         """The session ends."""
         self._begun.discard(session.number)
         self._told.discard(session.number)

@@ -19,10 +19,10 @@ from time import monotonic, thread_time
 from typing import Any, Final
 
 from jgpu.broker.executor.admission.refusals import Refusals
-from jgpu.broker.executor.aside import Aside
+from jgpu.broker.executor.aside import HelperThread
 from jgpu.broker.executor.programs import HANDS, Chooser, Prober, choice_of, question_of
-from jgpu.broker.executor.scheduling.driver import Turns
-from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.scheduling.driver import SchedulerDriver
+from jgpu.broker.executor.session import ExecutorSession
 from jgpu.broker.flightpage import Kind
 from jgpu.errors import ProgramError, ProgramRefused
 from jgpu.wire import limits, messages
@@ -49,7 +49,7 @@ _WAITING_BYTES: Final = 256 << 10
 
 @dataclass(slots=True)
 class _Waiting:
-    session: Session
+    session: ExecutorSession
     message: _Question
     question: bytes
     #: when it was seen to be ahead of others, and for how long it waits for them at most
@@ -64,8 +64,8 @@ class Probes:
         self,
         prober: Prober,
         chooser: Chooser,
-        turns: Turns,
-        hand: Callable[[int], Aside],
+        turns: SchedulerDriver,
+        hand: Callable[[int], HelperThread],
         refusals: Refusals,
         clock: Callable[[], float] = monotonic,
     ) -> None:
@@ -80,19 +80,19 @@ class Probes:
         self._waiting: dict[str, deque[_Waiting]] = {}
         #: identities of which a probe is being made
         self._running: set[str] = set()
-        self._free: list[Aside] = []
-        self._hands: list[Aside] = []
+        self._free: list[HelperThread] = []
+        self._hands: list[HelperThread] = []
         #: by thread, whose probe it makes, and since when
-        self._busy: dict[Aside, tuple[str, float]] = {}
+        self._busy: dict[HelperThread, tuple[str, float]] = {}
         #: threads whose probes take too long to be waited for
-        self._lost: set[Aside] = set()
+        self._lost: set[HelperThread] = set()
 
     @property
     def waiting(self) -> bool:
         """Whether somebody waits for others to have had as much."""
         return bool(self._waiting)
 
-    def ask(self, session: Session, message: _Question) -> None:
+    def ask(self, session: ExecutorSession, message: _Question) -> None:
         """Answer a probe now if the answer is known, else when its turn has come."""
         try:
             question = _key_of(message)
@@ -117,7 +117,7 @@ class Probes:
         queue.append(_Waiting(session, message, question))
         self.start()
 
-    def _refusal(self, session: Session, question: bytes) -> str:
+    def _refusal(self, session: ExecutorSession, question: bytes) -> str:
         """Why a question is not tried: it has ended executors, or its user has; empty if it is."""
         refused = self._refusals.of(session.user, question)
         if refused is not None:
@@ -144,7 +144,7 @@ class Probes:
         if self._waiting:
             self.start()
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: ExecutorSession) -> None:
         """The session ends: what waits is not begun."""
         queue = self._waiting.pop(session.identity, None)
         kept = deque(each for each in queue or () if each.session is not session)
@@ -215,7 +215,7 @@ class Probes:
 
         hand.put(probe.session.number, task, lambda made: self._made(hand, probe, *made))
 
-    def _made(self, hand: Aside, probe: _Waiting, answer: Any, seconds: float) -> None:
+    def _made(self, hand: HelperThread, probe: _Waiting, answer: Any, seconds: float) -> None:
         session = probe.session
         self._free.append(hand)
         del self._busy[hand]
@@ -239,7 +239,7 @@ def _key_of(message: _Question) -> bytes:
     return choice_of(message)
 
 
-def _reply(session: Session, message: _Question, answer: Any) -> None:
+def _reply(session: ExecutorSession, message: _Question, answer: Any) -> None:
     is_probe = isinstance(message, messages.Probe)
     request = message.request
     if isinstance(answer, Exception):

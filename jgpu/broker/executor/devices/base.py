@@ -17,7 +17,7 @@ from jgpu.broker.executor.programs.buffers import Buffer
 from jgpu.broker.flightpage import Record
 from jgpu.wire.messages import DeviceFacts
 
-__all__ = ["Device", "Job", "Port"]
+__all__ = ["Device", "LaneJob", "Port"]
 
 
 class Port(Protocol):
@@ -45,7 +45,7 @@ class Port(Protocol):
         """Nobody needs these buffers; give their memory back when this lane is through."""
 
 
-class Job(Protocol):
+class LaneJob(Protocol):
     """One piece of work for one lane."""
 
     #: seconds that the lane was held; set by the device when the job is over
@@ -81,13 +81,13 @@ class Device(Protocol):
     def close_lane(self, lane: int) -> None:
         """No job will be submitted to the lane any more; all are over."""
 
-    def submit(self, lane: int, jobs: list[Job]) -> None:
+    def submit(self, lane: int, jobs: list[LaneJob]) -> None:
         """Put jobs at the end of a lane."""
 
-    def take_back(self, lane: int) -> list[Job]:
+    def take_back(self, lane: int) -> list[LaneJob]:
         """Take from a lane the jobs of which it has begun nothing, in order; it never will."""
 
-    def completions(self) -> list[tuple[int, Job]]:
+    def completions(self) -> list[tuple[int, LaneJob]]:
         """(lane, job) of what is over since the last call, in order within a lane."""
 
     def wake(self) -> None:

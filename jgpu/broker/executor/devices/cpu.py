@@ -21,7 +21,7 @@ import psutil
 import torch
 
 from jgpu.broker.executor.devices import hostmemory
-from jgpu.broker.executor.devices.base import Job
+from jgpu.broker.executor.devices.base import LaneJob
 from jgpu.broker.executor.devices.host import HostDevice
 from jgpu.broker.executor.devices.wake import Wake
 from jgpu.broker.executor.programs.buffers import Buffer
@@ -53,8 +53,8 @@ class CpuDevice(HostDevice):
         self.torch_device = torch.device("cpu")
         name = f"CPU, {threads} {'thread' if threads == 1 else 'threads'} (shared)"
         self.facts = DeviceFacts("cpu", name, capacity, threads)
-        self._done: deque[tuple[int, Job]] = deque()
-        self._lanes: dict[int, _Lane] = {}
+        self._done: deque[tuple[int, LaneJob]] = deque()
+        self._lanes: dict[int, _LaneThread] = {}
         #: jobs submitted and not told by `completions`
         self._outstanding = 0
         # Here, too, some jobs are done, with the same sums.
@@ -63,13 +63,13 @@ class CpuDevice(HostDevice):
     def open_lane(self, lane: int) -> None:
         """Start the lane's thread."""
         flight = self._page.open(f"lane {lane}")
-        self._lanes[lane] = _Lane(lane, self.facts.threads, self._done, self._wake, flight)
+        self._lanes[lane] = _LaneThread(lane, self.facts.threads, self._done, self._wake, flight)
 
     def close_lane(self, lane: int) -> None:
         """Let the lane's thread end."""
         self._lanes.pop(lane).close()
 
-    def submit(self, lane: int, jobs: list[Job]) -> None:
+    def submit(self, lane: int, jobs: list[LaneJob]) -> None:
         """Hand jobs to the lane's thread, in one piece: one hand-over for all of them.
 
         Where nothing else runs and the jobs are known to be over before a thread would be awake,
@@ -82,13 +82,13 @@ class CpuDevice(HostDevice):
         else:
             self._lanes[lane].put(jobs)
 
-    def take_back(self, lane: int) -> list[Job]:
+    def take_back(self, lane: int) -> list[LaneJob]:
         """Take from the lane's thread what it has not begun."""
         taken = self._lanes[lane].take_back()
         self._outstanding -= len(taken)
         return taken
 
-    def completions(self) -> list[tuple[int, Job]]:
+    def completions(self) -> list[tuple[int, LaneJob]]:
         """What the lanes' threads have finished."""
         self._wake.clear()
         over = [self._done.popleft() for _ in range(len(self._done))]
@@ -128,7 +128,7 @@ class CpuDevice(HostDevice):
         self._wake.close()
 
 
-def _is_brief(jobs: list[Job]) -> bool:
+def _is_brief(jobs: list[LaneJob]) -> bool:
     """Whether all of these, by experience, take next to no time together."""
     total = 0.0
     for job in jobs:
@@ -149,20 +149,20 @@ def _read(buffer: Buffer, offset: int, target: memoryview) -> None:
     torch.frombuffer(target, dtype=torch.uint8).copy_(source)
 
 
-class _Lane:
+class _LaneThread:
     """A lane's thread, which is also the port of its jobs."""
 
     def __init__(
         self,
         number: int,
         threads: int,
-        done: deque[tuple[int, Job]],
+        done: deque[tuple[int, LaneJob]],
         wake: Wake,
         flight: Record,
     ) -> None:
         self.flight = flight
         #: jobs not begun, oldest first; the thread takes from the left, nobody puts anything there
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[LaneJob] = deque()
         #: True for some jobs more, False to end
         self._tokens: SimpleQueue[bool] = SimpleQueue()
         self._number = number
@@ -180,14 +180,14 @@ class _Lane:
         if wait:
             self._thread.join(timeout=5)
 
-    def put(self, jobs: list[Job]) -> None:
+    def put(self, jobs: list[LaneJob]) -> None:
         """Have jobs done by the thread, after those it has."""
         self._jobs.extend(jobs)
         self._tokens.put(True)
 
-    def take_back(self) -> list[Job]:
+    def take_back(self) -> list[LaneJob]:
         """What the thread has not begun, in order."""
-        taken: list[Job] = []
+        taken: list[LaneJob] = []
         while self._jobs:
             # From the right, so that what the thread begins meanwhile comes before all of these.
             try:
@@ -196,7 +196,7 @@ class _Lane:
                 break
         return taken[::-1]
 
-    def do_here(self, jobs: list[Job]) -> None:
+    def do_here(self, jobs: list[LaneJob]) -> None:
         """Do jobs on the calling thread; the lane's own has none."""
         for job in jobs:
             self._do(job)
@@ -222,7 +222,7 @@ class _Lane:
             self._wake.signal()
         self.flight.close()
 
-    def _do(self, job: Job) -> float:
+    def _do(self, job: LaneJob) -> float:
         begin = perf_counter()
         try:
             job.launch(self)

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import torch
 
-from jgpu.broker.executor.devices.base import Job
+from jgpu.broker.executor.devices.base import LaneJob
 from jgpu.broker.executor.devices.calls import Calls, CudaCalls
 from jgpu.broker.executor.devices.wake import Wake
 from jgpu.broker.executor.programs.asking.probe import HANDS, scratch_bytes
@@ -86,16 +86,16 @@ class CudaDevice:
         closed.flight.close()
         self._streams.append(closed.stream)
 
-    def submit(self, lane: int, jobs: list[Job]) -> None:
+    def submit(self, lane: int, jobs: list[LaneJob]) -> None:
         """Launch the jobs."""
         for job in jobs:
             self._lanes[lane].launch(job)
 
-    def take_back(self, lane: int) -> list[Job]:
+    def take_back(self, lane: int) -> list[LaneJob]:
         """The stream has all of them, and gives nothing back."""
         return []
 
-    def completions(self) -> list[tuple[int, Job]]:
+    def completions(self) -> list[tuple[int, LaneJob]]:
         """Look at the oldest events; finish what is over. Raises what the device raised."""
         self._wake.clear()
         over = []
@@ -198,7 +198,7 @@ class _Flight:
 
     __slots__ = ("after", "begin", "begin_ns", "end", "job", "place", "retired")
 
-    def __init__(self, job: Job, begin: Any, begin_ns: int | None) -> None:
+    def __init__(self, job: LaneJob, begin: Any, begin_ns: int | None) -> None:
         self.job = job
         self.begin = begin
         #: when it began, by the host's clock; None: when the flight before it ended
@@ -236,7 +236,7 @@ class _Lane:
         self._flight: _Flight | None = None
         self._spare: list[Any] = []
 
-    def launch(self, job: Job) -> None:
+    def launch(self, job: LaneJob) -> None:
         """Put a job's ops on the stream, between two events."""
         calls = self._calls
         calls.set_stream(self.stream)
@@ -259,7 +259,7 @@ class _Lane:
         self._flight = None
         self.flying.append(flight)
 
-    def land(self) -> Job | None:
+    def land(self) -> LaneJob | None:
         """The oldest job, if the device is through with it."""
         if not self.flying or not self._calls.done(self.flying[0].end):
             return None

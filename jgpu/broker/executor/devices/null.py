@@ -12,7 +12,7 @@ from typing import Final
 
 import torch
 
-from jgpu.broker.executor.devices.base import Job
+from jgpu.broker.executor.devices.base import LaneJob
 from jgpu.broker.executor.devices.host import HostDevice
 from jgpu.broker.executor.programs.buffers import Buffer
 from jgpu.broker.flightpage import FlightPage, Record
@@ -32,7 +32,7 @@ class NullDevice(HostDevice):
         self.torch_device = torch.device("meta")
         name = "null (shared)"
         self.facts = DeviceFacts(settings.poses_as, name, settings.capacity or _CAPACITY, 1)
-        self._done: deque[tuple[int, Job]] = deque()
+        self._done: deque[tuple[int, LaneJob]] = deque()
         self._records: dict[int, Record] = {}
         #: of the lane whose job runs
         self.flight = Record.unseen()
@@ -45,7 +45,7 @@ class NullDevice(HostDevice):
         """Lanes leave nothing."""
         self._records.pop(lane).close()
 
-    def submit(self, lane: int, jobs: list[Job]) -> None:
+    def submit(self, lane: int, jobs: list[LaneJob]) -> None:
         """Run the jobs."""
         self.flight = self._records[lane]
         for job in jobs:
@@ -61,11 +61,11 @@ class NullDevice(HostDevice):
             self._done.append((lane, job))
         self._wake.signal()
 
-    def take_back(self, lane: int) -> list[Job]:
+    def take_back(self, lane: int) -> list[LaneJob]:
         """Jobs are over when `submit` returns."""
         return []
 
-    def completions(self) -> list[tuple[int, Job]]:
+    def completions(self) -> list[tuple[int, LaneJob]]:
         """What was submitted."""
         self._wake.clear()
         return [self._done.popleft() for _ in range(len(self._done))]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from jgpu.wire.sizes import size_text
 
 if TYPE_CHECKING:
-    from jgpu.broker.executor.session import Session
+    from jgpu.broker.executor.session import ExecutorSession
 
 __all__ = ["Account"]
 
@@ -30,7 +30,7 @@ class Account:
         self.refusal = ""
         #: the name of the error that this is
         self.refused_as = ""
-        self.sessions: list[Session] = []
+        self.sessions: list[ExecutorSession] = []
         #: device time of sessions that had ended when it was measured; the next session pays
         self.owed_s = 0.0
 
@@ -64,7 +64,7 @@ class Account:
         """Bytes that the user can have at most."""
         return min(self.limit, self.capacity) if self.limit else self.capacity
 
-    def fits(self, session: "Session", nbytes: int) -> bool:
+    def fits(self, session: "ExecutorSession", nbytes: int) -> bool:
         """Whether a session of the user can ever have so many bytes more.
 
         What exists may be read and written in place under any limit, for that takes no more.
@@ -80,7 +80,7 @@ class Account:
         # What is a model is known only when it is there already.
         return bool(self.resident_limit) and self.resident > self.resident_limit
 
-    def sentence(self, session: "Session", nbytes: int, added: int = 0) -> str:
+    def sentence(self, session: "ExecutorSession", nbytes: int, added: int = 0) -> str:
         """Why not, in torch's manner; `added` bytes are the running program's so far."""
         if self._has_too_large_models:
             return (

@@ -14,18 +14,18 @@ from typing import Final, NamedTuple
 
 import torch
 
-from jgpu.broker.executor.aside import Aside
+from jgpu.broker.executor.aside import HelperThread
 from jgpu.broker.executor.devices.base import Device
 from jgpu.broker.executor.memory.hoststore import HostStore, Saved
 from jgpu.broker.executor.programs import Buffer, Failure
-from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.session import ExecutorSession
 from jgpu.broker.executor.works.base import Work
 from jgpu.broker.executor.works.runs import RunWork
 from jgpu.broker.executor.works.transfers import DownloadWork, UploadWork
 from jgpu.broker.flightpage import Kind, Record
-from jgpu.sched import Part
+from jgpu.sched import MemoryPart
 
-__all__ = ["UNREADABLE", "Spilling", "names_of"]
+__all__ = ["UNREADABLE", "SpillCopier", "names_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ UNREADABLE: Final = Failure(
 )  # fmt: skip
 
 
-class Loaded(NamedTuple):
+class CopiedBack(NamedTuple):
     """What came of copying back."""
 
     back: list[Buffer]
@@ -53,7 +53,7 @@ def names_of(work: Work) -> Iterable[int]:
     return ()
 
 
-class Spilling:
+class SpillCopier:
     """Moves what sessions hold between the device and the host."""
 
     def __init__(
@@ -65,14 +65,14 @@ class Spilling:
     ) -> None:
         self._device = device
         self._store = store
-        self._thread = Aside("copies", wake, Kind.COPY, flight)
+        self._thread = HelperThread("copies", wake, Kind.COPY, flight)
         #: whether the last spill found no room on the host
         self._full = False
         #: told when the copies of a session, which were asked for, are over
-        self.on_spilled: Callable[[Session], None] = lambda session: None
-        self.on_restored: Callable[[Session], None] = lambda session: None
+        self.on_spilled: Callable[[ExecutorSession], None] = lambda session: None
+        self.on_restored: Callable[[ExecutorSession], None] = lambda session: None
         #: told how many bytes of a session went to the host, or came back (below 0)
-        self.on_moved: Callable[[Session, int], None] = lambda session, nbytes: None
+        self.on_moved: Callable[[ExecutorSession, int], None] = lambda session, nbytes: None
 
     def collect(self) -> None:
         """Deal with copies that are over."""
@@ -85,7 +85,7 @@ class Spilling:
 
     # -- to the host -------------------------------------------------------------------------
 
-    def spill(self, session: Session, part: Part) -> None:
+    def spill(self, session: ExecutorSession, part: MemoryPart) -> None:
         """Copy a part of what a session holds to the host; nothing of it is in flight."""
         assert session.launched == 0, "the core spills at boundaries"
         buffers = _chosen(session, part)
@@ -97,7 +97,7 @@ class Spilling:
 
         self._thread.put(session.number, lambda: self._save_all(session, buffers), over)
 
-    def _save_all(self, session: Session, buffers: list[Buffer]) -> list[Saved]:
+    def _save_all(self, session: ExecutorSession, buffers: list[Buffer]) -> list[Saved]:
         saved: list[Saved] = []
         try:
             for buffer in buffers:
@@ -117,7 +117,7 @@ class Spilling:
         return self._store.save(buffer.nbytes, read)
 
     def _spilled(
-        self, session: Session, buffers: list[Buffer], result: list[Saved] | Exception
+        self, session: ExecutorSession, buffers: list[Buffer], result: list[Saved] | Exception
     ) -> None:
         session.copying = False
         if isinstance(result, Exception):
@@ -143,7 +143,7 @@ class Spilling:
 
     # -- back to the device ------------------------------------------------------------------
 
-    def want(self, session: Session, works: Iterable[Work]) -> bool:
+    def want(self, session: ExecutorSession, works: Iterable[Work]) -> bool:
         """Have come back with the rest what was put aside and these works name; whether any was."""
         table, found = session.table, False
         if table.aside:
@@ -155,7 +155,7 @@ class Spilling:
                         found = True
         return found
 
-    def restore(self, session: Session) -> None:
+    def restore(self, session: ExecutorSession) -> None:
         """Copy back all that is to come back, as soon as nothing of the session is in flight."""
         if session.launched:
             session.to_restore = True
@@ -164,14 +164,14 @@ class Spilling:
         session.copying = True
         away = [b for b in session.table.buffers.values() if b.saved is not None and not b.aside]
 
-        def over(result: Loaded | Exception) -> None:
+        def over(result: CopiedBack | Exception) -> None:
             self._restored(session, result)
 
         self._thread.put(session.number, lambda: self._load_all(session, away), over)
 
-    def _load_all(self, session: Session, buffers: list[Buffer]) -> Loaded:
+    def _load_all(self, session: ExecutorSession, buffers: list[Buffer]) -> CopiedBack:
         """Load one after another, as long as there is room and somebody to load for."""
-        loaded = Loaded([], [])
+        loaded = CopiedBack([], [])
         for buffer in buffers:
             if session.over:
                 break
@@ -197,7 +197,7 @@ class Spilling:
         self._device.make_room(buffer)
         saved.load(write)
 
-    def _restored(self, session: Session, result: Loaded | Exception) -> None:
+    def _restored(self, session: ExecutorSession, result: CopiedBack | Exception) -> None:
         session.copying = False
         if isinstance(result, Exception):
             raise result  # a mistake of ours: the bytes may be lost
@@ -210,14 +210,16 @@ class Spilling:
         self.on_restored(session)
 
 
-def _chosen(session: Session, part: Part) -> list[Buffer]:
+def _chosen(session: ExecutorSession, part: MemoryPart) -> list[Buffer]:
     """The buffers that are meant, as far as they are on the device."""
     here = [
         buffer
         for buffer in session.table.buffers.values()
         if buffer.base is not None and buffer.nbytes
     ]
-    if part is Part.ALL:
+    if part is MemoryPart.ALL:
         return here
     ephemeral = [buffer for buffer in here if not buffer.resident]
-    return ephemeral if part is Part.KEPT else [buffer for buffer in ephemeral if buffer.stale]
+    return (
+        ephemeral if part is MemoryPart.KEPT else [buffer for buffer in ephemeral if buffer.stale]
+    )

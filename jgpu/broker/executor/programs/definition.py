@@ -21,7 +21,7 @@ from jgpu.broker.executor.programs.buffers import Buffer, Failure
 from jgpu.broker.executor.programs.checking.check import check_program
 from jgpu.broker.executor.programs.flags import check_flags, gate
 from jgpu.broker.executor.programs.outcome import Outcome, RunContext, Stopped, Suspended
-from jgpu.broker.executor.programs.plan import Plan, mask_bits
+from jgpu.broker.executor.programs.plan import ProgramPlan, mask_bits
 from jgpu.broker.executor.programs.running.callables import below_autograd
 from jgpu.broker.executor.programs.running.compile import Variant, compile_plan
 from jgpu.broker.executor.programs.running.interpret import (
@@ -60,7 +60,9 @@ class _Masks:
 
     __slots__ = ("dead", "keep", "key", "live", "wanted")
 
-    def __init__(self, plan: Plan, live: bytes, dead: bytes, wanted: tuple[int, ...]) -> None:
+    def __init__(
+        self, plan: ProgramPlan, live: bytes, dead: bytes, wanted: tuple[int, ...]
+    ) -> None:
         self.key = (live, dead, wanted)
         self.wanted = tuple(k for k in wanted if k < plan.fresh)
         inputs, fresh = mask_bits(dead, plan.inputs), mask_bits(live, plan.fresh)
@@ -74,7 +76,7 @@ class _Masks:
 class Definition:
     """A checked program for one kind of device."""
 
-    def __init__(self, key: bytes, plan: Plan, device: DeviceKind) -> None:
+    def __init__(self, key: bytes, plan: ProgramPlan, device: DeviceKind) -> None:
         #: the executor's hash of the bytes
         self.hash = key
         self.plan = plan

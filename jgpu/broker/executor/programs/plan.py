@@ -14,22 +14,22 @@ from functools import cached_property
 from typing import Any
 
 from jgpu.broker.executor.programs.checking.arguments import Bound, Draw, Ref
-from jgpu.broker.executor.programs.checking.guards import Guard
-from jgpu.broker.executor.programs.checking.ops import OpInfo
+from jgpu.broker.executor.programs.checking.guards import IndexGuard
+from jgpu.broker.executor.programs.checking.ops import OpSchema
 from jgpu.broker.executor.programs.geometry import ViewSpec
 from jgpu.broker.executor.programs.precautions import Precaution
 from jgpu.broker.executor.programs.precautions.sizes import Rule as SizeRule
 from jgpu.wire.program import NO_SLOT, Flags
 
-__all__ = ["Plan", "Step", "draws", "mask_bits"]
+__all__ = ["PlanStep", "ProgramPlan", "draws", "mask_bits"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """One op, checked."""
 
     index: int
-    info: OpInfo
+    info: OpSchema
     bound: Bound
     refs: tuple[Ref, ...]
     #: per tensor return the fresh slot it fills, or NO_SLOT
@@ -45,7 +45,7 @@ class Step:
     #: slots whose storage has to have so many bytes before the call, the new ones zero
     grows: tuple[tuple[int, int], ...] = ()
     #: index tensors to look at before the call
-    guards: tuple[Guard, ...] = ()
+    guards: tuple[IndexGuard, ...] = ()
     #: called instead of the op, which some values would keep from returning
     precaution: Precaution | None = None
     #: how many bytes it takes, where the data decide
@@ -60,14 +60,14 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProgramPlan:
     """A checked program."""
 
     inputs: int
     fresh: int
     params: tuple[str, ...]
     flags: Flags
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     #: the program's views: spec, and the run parameter with the offset or -1
     views: tuple[tuple[ViewSpec, int], ...]
     #: smallest bytes of each input slot
@@ -192,7 +192,7 @@ class Plan:
         return mask_bits(mask, self.fresh)
 
 
-def draws(step: Step) -> tuple[int, ...]:
+def draws(step: PlanStep) -> tuple[int, ...]:
     """Generators that a step draws from."""
     given = tuple(node.index for node in step.bound if isinstance(node, Draw))
     return given or ((0,) if step.info.seeded else ())

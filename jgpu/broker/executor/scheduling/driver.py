@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any, Final
 
-from jgpu.broker.executor.devices.base import Device, Job
+from jgpu.broker.executor.devices.base import Device, LaneJob
 from jgpu.broker.executor.devices.idle import IdlePort
-from jgpu.broker.executor.memory.spilling import Spilling
+from jgpu.broker.executor.memory.spilling import SpillCopier
 from jgpu.broker.executor.programs import Definition
 from jgpu.broker.executor.scheduling.forecast import Forecast
 from jgpu.broker.executor.scheduling.oversized import look_at_oldest
@@ -24,16 +24,16 @@ from jgpu.broker.executor.scheduling.riding import may_ride
 from jgpu.broker.executor.scheduling.shortage import Shortage
 from jgpu.broker.executor.scheduling.trace import Stamped, Trace
 from jgpu.broker.executor.scheduling.waits import say_why
-from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.session import ExecutorSession
 from jgpu.broker.executor.tallies import Tallies
-from jgpu.broker.executor.works.base import Work, WorkState
+from jgpu.broker.executor.works.base import Work, WorkProgress
 from jgpu.broker.executor.works.cancel import finish_cancel
 from jgpu.broker.executor.works.runs import RunWork
 from jgpu.errors import ConfigError
-from jgpu.sched import Core, Part, Snapshot, actions, events
-from jgpu.sched.reports.recording import Recorder
+from jgpu.sched import Core, MemoryPart, Snapshot, actions, events
+from jgpu.sched.reports.recording import EventRecorder
 
-__all__ = ["Turns"]
+__all__ = ["SchedulerDriver"]
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 IDLE_S: Final = 0.5
 
 
-class Turns:
+class SchedulerDriver:
     """Carries out what the core decides."""
 
     def __init__(
@@ -49,10 +49,10 @@ class Turns:
         device: Device,
         core: Core,
         clock: Callable[[], float],
-        spilling: Spilling,
+        spilling: SpillCopier,
         rests: Rests = NEVER,
         trace: Trace | None = None,
-        recorder: Recorder | None = None,
+        recorder: EventRecorder | None = None,
     ) -> None:
         self._device = device
         self._core = core
@@ -64,23 +64,23 @@ class Turns:
         self._recorder = recorder
         self._trace = trace
         self._keys = count(1)
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, ExecutorSession] = {}
         self._forecasts: dict[int, Forecast] = {}
         self._works: dict[int, Work] = {}
         #: lease of each launched work
         self._leases: dict[int, int] = {}
         self._starts: dict[int, list[Work]] = {}
         #: by lane, the session that was last given to it
-        self._tails: dict[int, Session] = {}
+        self._tails: dict[int, ExecutorSession] = {}
         #: resting sessions of which the core was told
         self._idle_told: set[int] = set()
         self._shortage = Shortage(self._make_room, self._is_copying, self._launch_again)
         self._port = IdlePort(device)
         self.tallies, self._draining = Tallies(), False
         #: called when a session has ended and nothing of it runs any more
-        self.on_released: Callable[[Session], None] = lambda session: None
+        self.on_released: Callable[[ExecutorSession], None] = lambda session: None
         #: called when a work showed that the client breaks the protocol
-        self.on_violation: Callable[[Session, str], None] = lambda session, text: None
+        self.on_violation: Callable[[ExecutorSession, str], None] = lambda session, text: None
         self._handlers: dict[type, Callable[[Any], None]] = {
             actions.Start: self._start,
             actions.OpenLane: lambda a: device.open_lane(a.lane),
@@ -98,7 +98,7 @@ class Turns:
         """Before anything else: how many lanes there may be, and what they share."""
         self._tell(events.LanesConfigured(lanes, capacity))
 
-    def open(self, session: Session) -> None:
+    def open(self, session: ExecutorSession) -> None:
         """A session was adopted."""
         self._sessions[session.number] = session
         self._forecasts[session.number] = Forecast(self._device.facts.capacity)
@@ -110,7 +110,7 @@ class Turns:
         owed_s, session.account.owed_s = session.account.owed_s, 0.0
         self.charge(session, owed_s)
 
-    def charge(self, session: Session, seconds: float) -> None:
+    def charge(self, session: ExecutorSession, seconds: float) -> None:
         """Have a session pay for what was computed beside the lanes, or another of its user."""
         if session.ending is not None:
             live = (other for other in session.account.sessions if other.ending is None)
@@ -122,7 +122,7 @@ class Turns:
         if seconds > 0:
             self._tell(events.TimeCharged(session.number, seconds))
 
-    def ahead_s(self, session: Session) -> float:
+    def ahead_s(self, session: ExecutorSession) -> float:
         """How much more of the device its user has had than others with work; see the core."""
         return self._core.ahead_s(session.number)
 
@@ -130,10 +130,10 @@ class Turns:
         """How many users have work in a lane."""
         return self._core.users_at_work
 
-    def close(self, session: Session) -> None:
+    def close(self, session: ExecutorSession) -> None:
         """A session ends: what has not started is dropped; the rest runs out."""
         for work in session.offered:
-            if work.state is not WorkState.LAUNCHED:
+            if work.state is not WorkProgress.LAUNCHED:
                 self._works.pop(work.key, None)
         while len(session.offered) > session.launched:
             session.offered.pop()
@@ -145,7 +145,7 @@ class Turns:
         self._shortage.retry([session])
         self.settle(session)
 
-    def _abandon(self, session: Session) -> None:
+    def _abandon(self, session: ExecutorSession) -> None:
         """Of a session that has ended only the op in progress goes on, with what it uses."""
         before = session.table.used
         session.abandon()
@@ -154,13 +154,13 @@ class Turns:
             if measured is not None:
                 self._tell(events.MemoryMeasured(session.number, *measured))
 
-    def cell_started(self, session: Session) -> None:
+    def cell_started(self, session: ExecutorSession) -> None:
         """A cell's completion time counts from here."""
         session.cell_first = None
         self._idle_told.discard(session.number)
         self._tell(events.CellStarted(session.number))
 
-    def cell_ended(self, session: Session, *, failed: bool) -> None:
+    def cell_ended(self, session: ExecutorSession, *, failed: bool) -> None:
         """What was sent so far is a whole iteration; what a failed cell made is garbage, mostly."""
         if failed and session.failed_from is None:
             session.failed_from = session.cell_first
@@ -170,11 +170,11 @@ class Turns:
         session.at_boundary = session.at_boundary or session.launched == session.outstanding
         self._tell(events.CellEnded(session.number))
 
-    def loop_told(self, session: Session, left: int) -> None:
+    def loop_told(self, session: ExecutorSession, left: int) -> None:
         """The session's job is known to end after so many iterations."""
         self._tell(events.LoopTold(session.number, left))
 
-    def boundary(self, session: Session) -> None:
+    def boundary(self, session: ExecutorSession) -> None:
         """The last work received turns out to end an iteration, be it over or not."""
         works = session.held or session.received or session.offered
         if not works:
@@ -184,13 +184,13 @@ class Turns:
         if last.ends_iteration:
             return
         last.ends_iteration = True
-        if last.state is WorkState.LAUNCHED or last.state is WorkState.OFFERED:
+        if last.state is WorkProgress.LAUNCHED or last.state is WorkProgress.OFFERED:
             # The core was told otherwise.
             self._tell_boundary(session)
-            if last.state is WorkState.LAUNCHED:
+            if last.state is WorkProgress.LAUNCHED:
                 session.at_boundary = True
 
-    def _end_iteration(self, session: Session) -> None:
+    def _end_iteration(self, session: ExecutorSession) -> None:
         """An iteration ends with no work left of it."""
         session.course.end_iteration()
         if not session.at_boundary:
@@ -199,7 +199,7 @@ class Turns:
             if session.quiet:
                 self._measure(session)
 
-    def _tell_boundary(self, session: Session) -> None:
+    def _tell_boundary(self, session: ExecutorSession) -> None:
         """The core hears of a boundary by a work of nothing."""
         self._forecasts[session.number].boundary()
         self._tell(events.WorkArrived(session.number, next(self._keys), (), ends_iteration=True))
@@ -228,18 +228,18 @@ class Turns:
             self._tell(events.TimePassed())
         return again
 
-    def _ask_to_spill(self, session: Session, now: float) -> None:
+    def _ask_to_spill(self, session: ExecutorSession, now: float) -> None:
         """Have a session that has rested for long give its memory up."""
         part = self._rests.due(session, now)
         if part is not None:
             session.rest_asked = part
-            self.evict(session, resident=part is Part.ALL)
+            self.evict(session, resident=part is MemoryPart.ALL)
 
-    def evict(self, session: Session, *, resident: bool) -> None:
+    def evict(self, session: ExecutorSession, *, resident: bool) -> None:
         """Have a session give its memory up at its next boundary, its model among it or not."""
         self._tell(events.SpillAsked(session.number, resident))
 
-    def retire(self, lane: int, session: Session) -> None:
+    def retire(self, lane: int, session: ExecutorSession) -> None:
         """Give a lane up that is at a work of this session, which has ended; the work has not."""
         self.flush()
         back = take_back(self._device, self._sessions.values(), lane, session)
@@ -276,7 +276,7 @@ class Turns:
 
     # -- works -------------------------------------------------------------------------------
 
-    def offer(self, session: Session) -> None:
+    def offer(self, session: ExecutorSession) -> None:
         """Tell the core of all works of a session that are ready."""
         if session.ending is not None:
             return
@@ -301,7 +301,7 @@ class Turns:
         segment = (events.Segment(work.predicted_s(), work.claim),)
         self._tell(events.WorkArrived(work.session.number, work.key, segment, work.ends_iteration))
 
-    def _ride(self, session: Session, work: Work, forecast: Forecast) -> None:
+    def _ride(self, session: ExecutorSession, work: Work, forecast: Forecast) -> None:
         forecast.live_bytes(work)
         if work.ends_iteration and not session.at_boundary:
             self._tell(events.WorkArrived(session.number, work.key, (), ends_iteration=True))
@@ -309,7 +309,7 @@ class Turns:
         session.riders += 1
         self._launch(session, work, session.lane)
 
-    def taken_back(self, session: Session, works: Iterable[Work]) -> None:
+    def taken_back(self, session: ExecutorSession, works: Iterable[Work]) -> None:
         """A session was interrupted, and these works of it that were offered were cancelled."""
         keys = tuple(work.key for work in works if not work.rides)
         for key in keys:
@@ -322,7 +322,7 @@ class Turns:
         """Hand what was started to the lanes."""
         while self._starts:
             lane, works = self._starts.popitem()
-            jobs: list[Job] = list(works) if self._trace is None else [*map(Stamped, works)]
+            jobs: list[LaneJob] = list(works) if self._trace is None else [*map(Stamped, works)]
             self._device.submit(lane, jobs)
 
     def collect(self) -> None:
@@ -333,7 +333,7 @@ class Turns:
             assert isinstance(job, Work)
             self._finished(lane, job)
 
-    def settle(self, session: Session) -> None:
+    def settle(self, session: ExecutorSession) -> None:
         """Do what waited for the session's works to be over, if they are."""
         if not session.quiet:
             return
@@ -378,7 +378,7 @@ class Turns:
         launched = {
             work.key
             for work in told
-            if work.state is WorkState.LAUNCHED or work.state is WorkState.DONE
+            if work.state is WorkProgress.LAUNCHED or work.state is WorkProgress.DONE
         }
         assert launched == self._leases.keys()
         assert self._forecasts.keys() == self._sessions.keys()
@@ -387,7 +387,7 @@ class Turns:
 
     def _copied(
         self,
-        session: Session,
+        session: ExecutorSession,
         event: type[events.SessionSpilled | events.SessionRestored],
     ) -> None:
         """Tell the core where the session's memory is now, and do what waited for that."""
@@ -397,7 +397,7 @@ class Turns:
         self._shortage.retry(self._sessions.values())
         self.settle(session)
 
-    def _make_room(self, session: Session, nbytes: int) -> None:
+    def _make_room(self, session: ExecutorSession, nbytes: int) -> None:
         """Have others give memory up for a work that did not get it in its midst."""
         self._tell(events.MemoryShort(session.number, nbytes))
 
@@ -427,8 +427,8 @@ class Turns:
             session.riders += 1
             self._launch(session, session.offered[session.launched], action.lane)
 
-    def _launch(self, session: Session, work: Work, lane: int) -> None:
-        work.state = WorkState.LAUNCHED
+    def _launch(self, session: ExecutorSession, work: Work, lane: int) -> None:
+        work.state = WorkProgress.LAUNCHED
         work.began_at_boundary = session.at_boundary
         session.launched += 1
         session.at_boundary = work.ends_iteration or (work.rides and session.at_boundary)
@@ -471,7 +471,7 @@ class Turns:
         lease = self._leases.pop(leader.key)
         self._tell(events.SegmentsFinished(lane, lease, leader.key, 1, session.leader_s))
 
-    def _measure(self, session: Session) -> None:
+    def _measure(self, session: ExecutorSession) -> None:
         if session.failed_from is not None and session.quiet and not session.outstanding:
             session.table.mark_stale(session.failed_from)
             session.failed_from = None
@@ -488,7 +488,7 @@ class Turns:
         # Told by `look_around` if it lasts: turns change often.
         session.waits_for, session.wait_told = action.waits_for, False
 
-    def _check_fits(self, session: Session) -> None:
+    def _check_fits(self, session: ExecutorSession) -> None:
         """A work that waits and could not fit if all others were gone waits for them no longer."""
         if (found := look_at_oldest(session, self._port)) is None:
             return

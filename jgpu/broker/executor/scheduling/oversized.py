@@ -6,7 +6,7 @@ are counted one by one as they run (`RunWork`). Any other work fails.
 """
 
 from jgpu.broker.executor.devices.base import Port
-from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.session import ExecutorSession
 from jgpu.broker.executor.works.base import Work
 from jgpu.broker.executor.works.cancel import fail_oldest
 from jgpu.broker.executor.works.runs import RunWork
@@ -14,7 +14,7 @@ from jgpu.broker.executor.works.runs import RunWork
 __all__ = ["look_at_oldest"]
 
 
-def look_at_oldest(session: Session, port: Port) -> tuple[tuple[Work, ...], bool] | None:
+def look_at_oldest(session: ExecutorSession, port: Port) -> tuple[tuple[Work, ...], bool] | None:
     """Look at the oldest work of a session; None where it may go on waiting.
 
     Returns the works that the scheduler is to forget, and whether it is to be told of them anew.

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from jgpu.sched import Part
+from jgpu.sched import MemoryPart
 
 if TYPE_CHECKING:
-    from jgpu.broker.executor.session import Session
+    from jgpu.broker.executor.session import ExecutorSession
 
 __all__ = ["NEVER", "Rests"]
 
@@ -20,18 +20,24 @@ class Rests:
     #: the model goes, too
     evict_after_s: float = 0.0
 
-    def asks(self, session: "Session") -> bool:
+    def asks(self, session: "ExecutorSession") -> bool:
         """Whether something will have to be asked of a resting session."""
-        last = Part.ALL if self.evict_after_s else Part.KEPT if self.spill_after_s else None
+        last = (
+            MemoryPart.ALL
+            if self.evict_after_s
+            else MemoryPart.KEPT
+            if self.spill_after_s
+            else None
+        )
         return last is not None and session.rest_asked is not last
 
-    def due(self, session: "Session", now: float) -> Part | None:
+    def due(self, session: "ExecutorSession", now: float) -> MemoryPart | None:
         """Return what a session that rests is to give up now."""
         rested_s = now - session.rests_since
         if self.evict_after_s and rested_s >= self.evict_after_s:
-            return Part.ALL
+            return MemoryPart.ALL
         if self.spill_after_s and rested_s >= self.spill_after_s and session.rest_asked is None:
-            return Part.KEPT
+            return MemoryPart.KEPT
         return None
 
 

@@ -13,10 +13,10 @@ to which their launch belongs.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from jgpu.broker.executor.devices.base import Device, Job
+from jgpu.broker.executor.devices.base import Device, LaneJob
 from jgpu.broker.executor.scheduling.trace import Stamped
-from jgpu.broker.executor.session import Session
-from jgpu.broker.executor.works.base import Work, WorkState
+from jgpu.broker.executor.session import ExecutorSession
+from jgpu.broker.executor.works.base import Work, WorkProgress
 
 __all__ = ["GivenBack", "take_back"]
 
@@ -30,7 +30,7 @@ class GivenBack:
 
 
 def take_back(
-    device: Device, sessions: Iterable[Session], lane: int, stuck: Session
+    device: Device, sessions: Iterable[ExecutorSession], lane: int, stuck: ExecutorSession
 ) -> GivenBack | None:
     """Take back what a lane has not begun; None where it is at something else than was thought."""
     jobs = device.take_back(lane)
@@ -41,7 +41,7 @@ def take_back(
         for session in sessions
         if session.lane == lane
         for work in session.offered
-        if work.state is WorkState.LAUNCHED and work.key not in keys
+        if work.state is WorkProgress.LAUNCHED and work.key not in keys
         if not (work.waits or work.over)
     ]
     if not left or any(work.session is not stuck for work in left):
@@ -60,7 +60,7 @@ def take_back(
     )
 
 
-def _work(job: Job) -> Work:
+def _work(job: LaneJob) -> Work:
     work = job.work if isinstance(job, Stamped) else job
     assert isinstance(work, Work)
     return work

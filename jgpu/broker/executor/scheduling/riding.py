@@ -6,7 +6,7 @@ that is in flight. Only a few may ride, or they would hold the lane unseen.
 
 from typing import Final
 
-from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.session import ExecutorSession
 from jgpu.broker.executor.works.base import Work
 from jgpu.broker.executor.works.runs import RunWork
 
@@ -17,7 +17,7 @@ _RIDERS: Final = 4
 _LITTLE_S: Final = 20e-6
 
 
-def may_ride(session: Session, work: Work, tail: Session | None) -> bool:
+def may_ride(session: ExecutorSession, work: Work, tail: ExecutorSession | None) -> bool:
     """Whether a work may follow the session's others; `tail` was last given to their lane."""
     return (
         0 < session.launched == len(session.offered) - 1

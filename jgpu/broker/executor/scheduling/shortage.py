@@ -12,7 +12,7 @@ The rule that must not be broken: the works of a session run in their order, eac
 
 from collections.abc import Callable, Iterable
 
-from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.session import ExecutorSession
 from jgpu.broker.executor.works.base import Work
 
 __all__ = ["Shortage"]
@@ -23,7 +23,7 @@ class Shortage:
 
     def __init__(
         self,
-        make_room: Callable[[Session, int], None],
+        make_room: Callable[[ExecutorSession, int], None],
         copying: Callable[[], bool],
         launch: Callable[[int, list[Work]], None],
     ) -> None:
@@ -48,7 +48,7 @@ class Shortage:
             work.last_try = not self._copying()
         self.retry([session])
 
-    def retry(self, sessions: Iterable[Session]) -> None:
+    def retry(self, sessions: Iterable[ExecutorSession]) -> None:
         """Launch again what came back, where all of a session has and no memory is on its way."""
         for session in sessions:
             works = self._back.get(session.number)

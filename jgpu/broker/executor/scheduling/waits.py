@@ -5,7 +5,7 @@ Turns change often, so it is told only when it has waited for a while.
 
 from typing import Final
 
-from jgpu.broker.executor.session import Session
+from jgpu.broker.executor.session import ExecutorSession
 from jgpu.wire import messages
 
 __all__ = ["say_why"]
@@ -17,7 +17,7 @@ _DRAINING: Final = (
 )
 
 
-def say_why(session: Session, *, draining: bool) -> None:
+def say_why(session: ExecutorSession, *, draining: bool) -> None:
     """Say once why a session that has work waits: for whom, or because nothing new begins."""
     if not (session.quiet and session.offered):
         return

@@ -21,7 +21,7 @@ from jgpu.errors import ProtocolError
 from jgpu.wire import limits, messages
 
 if TYPE_CHECKING:
-    from jgpu.broker.executor.session import Session
+    from jgpu.broker.executor.session import ExecutorSession
     from jgpu.broker.executor.works.early import EarlyDownload
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
     "ShortOfMemory",
     "SyncWork",
     "Work",
-    "WorkState",
+    "WorkProgress",
     "report_failure",
 ]
 
@@ -40,7 +40,7 @@ LEAST_S: Final = 5e-6
 _IDS: Final = limits.MAX_SLOTS
 
 
-class WorkState(StrEnum):
+class WorkProgress(StrEnum):
     """How far a work has come."""
 
     #: received; waits for its definition, or behind one that does
@@ -63,7 +63,7 @@ class ShortOfMemory(Exception):
 
 
 def report_failure(
-    session: "Session", failure: Failure, buffers: Iterable[int], request: int | None = None
+    session: "ExecutorSession", failure: Failure, buffers: Iterable[int], request: int | None = None
 ) -> None:
     """Tell the client of a failure and of what it poisoned, in as many messages as it takes."""
     ids = tuple(buffers)
@@ -97,14 +97,14 @@ class Work:
     #: when the scheduler was told of it, by the host's monotonic clock; 0 without a trace
     ready_ns = 0
 
-    def __init__(self, session: "Session", number: int, *, ends_iteration: bool) -> None:
+    def __init__(self, session: "ExecutorSession", number: int, *, ends_iteration: bool) -> None:
         self.session = session
         #: the client's number for it
         self.number = number
         #: the scheduler's number for it, unique in this executor
         self.key = 0
         self.ends_iteration = ends_iteration
-        self.state = WorkState.RECEIVED
+        self.state = WorkProgress.RECEIVED
         #: `Free` and `Tag` that came before it
         self.before: list[messages.Free | messages.Tag] = []
         self.measured_s = 0.0
@@ -248,7 +248,7 @@ class SyncWork(Work):
 
     kind = Kind.SYNC
 
-    def __init__(self, session: "Session", message: messages.Sync) -> None:
+    def __init__(self, session: "ExecutorSession", message: messages.Sync) -> None:
         super().__init__(session, message.work, ends_iteration=message.ends_iteration)
         self._request = message.request
 
@@ -271,7 +271,7 @@ class RngWork(Work):
     kind = Kind.RANDOM
 
     def __init__(
-        self, session: "Session", message: messages.Seed | messages.GetRng | messages.SetRng
+        self, session: "ExecutorSession", message: messages.Seed | messages.GetRng | messages.SetRng
     ) -> None:
         super().__init__(session, message.work, ends_iteration=False)
         self.message = message

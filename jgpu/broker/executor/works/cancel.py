@@ -8,8 +8,8 @@ it would have dropped is dropped. These wait until no lane has anything of the s
 
 from jgpu.broker.executor.devices.base import Port
 from jgpu.broker.executor.programs import Failure
-from jgpu.broker.executor.session import Session
-from jgpu.broker.executor.works.base import Work, WorkState, report_failure
+from jgpu.broker.executor.session import ExecutorSession
+from jgpu.broker.executor.works.base import Work, WorkProgress, report_failure
 from jgpu.wire import messages
 
 __all__ = ["begin_cancel", "fail_oldest", "finish_cancel"]
@@ -17,7 +17,7 @@ __all__ = ["begin_cancel", "fail_oldest", "finish_cancel"]
 _TEXT = "The computation was interrupted before it started."
 
 
-def begin_cancel(session: Session, request: int, since: int = 0) -> list[Work]:
+def begin_cancel(session: ExecutorSession, request: int, since: int = 0) -> list[Work]:
     """Take works out of the session's order; returns those that the scheduler has yet to start.
 
     Those up to number `since` stay.
@@ -27,11 +27,11 @@ def begin_cancel(session: Session, request: int, since: int = 0) -> list[Work]:
     session.cancel_requests.append(request)
     works = [*session.offered, *session.received]
     taken = works[session.course.interrupt(works, since) :]
-    known = [work for work in taken if work.state is WorkState.OFFERED]
-    waiting = [work for work in taken if work.state is not WorkState.LAUNCHED]
+    known = [work for work in taken if work.state is WorkProgress.OFFERED]
+    waiting = [work for work in taken if work.state is not WorkProgress.LAUNCHED]
     for work in waiting:
         session.queued_bytes -= work.nbytes
-        work.state = WorkState.CANCELLED
+        work.state = WorkProgress.CANCELLED
     for _ in known:
         session.offered.pop()
     for _ in range(len(waiting) - len(known)):
@@ -40,7 +40,7 @@ def begin_cancel(session: Session, request: int, since: int = 0) -> list[Work]:
     return known
 
 
-def finish_cancel(session: Session, port: Port) -> bool:
+def finish_cancel(session: ExecutorSession, port: Port) -> bool:
     """Nothing of the session runs: poison what was taken back, and tell the client.
 
     Returns whether its iteration was cut short.
@@ -62,14 +62,14 @@ def finish_cancel(session: Session, port: Port) -> bool:
     return session.course.resume()
 
 
-def fail_oldest(session: Session, port: Port) -> None:
+def fail_oldest(session: ExecutorSession, port: Port) -> None:
     """Fail the oldest work, which could not fit though all others were gone.
 
     No lane has anything of the session.
     """
     work = session.offered.popleft()
     session.queued_bytes -= work.nbytes
-    work.state = WorkState.CANCELLED
+    work.state = WorkProgress.CANCELLED
     text = session.out_of_memory(work.transient)
     failure = Failure(work.number, 0, "", "OutOfMemoryError", text)
     report_failure(session, failure, work.cancel(port, failure), work.request)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from jgpu.wire import limits
 
-__all__ = ["CellTimes"]
+__all__ = ["CellDeviceTimes"]
 
 #: cells that are remembered, and such that begin while works of earlier ones wait
 _KEPT: Final = 16
@@ -24,7 +24,7 @@ class _Begun(NamedTuple):
     after: int
 
 
-class CellTimes:
+class CellDeviceTimes:
     """One session's."""
 
     def __init__(self) -> None:

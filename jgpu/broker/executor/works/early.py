@@ -19,7 +19,7 @@ from jgpu.broker.executor.works.base import Work
 from jgpu.broker.executor.works.transfers import DownloadWork
 
 if TYPE_CHECKING:
-    from jgpu.broker.executor.session import Session
+    from jgpu.broker.executor.session import ExecutorSession
 
 __all__ = ["FOLLOWERS", "EarlyDownload", "answer_early", "last_writer", "may_answer_early"]
 
@@ -27,7 +27,7 @@ __all__ = ["FOLLOWERS", "EarlyDownload", "answer_early", "last_writer", "may_ans
 FOLLOWERS: Final = 64
 
 
-def may_answer_early(session: "Session") -> bool:
+def may_answer_early(session: "ExecutorSession") -> bool:
     """Whether downloads of this session may leave the order of its works now."""
     return bool(
         session.device.reads_directly
@@ -53,7 +53,7 @@ class EarlyDownload:
             self._work.reply()
 
 
-def answer_early(session: "Session", work: DownloadWork, writer: Work | None) -> None:
+def answer_early(session: "ExecutorSession", work: DownloadWork, writer: Work | None) -> None:
     """Answer now, or as soon as the last unfinished work that writes the buffer is over."""
     download = EarlyDownload(work, session.device)
     if writer is None:
@@ -69,7 +69,7 @@ def answer_early(session: "Session", work: DownloadWork, writer: Work | None) ->
     download.answer()
 
 
-def last_writer(session: "Session", buffer: int) -> Work | None:
+def last_writer(session: "ExecutorSession", buffer: int) -> Work | None:
     """The last unfinished work that writes a buffer."""
     for works in (session.received, session.offered):
         for work in reversed(works):

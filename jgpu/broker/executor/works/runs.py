@@ -29,7 +29,7 @@ from jgpu.errors import ProgramError
 from jgpu.wire import limits, messages
 
 if TYPE_CHECKING:
-    from jgpu.broker.executor.session import Session
+    from jgpu.broker.executor.session import ExecutorSession
     from jgpu.wire.messages import TensorReport
 
 __all__ = ["RunWork", "bits"]
@@ -56,7 +56,7 @@ class RunWork(Work):
 
     kind = Kind.PROGRAM
 
-    def __init__(self, session: "Session", message: messages.Run) -> None:
+    def __init__(self, session: "ExecutorSession", message: messages.Run) -> None:
         super().__init__(session, message.work, ends_iteration=message.ends_iteration)
         self.message = message
         #: the program, or why there is none; None while it is awaited

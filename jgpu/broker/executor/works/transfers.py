@@ -17,7 +17,7 @@ from jgpu.errors import ProtocolError
 from jgpu.wire import limits, messages
 
 if TYPE_CHECKING:
-    from jgpu.broker.executor.session import Session
+    from jgpu.broker.executor.session import ExecutorSession
 
 __all__ = ["DownloadWork", "UploadWork"]
 
@@ -30,7 +30,7 @@ class UploadWork(Work):
 
     kind = Kind.UPLOAD
 
-    def __init__(self, session: "Session", message: messages.Upload) -> None:
+    def __init__(self, session: "ExecutorSession", message: messages.Upload) -> None:
         super().__init__(session, message.work, ends_iteration=False)
         self.message = message
         self.nbytes = 64 + len(message.data or b"")
@@ -130,7 +130,7 @@ class DownloadWork(Work):
 
     kind = Kind.DOWNLOAD
 
-    def __init__(self, session: "Session", message: messages.Download) -> None:
+    def __init__(self, session: "ExecutorSession", message: messages.Download) -> None:
         super().__init__(session, message.work, ends_iteration=message.ends_iteration)
         self.message = message
         self._data: bytearray | None = None

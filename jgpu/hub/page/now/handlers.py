@@ -17,7 +17,7 @@ from jgpu.hub.page.base import Base
 from jgpu.hub.page.now.values import PARTS, now_values
 from jgpu.wire.reports.report import BrokerReport, Report
 
-__all__ = ["Now", "Stream"]
+__all__ = ["ChangeStream", "Now"]
 
 #: the first change is sent at once, those that come within so many seconds of it together
 _TOGETHER_S: Final = 0.1
@@ -36,7 +36,7 @@ class Now(Base):
         self.page("now.html", **_values(self))
 
 
-class Stream(Base):
+class ChangeStream(Base):
     """Server-sent events: parts of the view, each whenever it changed."""
 
     _task: "asyncio.Task[None] | None" = None

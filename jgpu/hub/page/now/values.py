@@ -8,7 +8,7 @@ from jgpu.hub.page.views import Members, report_for
 from jgpu.hub.page.visitors import Visitor
 from jgpu.wire.reports.report import SOMEBODY, DeviceReport, LaneReport, Report, SessionReport
 
-__all__ = ["PARTS", "Memory", "memory_of", "now_values", "why"]
+__all__ = ["PARTS", "MemoryUse", "memory_of", "now_values", "why"]
 
 #: parts of the view that are sent anew by themselves, by the names of their macros
 PARTS: Final = ("overview", "sessions", "memory")
@@ -18,7 +18,7 @@ _ORDER: Final = ("running", "waiting", "starting", "spilled", "paused", "lost", 
 
 
 @dataclass(slots=True)
-class Memory:
+class MemoryUse:
     """Where the memory of one session or several is; each byte is in one of the three."""
 
     user: str = ""
@@ -42,9 +42,9 @@ class Memory:
         self.spilled += session.spilled_bytes
 
 
-def memory_of(*sessions: SessionReport) -> Memory:
+def memory_of(*sessions: SessionReport) -> MemoryUse:
     """Where the memory of these is."""
-    found = Memory()
+    found = MemoryUse()
     for session in sessions:
         found.add(session)
     return found
@@ -55,7 +55,7 @@ class _Row:
     """A session, and what may be done to it."""
 
     session: SessionReport
-    memory: Memory
+    memory: MemoryUse
     #: since when it is in its state, seconds since the epoch
     since: float
     #: a sentence's rest: for whom or for what it waits
@@ -64,7 +64,7 @@ class _Row:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lane:
+class _LaneRow:
     """A lane and who is in it."""
 
     lane: LaneReport
@@ -77,8 +77,8 @@ class _Device:
     """A device, its lanes, and where the memory of its sessions is."""
 
     report: DeviceReport
-    lanes: list[_Lane]
-    memory: Memory
+    lanes: list[_LaneRow]
+    memory: MemoryUse
 
 
 def now_values(
@@ -155,14 +155,14 @@ def _device(device: DeviceReport, by_number: Mapping[int, SessionReport]) -> _De
     return _Device(device, lanes, memory_of(*by_number.values()))
 
 
-def _lane(lane: LaneReport, by_number: Mapping[int, SessionReport]) -> _Lane:
+def _lane(lane: LaneReport, by_number: Mapping[int, SessionReport]) -> _LaneRow:
     running = None if lane.running is None else by_number.get(lane.running)
-    return _Lane(lane, running, len(lane.sessions))
+    return _LaneRow(lane, running, len(lane.sessions))
 
 
-def _memory(sessions: Iterable[SessionReport]) -> list[Memory]:
+def _memory(sessions: Iterable[SessionReport]) -> list[MemoryUse]:
     """Users with a session, those with most on the device first."""
-    rows: dict[str, Memory] = {}
+    rows: dict[str, MemoryUse] = {}
     for session in sessions:
-        rows.setdefault(session.user, Memory(session.user)).add(session)
+        rows.setdefault(session.user, MemoryUse(session.user)).add(session)
     return sorted(rows.values(), key=lambda row: (-row.on_device - row.spilled, row.user))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from jgpu.errors import ConfigError
-from jgpu.hub.page.people.settings import FIELDS, Setting, moment_of
+from jgpu.hub.page.people.settings import FIELDS, ScopeSetting, moment_of
 from jgpu.hub.page.words import setting
 from jgpu.wire.limits import MAX_NAME
 from jgpu.wire.reports.report import ScopeReport, StandingReport
@@ -47,7 +47,7 @@ class Line:
     """A row of a list: what it sets, and its line in the file."""
 
     number: int
-    setting: Setting
+    setting: ScopeSetting
 
 
 def read_list(text: str, now: float) -> list[Line]:
@@ -106,7 +106,7 @@ def _line(header: list[str], row: list[str], number: int, now: float) -> Line:
         until = moment_of(cells.get("until", ""), now)
     except ConfigError as error:
         raise BadCell(number, "until", str(error).removeprefix("until: ")) from None
-    return Line(number, Setting(f"user:{user}", values, until))
+    return Line(number, ScopeSetting(f"user:{user}", values, until))
 
 
 def write_list(people: Iterable[StandingReport], scopes: Iterable[ScopeReport]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from jgpu.hub.page.base import Base
 from jgpu.hub.page.people.classlist import write_list
 from jgpu.hub.page.people.editing import edit_of
 from jgpu.hub.page.people.settings import check_rights
-from jgpu.hub.page.people.values import Choice, people_values
+from jgpu.hub.page.people.values import Option, people_values
 from jgpu.hub.page.views import quotas_for
 from jgpu.wire.reports.report import QuotasReport
 
@@ -77,15 +77,15 @@ async def quotas_of(handler: Base) -> QuotasReport:
         raise HTTPError(503, "%s", str(error)) from None
 
 
-async def _people(handler: Base, choice: Choice) -> dict[str, Any]:
+async def _people(handler: Base, choice: Option) -> dict[str, Any]:
     link = handler.link
     quotas = await quotas_of(handler)
     return people_values(handler.visitor, quotas, link.report, link.members, choice)
 
 
-def _choice_of(handler: Base) -> Choice:
+def _choice_of(handler: Base) -> Option:
     """What an address says about rows and their order."""
-    return Choice(
+    return Option(
         text=handler.get_query_argument("q", "").strip(),
         group=handler.get_query_argument("group", ""),
         sort=handler.get_query_argument("sort", "name"),
@@ -93,6 +93,6 @@ def _choice_of(handler: Base) -> Choice:
     )
 
 
-def _links(choice: Choice) -> Callable[..., str]:
+def _links(choice: Option) -> Callable[..., str]:
     """Makes addresses of the same rows in another order."""
     return lambda **other: "?" + urlencode(choice.query(**other))

@@ -13,7 +13,7 @@ from jgpu.errors import BrokerRefused, ConfigError
 from jgpu.hub.page.views import Members
 from jgpu.hub.page.visitors import Visitor
 
-__all__ = ["FIELDS", "Setting", "check_rights", "moment_of"]
+__all__ = ["FIELDS", "ScopeSetting", "check_rights", "moment_of"]
 
 #: fields of a quota, in the order in which they are shown
 FIELDS: Final = (
@@ -26,7 +26,7 @@ _FORMATS: Final = ("%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ScopeSetting:
     """What is to be said of one scope from now on."""
 
     #: default, group:NAME or user:NAME

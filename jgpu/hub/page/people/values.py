@@ -10,13 +10,13 @@ from jgpu.hub.page.views import Members, quotas_for
 from jgpu.hub.page.visitors import Visitor
 from jgpu.wire.reports.report import QuotasReport, Report, ScopeReport, StandingReport
 
-__all__ = ["COLUMNS", "Choice", "people_values", "said_of_users"]
+__all__ = ["COLUMNS", "Option", "people_values", "said_of_users"]
 
 _PARTS: Final = re.compile(r"[0-9]+|[^0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Option:
     """Which rows are shown, and in which order."""
 
     text: str = ""
@@ -34,7 +34,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Person:
+class _PersonRow:
     """A row: what counts for a user, and what they have now."""
 
     standing: StandingReport
@@ -55,7 +55,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scope:
+class _ScopeRow:
     """Everybody or a group, and what is said of them, if anything is."""
 
     scope: str
@@ -65,7 +65,7 @@ class _Scope:
 
 
 #: column -> what it is sorted by
-_KEYS: Final[dict[str, Callable[[_Person], Any]]] = {
+_KEYS: Final[dict[str, Callable[[_PersonRow], Any]]] = {
     "name": lambda person: _natural(person.standing.name),
     "groups": lambda person: person.standing.groups,
     "weight": lambda person: person.standing.weight,
@@ -93,7 +93,7 @@ COLUMNS: Final = (
 
 
 def people_values(
-    visitor: Visitor, quotas: QuotasReport, report: Report | None, members: Members, choice: Choice
+    visitor: Visitor, quotas: QuotasReport, report: Report | None, members: Members, choice: Option
 ) -> dict[str, Any]:
     """What the templates of the view need, of what the visitor may see."""
     shown = quotas_for(visitor, quotas, members)
@@ -122,9 +122,9 @@ def people_values(
 
 def _person(
     visitor: Visitor, standing: StandingReport, kept: int, own: Mapping[str, Any]
-) -> _Person:
+) -> _PersonRow:
     budget = standing.quota.device_seconds
-    return _Person(
+    return _PersonRow(
         standing=standing,
         kept=kept,
         used_part=standing.used_in_period / budget if budget else None,
@@ -142,17 +142,19 @@ def said_of_users(scopes: Iterable[ScopeReport]) -> dict[str, dict[str, Any]]:
     return said
 
 
-def _scopes(visitor: Visitor, scopes: Iterable[ScopeReport], groups: Iterable[str]) -> list[_Scope]:
+def _scopes(
+    visitor: Visitor, scopes: Iterable[ScopeReport], groups: Iterable[str]
+) -> list[_ScopeRow]:
     """What is said of everybody and of groups, and those of which something may be said."""
     rows = [
-        _Scope(row.scope, row.source, row, _may_set(visitor, row.scope))
+        _ScopeRow(row.scope, row.source, row, _may_set(visitor, row.scope))
         for row in scopes
         if not row.scope.startswith("user:")
     ]
     said = {row.scope for row in rows if row.may_set and row.source == "live"}
     others = ["default"] * visitor.administers + [f"group:{name}" for name in groups]
     rows += [
-        _Scope(name, "", None, True)
+        _ScopeRow(name, "", None, True)
         for name in others
         if name not in said and _may_set(visitor, name)
     ]
@@ -164,7 +166,7 @@ def _may_set(visitor: Visitor, scope: str) -> bool:
     return visitor.administers or (kind == "group" and name in visitor.tutors)
 
 
-def _matches(standing: StandingReport, choice: Choice) -> bool:
+def _matches(standing: StandingReport, choice: Option) -> bool:
     if choice.group and choice.group not in standing.groups:
         return False
     text = choice.text.casefold()

@@ -21,7 +21,7 @@ from jgpu.wire.reports.records import (
     decode_usage,
 )
 
-__all__ = ["Events", "Usage", "UsageList"]
+__all__ = ["Events", "UsageList", "UsageView"]
 
 #: days of one picture
 _CHOICES: Final = (7, 14, 30, 90)
@@ -76,7 +76,7 @@ class _FromRecord(Base):
         return max(1, min(int(text), most))
 
 
-class Usage(_FromRecord):
+class UsageView(_FromRecord):
     """Device time by user or group, and day."""
 
     async def get(self) -> None:

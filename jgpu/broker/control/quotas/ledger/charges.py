@@ -28,14 +28,14 @@ from jgpu.broker.control.quotas.ledger.meter import Charge, ChargeKey
 from jgpu.broker.control.quotas.ledger.problems import (
     LedgerBroken,
     LedgerProblem,
-    Setting,
     SettingKey,
+    StoredSetting,
 )
 from jgpu.broker.control.quotas.ledger.thread import BlockingThread
 from jgpu.wire.reports.records import EventReport
 from jgpu.wire.reports.report import LedgerReport
 
-__all__ = ["Ledger", "LedgerOwner", "LedgerState"]
+__all__ = ["LedgerOwner", "LedgerState", "UsageLedger"]
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class LedgerOwner(Protocol):
         """Since when usage is to be read, in seconds since the epoch."""
 
     def ledger_opened(
-        self, usage: list[tuple[str, float, float]], settings: Mapping[SettingKey, Setting]
+        self, usage: list[tuple[str, float, float]], settings: Mapping[SettingKey, StoredSetting]
     ) -> None:
         """What earlier runs wrote."""
 
@@ -74,7 +74,7 @@ class LedgerOwner(Protocol):
         """The ledger was lost: a new run, and all that is known, to be written again."""
 
 
-class Ledger:
+class UsageLedger:
     """One ledger. `run` is the task; everything else returns at once, but for `close`."""
 
     def __init__(
@@ -103,7 +103,7 @@ class Ledger:
         self._was_open = False
         #: rows to be written, the newest of each key
         self._charges: dict[ChargeKey, Charge] = {}
-        self._settings: dict[SettingKey, Setting | None] = {}
+        self._settings: dict[SettingKey, StoredSetting | None] = {}
         self._events: dict[int, EventReport] = {}
         #: events that were written since it was looked for those that are too old
         self._unswept = _EVENTS_BETWEEN
@@ -128,7 +128,7 @@ class Ledger:
             del self._charges[key]
             self.note = "It could not be written for so long that the oldest usage is lost."
 
-    def keep_setting(self, key: SettingKey, setting: Setting | None) -> None:
+    def keep_setting(self, key: SettingKey, setting: StoredSetting | None) -> None:
         """This is to be written soon; None takes it out."""
         self._settings[key] = setting
         self._wake.set()

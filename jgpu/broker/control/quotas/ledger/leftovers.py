@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from jgpu.broker.control.quotas.ledger.meter import Charge
-from jgpu.broker.control.quotas.ledger.problems import Setting, SettingKey
+from jgpu.broker.control.quotas.ledger.problems import SettingKey, StoredSetting
 from jgpu.broker.control.wholefiles import write_whole
 from jgpu.wire.reports.records import EventReport
 
@@ -23,14 +23,14 @@ class Leftovers(msgspec.Struct, frozen=True):
 
     charges: list[Charge]
     #: earlier versions wrote a text where it was set for good
-    settings: list[tuple[SettingKey, Setting | str | None]]
+    settings: list[tuple[SettingKey, StoredSetting | str | None]]
     events: list[EventReport] = []
 
     @property
-    def kept(self) -> dict[SettingKey, Setting | None]:
+    def kept(self) -> dict[SettingKey, StoredSetting | None]:
         """The settings by their rows."""
         return {
-            key: Setting(setting) if isinstance(setting, str) else setting
+            key: StoredSetting(setting) if isinstance(setting, str) else setting
             for key, setting in self.settings
         }
 

@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jgpu.broker.control.quotas.ledger.charges import Ledger
-from jgpu.broker.control.quotas.ledger.problems import Setting, SettingKey
+from jgpu.broker.control.quotas.ledger.charges import UsageLedger
+from jgpu.broker.control.quotas.ledger.problems import SettingKey, StoredSetting
 from jgpu.broker.control.quotas.scopes import Said, Scope, Scopes
 from jgpu.broker.control.quotas.spec import FIELDS, read_setting, show
 from jgpu.errors import ConfigError
@@ -22,7 +22,7 @@ _LOG = logging.getLogger("jgpu.broker")
 class LiveSettings:
     """The live part of all scopes, and its rows in the ledger."""
 
-    def __init__(self, scopes: Scopes, ledger: Ledger) -> None:
+    def __init__(self, scopes: Scopes, ledger: UsageLedger) -> None:
         self._scopes = scopes
         self._ledger = ledger
         #: told whom it concerned, and in words, that something set until a moment has ended
@@ -64,7 +64,7 @@ class LiveSettings:
             about = str(said.scope).removeprefix("user:")
             self.on_end(about, f"What was set for a time has ended: {fields}.")
 
-    def load(self, settings: Mapping[SettingKey, Setting], now: float) -> None:
+    def load(self, settings: Mapping[SettingKey, StoredSetting], now: float) -> None:
         """Take in what was on record; what was set meanwhile stands."""
         for key, (text, until) in settings.items():
             if self._ledger.is_unwritten(key):
@@ -86,7 +86,7 @@ class LiveSettings:
             for key, setting in self._rows(scope).items():
                 self._ledger.keep_setting(key, setting)
 
-    def _rows(self, scope: Scope) -> dict[SettingKey, Setting]:
+    def _rows(self, scope: Scope) -> dict[SettingKey, StoredSetting]:
         """What was set live of a scope, as it is on record."""
         return {
             key: setting
@@ -95,9 +95,11 @@ class LiveSettings:
         }
 
 
-def _rows_of(said: Said) -> dict[SettingKey, Setting]:
+def _rows_of(said: Said) -> dict[SettingKey, StoredSetting]:
     return {
-        SettingKey(*said.scope, name, bool(said.until)): Setting(show(name, value), said.until)
+        SettingKey(*said.scope, name, bool(said.until)): StoredSetting(
+            show(name, value), said.until
+        )
         for name, value in said.spec.items()
     }
 

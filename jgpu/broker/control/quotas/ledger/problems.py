@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-__all__ = ["LedgerBroken", "LedgerProblem", "Setting", "SettingKey"]
+__all__ = ["LedgerBroken", "LedgerProblem", "SettingKey", "StoredSetting"]
 
 
 class SettingKey(NamedTuple):
@@ -15,7 +15,7 @@ class SettingKey(NamedTuple):
     timed: bool = False
 
 
-class Setting(NamedTuple):
+class StoredSetting(NamedTuple):
     """What was set live, as people write it, and the moment until which it counts, 0 for good."""
 
     text: str

@@ -30,14 +30,14 @@ from jgpu.broker.control.quotas.ledger.meter import SLICE_S, Charge
 from jgpu.broker.control.quotas.ledger.problems import (
     LedgerBroken,
     LedgerProblem,
-    Setting,
     SettingKey,
+    StoredSetting,
 )
 from jgpu.errors import ConfigError
 from jgpu.wire.limits import MAX_NAME
 from jgpu.wire.reports.records import EventReport
 
-__all__ = ["Loaded", "Store", "check_url"]
+__all__ = ["LedgerContent", "Store", "check_url"]
 
 _LOCK_TIMEOUT_S: Final = 2.0
 _CONNECT_TIMEOUT_S: Final = 5
@@ -81,13 +81,13 @@ EVENTS = event_table(_METADATA)
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LedgerContent:
     """What a ledger held when it was opened."""
 
     #: (user, end, device-seconds) since the time that was asked for
     usage: list[tuple[str, float, float]] = field(default_factory=list)
     #: what was set live
-    settings: dict[SettingKey, Setting] = field(default_factory=dict)
+    settings: dict[SettingKey, StoredSetting] = field(default_factory=dict)
 
 
 def check_url(url: str) -> None:
@@ -119,7 +119,7 @@ class Store:
 
     # -- for the ledger ----------------------------------------------------------------------
 
-    def open(self, since: float) -> Loaded:
+    def open(self, since: float) -> LedgerContent:
         """Make the tables where there are none; what was used since then, and what was set.
 
         Of the slice that `since` lies in, all.
@@ -137,13 +137,15 @@ class Store:
                 lasting = connection.execute(sa.select(SETTINGS)).all()
                 timed = connection.execute(sa.select(TIMED_SETTINGS)).all()
         settings = {
-            SettingKey(row.kind, row.name, row.field): Setting(row.value) for row in lasting
+            SettingKey(row.kind, row.name, row.field): StoredSetting(row.value) for row in lasting
         }
         settings |= {
-            SettingKey(row.kind, row.name, row.field, timed=True): Setting(row.value, row.until)
+            SettingKey(row.kind, row.name, row.field, timed=True): StoredSetting(
+                row.value, row.until
+            )
             for row in timed
         }
-        return Loaded([(row.user, row.end, row.device_seconds) for row in usage], settings)
+        return LedgerContent([(row.user, row.end, row.device_seconds) for row in usage], settings)
 
     def usage_since(self, since: float) -> list[tuple[str, float, float]]:
         """(user, end, device-seconds) of all charges since a time."""
@@ -169,7 +171,7 @@ class Store:
     def write(
         self,
         charges: Iterable[Charge],
-        settings: Mapping[SettingKey, Setting | None],
+        settings: Mapping[SettingKey, StoredSetting | None],
         events: Iterable[EventReport] = (),
     ) -> None:
         """Write rows, all or none; a setting of None is taken out."""
@@ -267,7 +269,7 @@ def _same_row(table: sa.Table, row: Mapping[str, Any]) -> sa.ColumnElement[bool]
     return sa.and_(*(column == row[column.name] for column in table.primary_key.columns))
 
 
-def _set(connection: sa.Connection, key: SettingKey, setting: Setting | None) -> None:
+def _set(connection: sa.Connection, key: SettingKey, setting: StoredSetting | None) -> None:
     table = TIMED_SETTINGS if key.timed else SETTINGS
     row: dict[str, Any] = {"kind": key.kind, "name": key.name, "field": key.field}
     connection.execute(sa.delete(table).where(_same_row(table, row)))

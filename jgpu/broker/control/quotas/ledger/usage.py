@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from jgpu.broker.control.quotas.ledger.meter import SLICE_S, Charge
 from jgpu.broker.control.quotas.ledger.window import Window
 
-__all__ = ["Usage"]
+__all__ = ["UsageHistory"]
 
 
-class Usage:
+class UsageHistory:
     """All users' use of the device within a horizon."""
 
     def __init__(self) -> None:

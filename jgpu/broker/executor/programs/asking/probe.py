@@ -29,7 +29,7 @@ from jgpu.broker.executor.programs.checking.inference import (
     infer,
     scratch,
 )
-from jgpu.broker.executor.programs.checking.ops import OpInfo, resolve
+from jgpu.broker.executor.programs.checking.ops import OpSchema, resolve
 from jgpu.broker.executor.programs.definition import DEVICES, DeviceKind
 from jgpu.broker.executor.programs.flags import check_flags, gate
 from jgpu.broker.executor.programs.geometry import geometry_of, required_bytes
@@ -62,7 +62,7 @@ _KINDS: Final = {bool: "bool", int: "int", float: "float", tuple: "complex"}
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    info: OpInfo
+    info: OpSchema
     bound: Bound
     refs: tuple[Ref, ...]
     tensors: tuple[tuple[Geometry, int], ...]
@@ -256,7 +256,7 @@ class _TooLargeError(Exception):
     """The result would need more than one probe may."""
 
 
-def _bounded(info: OpInfo, kernel: Callable[..., Any], most_bytes: int) -> Callable[..., Any]:
+def _bounded(info: OpSchema, kernel: Callable[..., Any], most_bytes: int) -> Callable[..., Any]:
     """The kernel, behind a look at how much it returns, where no meta kernel can tell."""
     rule = size_rule(info.base)
     if rule is None:

@@ -15,12 +15,23 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from jgpu.broker.executor.programs.checking.ops import Argument, OpInfo
+from jgpu.broker.executor.programs.checking.ops import Argument, OpSchema
 from jgpu.broker.executor.programs.geometry import dtype_of
 from jgpu.errors import ProgramError
 from jgpu.wire import program as form
 
-__all__ = ["Bound", "Const", "Draw", "Many", "Node", "Ref", "Value", "bind", "refs_of", "values_of"]
+__all__ = [
+    "Bound",
+    "Const",
+    "Draw",
+    "Many",
+    "Node",
+    "NumberValue",
+    "Ref",
+    "bind",
+    "refs_of",
+    "values_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +51,7 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class NumberValue:
     """A run parameter; with a `dtype` it is given to the op as a host tensor of no dimensions."""
 
     index: int
@@ -63,10 +74,10 @@ class Draw:
 class Many:
     """A list argument."""
 
-    nodes: tuple["Const | Ref | Value", ...]
+    nodes: tuple["Const | Ref | NumberValue", ...]
 
 
-Node: TypeAlias = Const | Ref | Value | Draw | Many
+Node: TypeAlias = Const | Ref | NumberValue | Draw | Many
 Bound: TypeAlias = tuple[Node, ...]
 
 _NONE: Final = Const(None)
@@ -77,7 +88,7 @@ _MEMORY_FORMATS: Final = {
 }
 
 
-def bind(op: form.Op, info: OpInfo, device: torch.device) -> Bound:
+def bind(op: form.Op, info: OpSchema, device: torch.device) -> Bound:
     """The op's arguments as nodes in the schema's order; raises `ProgramError`."""
     positional = [a for a in info.arguments if not a.kwarg_only]
     if len(op.args) > len(positional):
@@ -102,16 +113,16 @@ def refs_of(bound: Bound) -> Iterator[Ref]:
             yield from (leaf for leaf in node.nodes if isinstance(leaf, Ref))
 
 
-def values_of(bound: Bound) -> Iterator[Value]:
+def values_of(bound: Bound) -> Iterator[NumberValue]:
     """All run parameters, in order."""
     for node in bound:
         for leaf in node.nodes if isinstance(node, Many) else (node,):
-            if isinstance(leaf, Value):
+            if isinstance(leaf, NumberValue):
                 yield leaf
 
 
 def _bind_one(
-    name: str, info: OpInfo, argument: Argument, given: dict[str, form.Arg], device: torch.device
+    name: str, info: OpSchema, argument: Argument, given: dict[str, form.Arg], device: torch.device
 ) -> Node:
     if argument.name not in given:
         if argument.required:
@@ -138,7 +149,7 @@ def _bind_one(
     return node
 
 
-def _node(info: OpInfo, argument: Argument, arg: form.Arg, device: torch.device) -> Node | None:
+def _node(info: OpSchema, argument: Argument, arg: form.Arg, device: torch.device) -> Node | None:
     kind = argument.kind
     if kind == "tensor":
         found = _tensor(arg, argument)
@@ -147,7 +158,7 @@ def _node(info: OpInfo, argument: Argument, arg: form.Arg, device: torch.device)
     if kind in ("tensors", "optional_tensors"):
         return _tensors(arg, argument)
     if kind == "device":
-        return Const(device) if isinstance(arg, form.Device) else None
+        return Const(device) if isinstance(arg, form.DeviceArgument) else None
     if kind in _ELEMENT:
         element = _ELEMENT[kind]
         if not isinstance(arg, tuple):
@@ -174,11 +185,11 @@ def host_scalar(number: Any, dtype: torch.dtype) -> torch.Tensor:
     return torch.tensor(number, dtype=dtype)
 
 
-def _tensor(arg: form.Leaf | form.Arg, argument: Argument) -> Const | Ref | Value | None:
+def _tensor(arg: form.Leaf | form.Arg, argument: Argument) -> Const | Ref | NumberValue | None:
     if isinstance(arg, form.Slot):
         return Ref(arg.slot, arg.view, argument.written)
     if isinstance(arg, form.HostScalar) and not argument.written:
-        return Value(arg.index, arg.kind, dtype_of(arg.dtype))
+        return NumberValue(arg.index, arg.kind, dtype_of(arg.dtype))
     if isinstance(arg, form.HostTensor) and not argument.written:
         return Const(_host_tensor(arg))
     return None
@@ -208,12 +219,12 @@ def _host_tensor(arg: form.HostTensor) -> torch.Tensor:
     return torch.frombuffer(bytearray(arg.data), dtype=dtype).reshape(arg.shape)
 
 
-def _int(info: OpInfo, argument: Argument, arg: Any) -> Const | None:
+def _int(info: OpSchema, argument: Argument, arg: Any) -> Const | None:
     plain = isinstance(arg, int) and not isinstance(arg, bool) and -_INT <= arg < _INT
     return Const(arg) if plain else None
 
 
-def _float(info: OpInfo, argument: Argument, arg: Any) -> Const | Value | None:
+def _float(info: OpSchema, argument: Argument, arg: Any) -> Const | NumberValue | None:
     if isinstance(arg, form.Param):
         return _value(info, argument, arg) if arg.kind == "float" else None
     if isinstance(arg, float):
@@ -222,7 +233,7 @@ def _float(info: OpInfo, argument: Argument, arg: Any) -> Const | Value | None:
     return Const(float(node.value)) if node else None
 
 
-def _number(info: OpInfo, argument: Argument, arg: Any) -> Const | Value | None:
+def _number(info: OpSchema, argument: Argument, arg: Any) -> Const | NumberValue | None:
     if isinstance(arg, form.Param):
         return _value(info, argument, arg)
     if isinstance(arg, form.Complex):
@@ -230,38 +241,38 @@ def _number(info: OpInfo, argument: Argument, arg: Any) -> Const | Value | None:
     return Const(arg) if isinstance(arg, float | bool) else _int(info, argument, arg)
 
 
-def _value(info: OpInfo, argument: Argument, arg: form.Param) -> Value:
+def _value(info: OpSchema, argument: Argument, arg: form.Param) -> NumberValue:
     shapes = argument.name.startswith("scales")  # the upsample family's
     if not info.takes_tensors or shapes or argument.kind == "floats":
         raise ProgramError(
             f"{info.name}: {argument.name} may shape the result; it is no parameter."
         )
-    return Value(arg.index, arg.kind)
+    return NumberValue(arg.index, arg.kind)
 
 
-def _bool(info: OpInfo, argument: Argument, arg: Any) -> Const | None:
+def _bool(info: OpSchema, argument: Argument, arg: Any) -> Const | None:
     return Const(arg) if isinstance(arg, bool) else None
 
 
-def _str(info: OpInfo, argument: Argument, arg: Any) -> Const | None:
+def _str(info: OpSchema, argument: Argument, arg: Any) -> Const | None:
     return Const(arg) if isinstance(arg, str) else None
 
 
-def _dtype(info: OpInfo, argument: Argument, arg: Any) -> Const | None:
+def _dtype(info: OpSchema, argument: Argument, arg: Any) -> Const | None:
     return Const(dtype_of(arg.name)) if isinstance(arg, form.Dtype) else None
 
 
-def _layout(info: OpInfo, argument: Argument, arg: Any) -> Const | None:
+def _layout(info: OpSchema, argument: Argument, arg: Any) -> Const | None:
     fits = isinstance(arg, form.Layout) and arg.name == "strided"
     return Const(torch.strided) if fits else None
 
 
-def _memory_format(info: OpInfo, argument: Argument, arg: Any) -> Const | None:
+def _memory_format(info: OpSchema, argument: Argument, arg: Any) -> Const | None:
     found = _MEMORY_FORMATS.get(arg.name) if isinstance(arg, form.MemoryFormat) else None
     return Const(found) if found is not None else None
 
 
-_PLAIN: Final[dict[str, Callable[[OpInfo, Argument, Any], Const | Value | None]]] = {
+_PLAIN: Final[dict[str, Callable[[OpSchema, Argument, Any], Const | NumberValue | None]]] = {
     "int": _int,
     "float": _float,
     "number": _number,

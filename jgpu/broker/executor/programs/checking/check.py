@@ -22,12 +22,12 @@ from jgpu.broker.executor.programs.checking.arguments import (
     bind,
     refs_of,
 )
-from jgpu.broker.executor.programs.checking.guards import Guard, Look, check_range, guards_of
+from jgpu.broker.executor.programs.checking.guards import IndexGuard, Look, check_range, guards_of
 from jgpu.broker.executor.programs.checking.inference import Inferred, Returned, infer
-from jgpu.broker.executor.programs.checking.ops import OpInfo, resolve
+from jgpu.broker.executor.programs.checking.ops import OpSchema, resolve
 from jgpu.broker.executor.programs.flags import check_flags
 from jgpu.broker.executor.programs.geometry import ViewSpec, geometry_of, intern, is_dense
-from jgpu.broker.executor.programs.plan import Plan, Step
+from jgpu.broker.executor.programs.plan import PlanStep, ProgramPlan
 from jgpu.broker.executor.programs.precautions import precaution_of
 from jgpu.broker.executor.programs.precautions.sizes import size_rule
 from jgpu.errors import ProgramError
@@ -74,14 +74,14 @@ class _Slot:
     claim: ViewSpec | None = None
 
 
-def check_program(program: Program, kind: str, device: torch.device) -> Plan:
+def check_program(program: Program, kind: str, device: torch.device) -> ProgramPlan:
     """The plan of a program whose form is right; raises `ProgramError`."""
     check_flags(program.flags)
     return _Walk(program, kind, device).plan()
 
 
 def check_op(
-    op: Op, info: OpInfo, bound: Bound, tensors: list[tuple[Geometry, int]]
+    op: Op, info: OpSchema, bound: Bound, tensors: list[tuple[Geometry, int]]
 ) -> Inferred | None:
     """Infer an op's returns and hold it to its contract; raises `ProgramError`."""
     contracts.check(info, bound, [geometry for geometry, _ in tensors])
@@ -91,7 +91,7 @@ def check_op(
     return inferred
 
 
-def look_at(info: OpInfo, bound: Bound, geometries: list[Geometry]) -> Look:
+def look_at(info: OpSchema, bound: Bound, geometries: list[Geometry]) -> Look:
     """The call as rules see it before it runs."""
     left = iter(geometries)
 
@@ -108,7 +108,7 @@ def look_at(info: OpInfo, bound: Bound, geometries: list[Geometry]) -> Look:
     return Look({a.name: seen(n) for a, n in zip(info.arguments, bound, strict=True)})
 
 
-def check_guards(info: OpInfo, bound: Bound, look: Look, kind: str) -> tuple[Guard, ...]:
+def check_guards(info: OpSchema, bound: Bound, look: Look, kind: str) -> tuple[IndexGuard, ...]:
     """The op's guards; those over host tensors are settled at once."""
     nodes = dict(zip(look.names, bound, strict=True))
     guards = []
@@ -140,9 +140,9 @@ class _Walk:
         self.least = [0] * program.inputs
         self.resized: set[int] = set()
         self.names: dict[tuple[int, int], str] = {}
-        self.steps: list[Step] = []
+        self.steps: list[PlanStep] = []
 
-    def plan(self) -> Plan:
+    def plan(self) -> ProgramPlan:
         """Walk all ops."""
         for index, op in enumerate(self.program.ops):
             try:
@@ -156,7 +156,7 @@ class _Walk:
         if any(slot in private and self.views[view][1] >= 0 for slot, view in self.names):
             raise ProgramError("A slot that is resized has no view whose offset is a parameter.")
         resized = tuple(sorted(k for k in self.resized if k < inputs))
-        return Plan(
+        return ProgramPlan(
             inputs=inputs,
             fresh=len(self.slots) - inputs,
             params=self.program.params,
@@ -174,7 +174,7 @@ class _Walk:
             names=self._name(private),
         )
 
-    def _step(self, index: int, op: Op) -> Step:
+    def _step(self, index: int, op: Op) -> PlanStep:
         info = resolve(op.name, self.kind)
         contracts.require_contract(info)
         bound = bind(op, info, self.device)
@@ -196,7 +196,7 @@ class _Walk:
             self._make(op, out, inferred.returns[k] if inferred else None, refs)
             for k, out in enumerate(op.outs)
         )
-        return Step(
+        return PlanStep(
             index=index,
             info=info,
             bound=bound,
@@ -234,7 +234,7 @@ class _Walk:
         self.names.setdefault((ref.slot, ref.view), "")
 
     def _note_changes(
-        self, op: Op, info: OpInfo, refs: tuple[Ref, ...], inferred: Inferred
+        self, op: Op, info: OpSchema, refs: tuple[Ref, ...], inferred: Inferred
     ) -> tuple[tuple[int, int], ...]:
         """An argument that the op resizes has the storage that its new geometry needs.
 
@@ -308,7 +308,7 @@ class _Walk:
                 self.steps[step.index] = replace(step, zeroed=False)
                 self.steps[following.index] = replace(following, overwrites=slot)
 
-    def _overwrites(self, step: Step, slot: int) -> bool:
+    def _overwrites(self, step: PlanStep, slot: int) -> bool:
         first = step.refs[0]
         spec = self.views[first.view][0]
         whole = spec is self.slots[slot].claim and is_dense(spec.geometry)

@@ -18,11 +18,11 @@ import torch
 
 from jgpu.wire.program import Geometry
 
-__all__ = ["Guard", "Look", "check_range", "clamped", "guards_of"]
+__all__ = ["IndexGuard", "Look", "check_range", "clamped", "guards_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class IndexGuard:
     """Argument `argument` (or its `place`-th tensor) is in [`low`, `high`), or `ignored`.
 
     `most`: the sum of each row (of lengths) is not larger. `first`, `last`: what stands there.
@@ -46,12 +46,12 @@ class Guard:
         return others and not self.factored
 
 
-def _outside(index: torch.Tensor, guard: Guard) -> torch.Tensor:
+def _outside(index: torch.Tensor, guard: IndexGuard) -> torch.Tensor:
     wrong = (index < guard.low) | (index >= guard.high)
     return wrong if guard.ignored is None else wrong & (index != guard.ignored)
 
 
-def _wrong(index: torch.Tensor, guard: Guard) -> torch.Tensor:
+def _wrong(index: torch.Tensor, guard: IndexGuard) -> torch.Tensor:
     wrong = _outside(index, guard)
     for place, value in ((0, guard.first), (-1, guard.last)):
         if value is not None:
@@ -88,7 +88,7 @@ def _own_places(pivots: torch.Tensor) -> torch.Tensor:
     return torch.arange(1, pivots.shape[-1] + 1, dtype=pivots.dtype, device=pivots.device)
 
 
-def check_range(name: str, index: torch.Tensor, guard: Guard) -> None:
+def check_range(name: str, index: torch.Tensor, guard: IndexGuard) -> None:
     """Raise IndexError where a value is out of the guard's range (waits for the device)."""
     if not index.numel() or index.is_meta:
         return
@@ -108,7 +108,7 @@ def check_range(name: str, index: torch.Tensor, guard: Guard) -> None:
 
 
 def clamped(
-    name: str, index: torch.Tensor, guard: Guard, flag: torch.Tensor | None, op: int
+    name: str, index: torch.Tensor, guard: IndexGuard, flag: torch.Tensor | None, op: int
 ) -> torch.Tensor:
     """The index with values out of range replaced, without waiting for the device.
 
@@ -166,38 +166,38 @@ class Look:
         return found if isinstance(found, list) else []
 
 
-_Rule: TypeAlias = Callable[[Look], list[Guard]]
+_Rule: TypeAlias = Callable[[Look], list[IndexGuard]]
 
 
-def _classes(look: Look) -> list[Guard]:
+def _classes(look: Look) -> list[IndexGuard]:
     shape = look.shape("self")
     classes = (1, *shape)[-1] if len(shape) < 2 else shape[1]
-    return [Guard("target", 0, classes, look.integer("ignore_index"))]
+    return [IndexGuard("target", 0, classes, look.integer("ignore_index"))]
 
 
-def _margins(look: Look) -> list[Guard]:
-    return [Guard("target", -1, (1, *look.shape("self"))[-1])]
+def _margins(look: Look) -> list[IndexGuard]:
+    return [IndexGuard("target", -1, (1, *look.shape("self"))[-1])]
 
 
 def _plane(dims: int) -> _Rule:
     """Flat positions within the last `dims` dimensions of `self`."""
-    return lambda look: [Guard("indices", 0, prod(look.shape("self")[-dims:]))]
+    return lambda look: [IndexGuard("indices", 0, prod(look.shape("self")[-dims:]))]
 
 
-def _unpooled(look: Look) -> list[Guard]:
-    return [Guard("indices", 0, prod(look.sizes("output_size")))]
+def _unpooled(look: Look) -> list[IndexGuard]:
+    return [IndexGuard("indices", 0, prod(look.sizes("output_size")))]
 
 
-def _rows(look: Look) -> list[Guard]:
+def _rows(look: Look) -> list[IndexGuard]:
     # also where they are padding: counts of rows are taken of all indices
-    return [Guard("indices", 0, look.integer("num_weights") or 0)]
+    return [IndexGuard("indices", 0, look.integer("num_weights") or 0)]
 
 
-def _table(look: Look) -> list[Guard]:
-    return [Guard("indices", 0, (look.shape("weight") or (1,))[0])]
+def _table(look: Look) -> list[IndexGuard]:
+    return [IndexGuard("indices", 0, (look.shape("weight") or (1,))[0])]
 
 
-def _bags(look: Look) -> list[Guard]:
+def _bags(look: Look) -> list[IndexGuard]:
     """Bags' offsets lie within the indices; what was saved of them within the bags."""
     guards = []
     if "offsets" in look:
@@ -205,56 +205,56 @@ def _bags(look: Look) -> list[Guard]:
         made = "grad" in look and look.shape("offset2bag") == (0,)  # of offsets, by the kernel
         closed = made and offsets[:1] == ((look.shape("grad") or (0,))[0] + 1,)
         guards.append(
-            Guard(
+            IndexGuard(
                 "offsets", 0, count + 1, first=0 if made else None, last=count if closed else None
             )
         )
     if "grad" in look:
-        guards.append(Guard("offset2bag", 0, (look.shape("grad") or (0,))[0]))
+        guards.append(IndexGuard("offset2bag", 0, (look.shape("grad") or (0,))[0]))
         if look.integer("mode") == 2:
-            guards.append(Guard("maximum_indices", -1, look.integer("num_weights") or 0))
+            guards.append(IndexGuard("maximum_indices", -1, look.integer("num_weights") or 0))
         guards.extend(_table(look) if "weight" in look else _rows(look))
     return guards
 
 
-def _forward_bags(look: Look) -> list[Guard]:
+def _forward_bags(look: Look) -> list[IndexGuard]:
     return _bags(look) + _table(look)
 
 
-def _pivots(look: Look) -> list[Guard]:
+def _pivots(look: Look) -> list[IndexGuard]:
     argument = "pivots" if "pivots" in look else "LU_pivots"
     matrix = look.shape("LU") or look.shape("LU_data") or (0, 0)
-    return [Guard(argument, 1, matrix[-2] + 1)]
+    return [IndexGuard(argument, 1, matrix[-2] + 1)]
 
 
-def _factored(look: Look) -> list[Guard]:
+def _factored(look: Look) -> list[IndexGuard]:
     rows = (1, 1, *look.shape("LD"))[-2]
-    return [Guard("pivots", -rows, rows + 1, factored=True)]
+    return [IndexGuard("pivots", -rows, rows + 1, factored=True)]
 
 
-def _ctc(look: Look) -> list[Guard]:
-    return [Guard("targets", 0, look.shape("log_probs")[-1])]
+def _ctc(look: Look) -> list[IndexGuard]:
+    return [IndexGuard("targets", 0, look.shape("log_probs")[-1])]
 
 
-def _segments(look: Look) -> list[Guard]:
+def _segments(look: Look) -> list[IndexGuard]:
     """Lengths of segments, or their bounds, along one dimension of `data`."""
     name = "lengths" if "lengths" in look else "offsets"
     size = (*look.shape("data"), 0)[max(look.integer("axis") or 0, 0)]
-    return [Guard(name, 0, size + 1, most=size if name == "lengths" else None)]
+    return [IndexGuard(name, 0, size + 1, most=size if name == "lengths" else None)]
 
 
-def _along(look: Look) -> list[Guard]:
+def _along(look: Look) -> list[IndexGuard]:
     """Positions along dimension `dim` of `self`."""
     shape, dim = look.shape("self") or (1,), look.integer("dim") or 0
-    return [Guard("index", 0, shape[dim] if -len(shape) <= dim < len(shape) else 0)]
+    return [IndexGuard("index", 0, shape[dim] if -len(shape) <= dim < len(shape) else 0)]
 
 
-def _anywhere(look: Look) -> list[Guard]:
+def _anywhere(look: Look) -> list[IndexGuard]:
     count = prod(look.shape("self"))
-    return [Guard("index", -count, count)]
+    return [IndexGuard("index", -count, count)]
 
 
-def _advanced(look: Look) -> list[Guard]:
+def _advanced(look: Look) -> list[IndexGuard]:
     """One index tensor a dimension; a mask stands for as many dimensions as it has."""
     shape, guards, dim = look.shape("self"), [], 0
     for place, index in enumerate(look.tensors("indices")):
@@ -262,7 +262,7 @@ def _advanced(look: Look) -> list[Guard]:
             dim += len(index.shape)
             continue
         if index is not None and dim < len(shape):
-            guards.append(Guard("indices", -shape[dim], shape[dim], None, place))
+            guards.append(IndexGuard("indices", -shape[dim], shape[dim], None, place))
         dim += 1
     return guards
 
@@ -311,7 +311,7 @@ _ON_CUDA: Final[dict[str, _Rule]] = {
 }
 
 
-def guards_of(base: str, look: Look, device: str) -> tuple[Guard, ...]:
+def guards_of(base: str, look: Look, device: str) -> tuple[IndexGuard, ...]:
     """What to look at before the op of this base name runs on a device of this kind."""
     base = base.removesuffix("_")
     rule = _RULES.get(base)

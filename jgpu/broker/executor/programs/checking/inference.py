@@ -23,11 +23,11 @@ from jgpu.broker.executor.programs.checking.arguments import (
     Draw,
     Many,
     Node,
+    NumberValue,
     Ref,
-    Value,
     values_of,
 )
-from jgpu.broker.executor.programs.checking.ops import OpInfo
+from jgpu.broker.executor.programs.checking.ops import OpSchema
 from jgpu.broker.executor.programs.geometry import ViewSpec, geometry_of, required_bytes
 from jgpu.errors import ProgramError
 from jgpu.wire.program import Geometry
@@ -70,7 +70,7 @@ class Inferred:
     changed: tuple[tuple[int, Returned], ...]
 
 
-def flatten(info: OpInfo, result: Any) -> list[Any]:
+def flatten(info: OpSchema, result: Any) -> list[Any]:
     """The tensor returns of an op in order, lists laid out flat, other returns left out."""
     if not any(kind != "other" for kind in info.returns):
         return []
@@ -93,7 +93,7 @@ def scratch(geometry: Geometry, device: torch.device, nbytes: int = 0) -> torch.
 
 
 def call_on(
-    info: OpInfo,
+    info: OpSchema,
     bound: Bound,
     tensors: Sequence[torch.Tensor],
     values: Any,
@@ -111,7 +111,7 @@ def call_on(
             return next(left)
         if isinstance(node, Many):
             return [fill(leaf) for leaf in node.nodes]
-        if isinstance(node, Value):
+        if isinstance(node, NumberValue):
             return node.of(values(node))
         return generator if isinstance(node, Draw) else node.value
 
@@ -129,7 +129,7 @@ _LOCK: Final = Lock()
 _known: OrderedDict[tuple[Any, ...], Inferred | str | None] = OrderedDict()
 
 
-def infer(info: OpInfo, bound: Bound, tensors: Sequence[tuple[Geometry, int]]) -> Inferred | None:
+def infer(info: OpSchema, bound: Bound, tensors: Sequence[tuple[Geometry, int]]) -> Inferred | None:
     """Infer an op's returns from the (geometry, storage bytes) of its tensors, in order.
 
     None where no meta kernel can say. Raises `ProgramError` where the op refuses its arguments.
@@ -149,7 +149,7 @@ def infer(info: OpInfo, bound: Bound, tensors: Sequence[tuple[Geometry, int]]) -
     return found  # type: ignore[return-value]
 
 
-def _key(info: OpInfo, bound: Bound, tensors: Sequence[tuple[Geometry, int]]) -> tuple[Any, ...]:
+def _key(info: OpSchema, bound: Bound, tensors: Sequence[tuple[Geometry, int]]) -> tuple[Any, ...]:
     matters = info.base.removesuffix("_").startswith(_STORAGE_MATTERS) or info.resizes
     shapes = tuple(tensors) if matters else tuple(geometry for geometry, _ in tensors)
     return info.name, torch.get_default_dtype(), shapes, tuple(_key_of(node) for node in bound)
@@ -160,7 +160,7 @@ def _key_of(node: Node) -> Any:
         return "ref"
     if isinstance(node, Many):
         return tuple(_key_of(leaf) for leaf in node.nodes)
-    if isinstance(node, Value):
+    if isinstance(node, NumberValue):
         return "value", node.kind, node.dtype
     if isinstance(node, Draw):
         return "draw"
@@ -171,7 +171,7 @@ def _key_of(node: Node) -> Any:
 
 
 def _infer(
-    info: OpInfo, bound: Bound, tensors: Sequence[tuple[Geometry, int]]
+    info: OpSchema, bound: Bound, tensors: Sequence[tuple[Geometry, int]]
 ) -> Inferred | str | None:
     on_meta = tuple(_moved(node) for node in bound)
     values = list(values_of(on_meta))
@@ -225,7 +225,7 @@ def _shapes(inferred: Inferred) -> tuple[Any, ...]:
     )
 
 
-def _guessed(values: Sequence[Value], guess: dict[str, Any]) -> dict[int, Any]:
+def _guessed(values: Sequence[NumberValue], guess: dict[str, Any]) -> dict[int, Any]:
     """A number for each run parameter, by its index."""
     return {
         value.index: guess[value.kind] + _GROWTH[value.kind](rank)
@@ -246,7 +246,7 @@ def _moved(node: Node) -> Node:
 
 
 def _infer_once(
-    info: OpInfo, bound: Bound, tensors: Sequence[tuple[Geometry, int]], guess: dict[int, Any]
+    info: OpSchema, bound: Bound, tensors: Sequence[tuple[Geometry, int]], guess: dict[int, Any]
 ) -> Inferred:
     inputs = [scratch(geometry, META, nbytes) for geometry, nbytes in tensors]
     with torch.no_grad():

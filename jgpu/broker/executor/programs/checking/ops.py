@@ -19,7 +19,7 @@ from jgpu.broker.executor.programs.checking import foretold
 from jgpu.errors import ProgramError
 from jgpu.wire.vocabulary import is_internal, refusal
 
-__all__ = ["Argument", "OpInfo", "resolve"]
+__all__ = ["Argument", "OpSchema", "resolve"]
 
 _KINDS: Final = {
     "Tensor": "tensor",
@@ -77,7 +77,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OpInfo:
+class OpSchema:
     """What the schema and the tags of one overload say."""
 
     name: str
@@ -109,7 +109,7 @@ foretold.install()
 
 
 @lru_cache(maxsize=4096)
-def resolve(name: str, device: str) -> OpInfo:
+def resolve(name: str, device: str) -> OpSchema:
     """The op that a program calls `name`; raises `ProgramError` with the reason if it may not."""
     namespace, _, rest = name.partition("::")
     base, _, overload = rest.partition(".")
@@ -132,7 +132,7 @@ def _registered() -> frozenset[str]:
     return frozenset(n for n in torch._C._dispatch_get_all_op_names() if n.startswith("aten::"))
 
 
-def _describe(name: str, base: str, overload: Any) -> OpInfo:
+def _describe(name: str, base: str, overload: Any) -> OpSchema:
     schema = overload._schema
     arguments = tuple(_argument(name, base, argument) for argument in schema.arguments)
     returns = tuple(
@@ -146,7 +146,7 @@ def _describe(name: str, base: str, overload: Any) -> OpInfo:
     if torch.Tag.inplace_view in tags and base not in ("resize_", "resize_as_"):
         raise ProgramError(f"{name} may not run here: views are made by geometry.")
     generators = [i for i, argument in enumerate(arguments) if argument.kind == "generator"]
-    return OpInfo(
+    return OpSchema(
         name=name,
         base=base,
         overload=overload,

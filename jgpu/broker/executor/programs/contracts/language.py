@@ -16,11 +16,11 @@ from jgpu.broker.executor.programs.checking.arguments import (
     Draw,
     Many,
     Node,
+    NumberValue,
     Ref,
-    Value,
 )
 from jgpu.broker.executor.programs.checking.inference import META, scratch
-from jgpu.broker.executor.programs.checking.ops import OpInfo
+from jgpu.broker.executor.programs.checking.ops import OpSchema
 from jgpu.broker.executor.programs.geometry import geometry_of, is_dense
 from jgpu.errors import ProgramError
 from jgpu.wire.program import Geometry
@@ -52,7 +52,7 @@ _WITHOUT_META: Final[set[str]] = set()
 class Call:
     """The arguments of one internal op, by the schema's names."""
 
-    def __init__(self, info: OpInfo, bound: Bound, geometries: Sequence[Geometry]) -> None:
+    def __init__(self, info: OpSchema, bound: Bound, geometries: Sequence[Geometry]) -> None:
         left = iter(geometries)
         self.name = info.name
         self._host = {
@@ -196,7 +196,7 @@ def works_without_meta(base: str) -> bool:
     return base.removesuffix("_") in _WITHOUT_META
 
 
-def check(info: OpInfo, bound: Bound, geometries: Sequence[Geometry]) -> None:
+def check(info: OpSchema, bound: Bound, geometries: Sequence[Geometry]) -> None:
     """Hold a call to its contract, if its op has one or needs one; raises `ProgramError`."""
     require_contract(info)
     base = info.base.removesuffix("_")
@@ -219,7 +219,7 @@ def check(info: OpInfo, bound: Bound, geometries: Sequence[Geometry]) -> None:
         raise ProgramError(f"{info.name} may not run like this: {error}.") from error
 
 
-def require_contract(info: OpInfo) -> None:
+def require_contract(info: OpSchema) -> None:
     """Raise `ProgramError` for an internal op that has no contract."""
     base = info.base.removesuffix("_")
     if info.internal and base not in CONTRACTS:
@@ -241,7 +241,7 @@ def _filled(node: Node, left: Any) -> Any:
         return _meta(next(left))
     if isinstance(node, Many):
         return [_filled(leaf, left) for leaf in node.nodes]
-    if isinstance(node, Value):
+    if isinstance(node, NumberValue):
         return _GUESS[node.kind]
     if isinstance(node, Draw):
         return None

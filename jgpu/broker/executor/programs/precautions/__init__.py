@@ -9,7 +9,7 @@ Which kernels these are was found by trying hostile values on all ops; a test go
 """
 
 from jgpu.broker.executor.programs.checking.guards import Look
-from jgpu.broker.executor.programs.checking.ops import OpInfo
+from jgpu.broker.executor.programs.checking.ops import OpSchema
 from jgpu.broker.executor.programs.precautions import (
     draws,
     integers,
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-def precaution_of(info: OpInfo, look: Look, device: str) -> Precaution | None:
+def precaution_of(info: OpSchema, look: Look, device: str) -> Precaution | None:
     """What to call instead of the op on a device of this kind; None where the op is harmless."""
     rule = None
     if found := PRECAUTIONS.get(info.base.removesuffix("_")):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from jgpu.broker.executor.programs.checking.guards import Look
-from jgpu.broker.executor.programs.checking.ops import OpInfo
+from jgpu.broker.executor.programs.checking.ops import OpSchema
 from jgpu.broker.executor.programs.geometry import dtype_of
 from jgpu.broker.executor.programs.precautions.language import Attempt, is_integral, precaution
 from jgpu.wire.program import Geometry
@@ -20,7 +20,7 @@ __all__: list[str] = []
 _LEAST = {torch.int32: -(1 << 31), torch.int64: -(1 << 63)}
 
 
-def _divides_integers(info: OpInfo, look: Look) -> bool:
+def _divides_integers(info: OpSchema, look: Look) -> bool:
     rounded = "rounding_mode" in look.names and look["rounding_mode"] is not None
     if info.base.startswith("div") and not rounded:
         return False  # the quotient is a floating point number

@@ -11,14 +11,14 @@ from typing import Any, Final, TypeAlias
 import torch
 
 from jgpu.broker.executor.programs.checking.guards import Look
-from jgpu.broker.executor.programs.checking.ops import OpInfo
+from jgpu.broker.executor.programs.checking.ops import OpSchema
 
 __all__ = ["PRECAUTIONS", "Attempt", "Precaution", "Rule", "always", "is_integral", "precaution"]
 
 #: Called instead of the op.
 Rule: TypeAlias = Callable[["Attempt"], Any]
 #: Whether a call with arguments of these geometries needs it.
-Condition: TypeAlias = Callable[[OpInfo, Look], bool]
+Condition: TypeAlias = Callable[[OpSchema, Look], bool]
 
 
 class Attempt:
@@ -26,7 +26,7 @@ class Attempt:
 
     __slots__ = ("_given", "_info")
 
-    def __init__(self, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, info: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._info = info
         self._given = {a.name: a.default for a in info.arguments}
         self._given.update(zip(self._given, args, strict=False))
@@ -79,7 +79,7 @@ class Attempt:
 class Precaution:
     """A rule for one op; stands for the op's own callable."""
 
-    info: OpInfo
+    info: OpSchema
     rule: Rule
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -87,7 +87,7 @@ class Precaution:
         return self.rule(Attempt(self.info, args, kwargs))
 
 
-def always(info: OpInfo, look: Look) -> bool:
+def always(info: OpSchema, look: Look) -> bool:
     """Whatever the arguments."""
     return True
 

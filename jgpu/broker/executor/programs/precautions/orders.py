@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 
 from jgpu.broker.executor.programs.checking.guards import Look
-from jgpu.broker.executor.programs.checking.ops import OpInfo
+from jgpu.broker.executor.programs.checking.ops import OpSchema
 from jgpu.broker.executor.programs.precautions.language import Attempt, is_integral, precaution
 from jgpu.wire.program import Geometry
 
@@ -109,10 +109,10 @@ def _least(q: torch.Tensor) -> float:
     return float(q.nan_to_num(nan=0.0).amin()) if q.numel() else 0.0
 
 
-def _doubles(name: str) -> Callable[[OpInfo, Look], bool]:
+def _doubles(name: str) -> Callable[[OpSchema, Look], bool]:
     """Smaller types hold no fraction where it matters."""
 
-    def condition(info: OpInfo, look: Look) -> bool:
+    def condition(info: OpSchema, look: Look) -> bool:
         value = look[name]
         return not isinstance(value, Geometry) or value.dtype == "float64"
 
@@ -132,7 +132,7 @@ def _polygamma(attempt: Attempt) -> Any:
     return attempt.go()
 
 
-def _many_decimals(info: OpInfo, look: Look) -> bool:
+def _many_decimals(info: OpSchema, look: Look) -> bool:
     decimals = look["decimals"] if "decimals" in look.names else 0
     return not isinstance(decimals, int) or abs(decimals) > _FEW
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 
 from jgpu.broker.executor.programs.checking.guards import Look
-from jgpu.broker.executor.programs.checking.ops import OpInfo
+from jgpu.broker.executor.programs.checking.ops import OpSchema
 from jgpu.broker.executor.programs.geometry import is_contiguous
 from jgpu.broker.executor.programs.precautions.language import Attempt, Rule
 from jgpu.wire.program import Geometry
@@ -24,7 +24,7 @@ __all__ = ["apart", "is_scattered"]
 _PRODUCTS: Final = frozenset({"addmm", "addmv", "baddbmm", "bmm", "mm"})
 
 
-def is_scattered(info: OpInfo, look: Look) -> bool:
+def is_scattered(info: OpSchema, look: Look) -> bool:
     """Whether the op is to write an `out` that does not lie row by row, and may not know how."""
     tags = info.overload.tags
     if torch.Tag.pointwise in tags or torch.Tag.reduction in tags or info.seeded:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from jgpu.broker.executor.programs.checking.guards import Look
-from jgpu.broker.executor.programs.checking.ops import OpInfo
+from jgpu.broker.executor.programs.checking.ops import OpSchema
 from jgpu.broker.executor.programs.precautions.language import Attempt, precaution
 
 __all__: list[str] = []
@@ -14,7 +14,7 @@ __all__: list[str] = []
 _ZEROS, _BORDER = 0, 1
 
 
-def _clipped(info: OpInfo, look: Look) -> bool:
+def _clipped(info: OpSchema, look: Look) -> bool:
     return look["padding_mode"] != _ZEROS and look["grid"].dtype == "float64"
 
 
@@ -35,7 +35,7 @@ def _sampled(attempt: Attempt) -> Any:
     return made
 
 
-def _by_tensor(info: OpInfo, look: Look) -> bool:
+def _by_tensor(info: OpSchema, look: Look) -> bool:
     return "repeats" in look.names and not isinstance(look["repeats"], int)
 
 

@@ -23,10 +23,17 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from jgpu.broker.executor.programs.checking.arguments import Const, Draw, Many, Node, Ref, Value
+from jgpu.broker.executor.programs.checking.arguments import (
+    Const,
+    Draw,
+    Many,
+    Node,
+    NumberValue,
+    Ref,
+)
 from jgpu.broker.executor.programs.checking.inference import META, scratch
 from jgpu.broker.executor.programs.geometry import ViewSpec
-from jgpu.broker.executor.programs.plan import Step
+from jgpu.broker.executor.programs.plan import PlanStep
 
 __all__ = ["below_autograd", "quickest", "trimmed"]
 
@@ -94,7 +101,7 @@ _LOCK: Final = Lock()
 _known: OrderedDict[tuple[Any, ...], Callable[..., Any] | None] = OrderedDict()
 
 
-def quickest(step: Step, views: Sequence[tuple[ViewSpec, int]]) -> Callable[..., Any]:
+def quickest(step: PlanStep, views: Sequence[tuple[ViewSpec, int]]) -> Callable[..., Any]:
     """A callable that is the step's op for the step's arguments, as the compiler writes them."""
     args, named = trimmed(step, [_key_of(node, views) for node in step.bound])
     key = (step.info.name, tuple(args), tuple(named))
@@ -124,7 +131,7 @@ def _key_of(node: Node, views: Sequence[tuple[ViewSpec, int]]) -> Any:
     if isinstance(node, Ref):
         spec = views[node.view][0]
         return Ref, spec.dtype, len(spec.shape), prod(spec.shape) == 1
-    return (type(node), node.kind, node.dtype) if isinstance(node, Value) else type(node)
+    return (type(node), node.kind, node.dtype) if isinstance(node, NumberValue) else type(node)
 
 
 def _constant_key(value: Any) -> Any:
@@ -134,7 +141,7 @@ def _constant_key(value: Any) -> Any:
     return type(value), repr(value) if isinstance(value, float | complex) else value
 
 
-def _find(step: Step, views: Sequence[tuple[ViewSpec, int]]) -> Callable[..., Any] | None:
+def _find(step: PlanStep, views: Sequence[tuple[ViewSpec, int]]) -> Callable[..., Any] | None:
     base = step.info.base
     holders = (torch._C.TensorBase,) if base.endswith("_") else ()
     for holder in (*holders, torch._C._VariableFunctions, torch._C._nn, torch._C.TensorBase):
@@ -149,7 +156,7 @@ _VALUES: Final = {"float": 0.5, "int": 3, "bool": True, "complex": 1j}
 
 
 def _reaches(
-    binding: Callable[..., Any], step: Step, views: Sequence[tuple[ViewSpec, int]]
+    binding: Callable[..., Any], step: PlanStep, views: Sequence[tuple[ViewSpec, int]]
 ) -> bool:
     generator = torch.Generator()
 
@@ -158,7 +165,7 @@ def _reaches(
             return scratch(views[node.view][0].geometry, META)
         if isinstance(node, Many):
             return [fill(leaf) for leaf in node.nodes]
-        if isinstance(node, Value):
+        if isinstance(node, NumberValue):
             return _VALUES[node.kind]
         return generator if isinstance(node, Draw) else node.value
 
@@ -184,7 +191,7 @@ def _reaches(
     return all(_equal(arrived[name], value) for name, value in expected.items())
 
 
-def trimmed(step: Step, values: Sequence[Any]) -> tuple[list[Any], list[tuple[str, Any]]]:
+def trimmed(step: PlanStep, values: Sequence[Any]) -> tuple[list[Any], list[tuple[str, Any]]]:
     """Positional and named arguments for a call, trailing defaults left out.
 
     `values` stand for the bound arguments one by one (texts, tensors, ...).

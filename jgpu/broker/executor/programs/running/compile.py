@@ -21,14 +21,14 @@ from jgpu.broker.executor.programs.checking.arguments import (
     Draw,
     Many,
     Node,
+    NumberValue,
     Ref,
-    Value,
     host_scalar,
 )
-from jgpu.broker.executor.programs.checking.guards import Guard, check_range, clamped
+from jgpu.broker.executor.programs.checking.guards import IndexGuard, check_range, clamped
 from jgpu.broker.executor.programs.checking.inference import flatten
 from jgpu.broker.executor.programs.geometry import ViewSpec, is_contiguous
-from jgpu.broker.executor.programs.plan import Plan, Step, draws
+from jgpu.broker.executor.programs.plan import PlanStep, ProgramPlan, draws
 from jgpu.broker.executor.programs.running.callables import quickest, trimmed
 from jgpu.broker.executor.programs.running.clean import clear, grow, has_holes, settled
 from jgpu.broker.executor.programs.running.rng import drawing
@@ -59,7 +59,7 @@ class Variant:
 
 
 def compile_plan(
-    plan: Plan,
+    plan: ProgramPlan,
     keep: Sequence[bool],
     restrides: set[tuple[int, int]],
     *,
@@ -78,7 +78,7 @@ def compile_plan(
 class _Writer:
     def __init__(
         self,
-        plan: Plan,
+        plan: ProgramPlan,
         keep: Sequence[bool],
         restrides: set[tuple[int, int]],
         clamps: bool,
@@ -161,7 +161,7 @@ class _Writer:
         for index in self.plan.generators:
             self._line(f"g{index} = G[{index}]")
 
-    def _write(self, step: Step) -> None:
+    def _write(self, step: PlanStep) -> None:
         self._line(f"M[0] = {step.index}")
         for slot, nbytes in step.grows:
             self._line(f"{self._bind(grow)}(s{slot}, {nbytes})")
@@ -181,7 +181,7 @@ class _Writer:
                 self._line("_ = None")
         self._finish(step)
 
-    def _finish(self, step: Step) -> None:
+    def _finish(self, step: PlanStep) -> None:
         for place, slot in enumerate(step.outs):
             if slot == NO_SLOT:
                 continue
@@ -217,7 +217,7 @@ class _Writer:
         self.comparisons.add(len(self.step_of_line))
         self._line(f"if {' or '.join(texts)}: raise {self._bind(Unlike)}")
 
-    def _call(self, step: Step) -> str:
+    def _call(self, step: PlanStep) -> str:
         info = step.info
         texts: list[str] = []
         for argument, node in zip(info.arguments, step.bound, strict=True):
@@ -236,7 +236,7 @@ class _Writer:
         call = step.precaution or quickest(step, self.plan.views)
         return f"{self._bind(call)}({', '.join(given)})"
 
-    def _guarded(self, step: Step, guard: Guard, text: str) -> str:
+    def _guarded(self, step: PlanStep, guard: IndexGuard, text: str) -> str:
         """Write a look at an index; gives what to pass instead of it."""
         name, bound = self._bind(step.info.name), self._bind(guard)
         if not self.clamps:
@@ -250,7 +250,7 @@ class _Writer:
     def _text(self, node: Node) -> str:
         if isinstance(node, Ref):
             return self._view(node)
-        if isinstance(node, Value):
+        if isinstance(node, NumberValue):
             if node.dtype is not None:
                 return f"{self._bind(host_scalar)}(p{node.index}, {self._bind(node.dtype)})"
             return f"p{node.index}"
@@ -285,7 +285,7 @@ class _Writer:
         claim = self.claims.get(slot)
         return claim is not None and claim.dtype is spec.dtype and not (claim.bits or spec.bits)
 
-    def _delete(self, step: Step) -> None:
+    def _delete(self, step: PlanStep) -> None:
         last = self.plan.last_use
         slots = dict.fromkeys(ref.slot for ref in step.refs)
         slots.update(dict.fromkeys(slot for slot in step.outs if slot != NO_SLOT))

@@ -15,12 +15,19 @@ from typing import Any
 import torch
 
 from jgpu.broker.executor.programs.buffers import Failure
-from jgpu.broker.executor.programs.checking.arguments import Const, Draw, Many, Node, Ref, Value
-from jgpu.broker.executor.programs.checking.guards import Guard, check_range, clamped
+from jgpu.broker.executor.programs.checking.arguments import (
+    Const,
+    Draw,
+    Many,
+    Node,
+    NumberValue,
+    Ref,
+)
+from jgpu.broker.executor.programs.checking.guards import IndexGuard, check_range, clamped
 from jgpu.broker.executor.programs.checking.inference import flatten
 from jgpu.broker.executor.programs.geometry import describe, geometry_of
 from jgpu.broker.executor.programs.outcome import NeverFits, RunContext
-from jgpu.broker.executor.programs.plan import Plan, Step, draws
+from jgpu.broker.executor.programs.plan import PlanStep, ProgramPlan, draws
 from jgpu.broker.executor.programs.precautions.language import Attempt
 from jgpu.broker.executor.programs.running.clean import clear, grow, is_filled, settled
 from jgpu.broker.executor.programs.running.rng import drawing
@@ -63,7 +70,7 @@ class Walker:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: ProgramPlan,
         env: dict[str, Any],
         values: Sequence[Any],
         generators: dict[int, torch.Generator],
@@ -130,14 +137,14 @@ class Walker:
             made = False
             self._drop(step)
 
-    def fail(self, step: Step, error: BaseException, work: int) -> None:
+    def fail(self, step: PlanStep, error: BaseException, work: int) -> None:
         """Note that a step failed and poison what it was to make."""
         text = str(error) or type(error).__name__
         failure = Failure(work, step.index, step.info.name, type(error).__name__, text)
         self.failures.append(failure)
         self.skip(step, failure)
 
-    def skip(self, step: Step, poison: Failure) -> None:
+    def skip(self, step: PlanStep, poison: Failure) -> None:
         """Leave a step out: its fresh slots are poisoned, older ones stay as they are."""
         for slot in step.outs:
             if slot != NO_SLOT:
@@ -146,7 +153,7 @@ class Walker:
         if step.overwrites != NO_SLOT and step.overwrites not in self.poison:
             self.env[f"s{step.overwrites}"].zero_()
 
-    def _do(self, step: Step, context: RunContext, *, made: bool) -> None:
+    def _do(self, step: PlanStep, context: RunContext, *, made: bool) -> None:
         self._asked = 0
         try:
             if made:
@@ -166,7 +173,7 @@ class Walker:
                 raise OutOfMemory(step.index, str(error), self._asked) from error
             self.fail(step, error, context.work)
 
-    def _bytes(self, step: Step) -> int:
+    def _bytes(self, step: PlanStep) -> int:
         sizes, first = self.plan.slot_bytes, self.plan.inputs
         made = sum(sizes[slot - first] for slot in step.outs if slot != NO_SLOT)
         return made + sum(self._growth(slot, nbytes) for slot, nbytes in step.grows)
@@ -175,7 +182,7 @@ class Walker:
         return max(0, nbytes - self.env[f"s{slot}"].untyped_storage().nbytes())
 
     def _claim(
-        self, step: Step, claim: Callable[[int], None], args: list[Any], kwargs: dict[str, Any]
+        self, step: PlanStep, claim: Callable[[int], None], args: list[Any], kwargs: dict[str, Any]
     ) -> None:
         """Ask for the memory of a result whose size the data decide, before it is computed."""
         try:
@@ -186,7 +193,7 @@ class Walker:
         if self._asked:
             claim(self._asked)
 
-    def _call(self, step: Step, context: RunContext) -> Any:
+    def _call(self, step: PlanStep, context: RunContext) -> Any:
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for argument, node in zip(step.info.arguments, step.bound, strict=True):
@@ -204,7 +211,7 @@ class Walker:
             return drawing(self.generators[draws(step)[0]], step.call, *args, **kwargs)
         return step.call(*args, **kwargs)
 
-    def _guarded(self, step: Step, guard: Guard, filled: Any) -> Any:
+    def _guarded(self, step: PlanStep, guard: IndexGuard, filled: Any) -> Any:
         """The argument after a look at its index values."""
         index = filled if guard.place < 0 else filled[guard.place]
         if index.device.type != "cuda":
@@ -221,7 +228,7 @@ class Walker:
             return node.value
         if isinstance(node, Ref):
             return self._tensor(node)
-        if isinstance(node, Value):
+        if isinstance(node, NumberValue):
             return node.of(self.values[node.index])
         if isinstance(node, Draw):
             return self.generators[node.index]
@@ -239,7 +246,9 @@ class Walker:
                 self.env[name] = found
         return found
 
-    def _settle(self, step: Step, returned: list[torch.Tensor | None], context: RunContext) -> None:
+    def _settle(
+        self, step: PlanStep, returned: list[torch.Tensor | None], context: RunContext
+    ) -> None:
         """Take a step's returns into the slots, compared with the claims."""
         if len(returned) != len(step.outs):
             raise RuntimeError(f"It returned {len(returned)} tensors, not {len(step.outs)}.")
@@ -263,7 +272,7 @@ class Walker:
             self._held[slot] = nbytes
 
     def _take(
-        self, step: Step, place: int, made: torch.Tensor | None, context: RunContext
+        self, step: PlanStep, place: int, made: torch.Tensor | None, context: RunContext
     ) -> torch.Tensor | None:
         claim = step.claims[place]
         fresh = made is not None and not step.aliases[place]
@@ -289,7 +298,7 @@ class Walker:
         return None
 
     def _mistaken(
-        self, step: Step, place: int, made: torch.Tensor | None, context: RunContext
+        self, step: PlanStep, place: int, made: torch.Tensor | None, context: RunContext
     ) -> None:
         """Poison an output that is not what the program took it for.
 
@@ -307,7 +316,7 @@ class Walker:
         if self.plan.last_use[slot] > step.index:
             self.failures.append(failure)
 
-    def _drop(self, step: Step) -> None:
+    def _drop(self, step: PlanStep) -> None:
         """Let go of what nobody needs after this step."""
         last = self.plan.last_use
         touched = {ref.slot for ref in step.refs}

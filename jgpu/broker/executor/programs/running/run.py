@@ -22,7 +22,7 @@ from jgpu.wire.program import NO_SLOT
 if TYPE_CHECKING:
     from types import CodeType, FrameType
 
-    from jgpu.broker.executor.programs.plan import Plan
+    from jgpu.broker.executor.programs.plan import ProgramPlan
     from jgpu.broker.executor.programs.running.interpret import Walker
 
 __all__ = ["Running", "has_written_resident"]
@@ -37,7 +37,7 @@ class Running:
     __slots__ = ("_buffers", "_stopped", "_thread", "_word", "code", "mark", "plan", "walker")
 
     def __init__(
-        self, plan: "Plan", buffers: Sequence[Buffer], mark: memoryview, word: memoryview
+        self, plan: "ProgramPlan", buffers: Sequence[Buffer], mark: memoryview, word: memoryview
     ) -> None:
         """`mark` and `word` are two views of one word; `mark` is the run's own."""
         self.plan = plan
@@ -109,7 +109,7 @@ class Running:
                         yield leaf.value
 
 
-def has_written_resident(plan: "Plan", buffers: Sequence[Buffer], begun: int) -> bool:
+def has_written_resident(plan: "ProgramPlan", buffers: Sequence[Buffer], begun: int) -> bool:
     """Whether any of the first `begun` ops of a run may have written a resident buffer."""
     return any(
         first < begun and buffer.resident
