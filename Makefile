@@ -3,8 +3,9 @@
 #   make demo        notebooks of several users train at once on one shared device
 #   make test        the everyday tests          make test-slow   the slow ones
 #   make test-long   the longest, by hand         make test-anywhere   the everyday ones, everywhere
-#   make lab         JupyterLab, ready to use    make lint        style and types
+#   make lab         JupyterLab, ready to use    make lint        style, types and the documentation
 #   make env         the environment alone       make coverage    the floor for the pure parts
+#   make docs        the documentation as a site, in docs/_build/html
 #
 # Variables: PYTHON (makes the environment), VENV (where), ARGS (passed on to the command), PROCESSES
 # (that run tests side by side, each whole files; 0: one after the other). pip's own settings
@@ -21,14 +22,14 @@ PYTEST := $(BIN)/python -m pytest -q
 PROXY := tests/hub/node_modules/.package-lock.json
 SIDE_BY_SIDE := --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: env test test-slow test-long test-anywhere coverage lint demo lab clean
+.PHONY: env test test-slow test-long test-anywhere coverage lint docs demo lab clean
 
 env: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt labextension/built/package.json
 	@$(PYTHON) -c 'import sys; sys.exit("jgpu needs Python 3.11 or newer; name one: make env PYTHON=...") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || { echo "Making the environment in $(VENV) (about a minute)."; $(PYTHON) -m venv $(VENV); }
-	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[broker,hub,notebooks,test]'
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[broker,docs,hub,notebooks,test]'
 	@$(BIN)/jgpu kernelspec install --sys-prefix > /dev/null
 	@touch $@
 
@@ -55,10 +56,14 @@ test-anywhere: $(STAMP)
 coverage: $(STAMP)
 	$(PYTEST) tests/sched tests/wire -m "not slow and not long" --cov=jgpu.sched --cov=jgpu.wire --cov-branch --cov-fail-under=100 --cov-report=term-missing:skip-covered $(ARGS)
 
-lint: $(STAMP)
+lint: $(STAMP) docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Nothing is fetched, neither now nor by whoever reads the pages.
+docs: $(STAMP)
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs docs/_build/html
 
 demo: $(STAMP)
 	@$(BIN)/jgpu demo $(ARGS)
@@ -70,4 +75,4 @@ lab: $(STAMP)
 	@PATH="$(BIN):$$PATH" JUPYTER_DEFAULT_PROVISIONER_NAME=jgpu-provisioner $(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS) notebooks
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage
+	rm -rf $(VENV) docs/_build docs/_made .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage

@@ -20,6 +20,9 @@ _HEAD = """\
 What native CUDA says, where that was found, and what jgpu says. Made of `mistakes.toml` by
 `python tests/device/mistakes.py`; the tests hold jgpu to that table. Paths are those of PyTorch's
 sources, libraries those of an installed torch. `…` stands for what depends on the machine.
+
+<!-- each python block is run:
+tests/e2e/test_told_mistakes.py::test_each_is_told_as_the_table_says_and_the_kernel_lives -->
 """
 
 
