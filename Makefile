@@ -61,9 +61,9 @@ lint: $(STAMP) docs
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Nothing is fetched, neither now nor by whoever reads the pages.
+# Warnings are errors. Nothing is fetched, neither now nor by whoever reads the pages.
 docs: $(STAMP)
-	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs docs/_build/html
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet --doctree-dir docs/_build/doctrees docs docs/_build/html
 
 demo: $(STAMP)
 	@$(BIN)/jgpu demo $(ARGS)

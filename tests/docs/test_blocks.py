@@ -200,6 +200,34 @@ def test_every_command_and_option_that_a_page_names_exists():
     assert wrong == []
 
 
+#: Commands that ask the broker, or set something; others start a program, end something or wait.
+ASKING = {"events", "policy", "quota", "status", "usage"}
+
+
+def asking():
+    """Such calls in sentences and tables, as they are there to be typed."""
+    typed = {}
+    for where, words in jgpu_lines():
+        parts = [part for word in words for part in re.split("[:=]", word)]
+        own = any(_PLACEHOLDER.fullmatch(part) or set(part) & set("[]/") for part in parts)
+        if words[0] in ASKING and not own:
+            typed.setdefault(tuple(words), where)
+    return [pytest.param(words, id=" ".join(words)) for words in typed]
+
+
+@pytest.mark.parametrize("words", asking())
+def test_a_command_in_a_sentence_is_understood_by_a_broker(
+    words, broker, home, monkeypatch, capsys
+):
+    monkeypatch.setenv("JGPU_ADDRESS", str(broker))
+    typed = list(words)
+    if "--until" in typed:  # a moment on a page goes by
+        typed[typed.index("--until") + 1] = "+2h"
+    if typed[:2] == ["quota", "set"]:  # groups and users of the reader's host
+        typed.append("--new")
+    assert main(typed) == 0, capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
