@@ -25,8 +25,8 @@ PAGES = [
 ]
 #: What a reader would type or put into a file.
 COMMANDS = {"bash", "dockerfile", "python"}
-#: What a reader only reads.
-READ = {"text"}
+#: What a reader only reads; "none" is a drawing in letters, whose lines are not to be broken.
+READ = {"none", "text"}
 
 _COMMENT = re.compile(r"<!--(.*?)-->", re.DOTALL)
 _WHOLE_PAGE = "each python block is run: "
