@@ -149,6 +149,40 @@ def test_old_figures_are_grey_and_one_sentence_says_why_until_it_is_over(jupyter
     assert page.status.evaluate("node => getComputedStyle(node.parentElement).opacity") == "1"
 
 
+def test_a_kernel_that_never_uses_it_and_no_quota_are_said_plainly(jupyter, looked_at):
+    page = looked_at
+    page.view.on("dialog", lambda dialog: page.problems.append(dialog.message))
+    without = {"memory": 0, "most_resident": 0, "budget": 0}
+    share = {"user": "user1", "weight": 1.0, "sessions": 1, "most_sessions": 0}
+    share |= {"used": int(1.2 * GIB), "resident": GIB, "period": 86400, "spent": 60}
+    share |= {"state": "within"} | without
+    tell(jupyter, {}, share=share | {"used": 0, "sessions": 0})  # as with a kernel of R
+    page.says("GPU · not in use")
+    tell(jupyter, {page.kernel: session()}, share=share)
+    page.says("GPU · resting · 1.2 GiB")
+    assert page.status.locator("[role=progressbar]").count() == 0
+    page.status.click()
+    details = page.view.get_by_role("dialog", name="Shared GPU")
+    details.get_by_text("1 min, no limit").wait_for()
+    page.view.keyboard.press("Escape")
+    expect(page.view.locator(".jp-Dialog")).to_have_count(0)
+
+
+@pytest.mark.parametrize("wrong", [-86_400 * 400, 86_400 * 400], ids=["behind", "ahead"])
+def test_a_servers_clock_that_is_wrong_changes_no_time_that_is_shown(jupyter, looked_at, wrong):
+    page = looked_at
+    at = time.time() + wrong
+    row = waiting(1) | {"waits_since": at - 200}
+    tell(jupyter, {page.kernel: row}, at=at)
+    page.says("GPU · waiting, 1 ahead · 1.2/4 GiB")
+    page.status.click()
+    details = page.view.get_by_role("dialog", name="Shared GPU")
+    expect(details).to_contain_text("3 min")
+    page.view.keyboard.press("Escape")
+    tell(jupyter, {page.kernel: session()})
+    page.says("GPU · resting · 1.2/4 GiB")
+
+
 def test_names_are_cut_and_are_never_markup(jupyter, looked_at):
     page = looked_at
     open_panel(page)
