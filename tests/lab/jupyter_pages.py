@@ -54,8 +54,12 @@ def chromium():
 class Jupyter:
     """A server of one person, with their notebooks; has the extension as the repository has it."""
 
-    def __init__(self, directory, *options, settings=None, **environ):
-        """`settings`: of JupyterLab, by plugin. `environ`: more of the server's environment."""
+    def __init__(self, directory, *options, settings=None, python=None, **environ):
+        """Start it and wait until it answers.
+
+        `settings`: of JupyterLab, by plugin. `environ`: more of the server's environment.
+        `python`: of another environment, with the extension as that one has it.
+        """
         self.directory = directory
         self.token = secrets.token_hex(16)
         self.notebooks = directory / "notebooks"
@@ -63,9 +67,10 @@ class Jupyter:
         with socket.create_server(("127.0.0.1", 0)) as listening:
             port = listening.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}/user/user1/"
-        extension = directory / "path/labextensions/@jgpu"
-        extension.mkdir(parents=True)
-        (extension / "lab").symlink_to(_BUILT)
+        if python is None:
+            extension = directory / "path/labextensions/@jgpu"
+            extension.mkdir(parents=True)
+            (extension / "lab").symlink_to(_BUILT)
         self.set(_SETTINGS | (settings or {}))
         places = {
             "JUPYTERLAB_SETTINGS_DIR": str(directory / "settings"),
@@ -76,7 +81,8 @@ class Jupyter:
             "JUPYTER_RUNTIME_DIR": str(directory / "runtime"),
             "PYTHONPATH": str(Path(__file__).parent),
         }
-        command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", f"--port={port}"]
+        program = python or sys.executable
+        command = [program, "-m", "jupyter", "lab", "--no-browser", f"--port={port}"]
         command += ["--ServerApp.base_url=/user/user1/", f"--IdentityProvider.token={self.token}"]
         command += [f"--ServerApp.root_dir={self.notebooks}", "--ServerApp.port_retries=0"]
         command += ["--LabApp.expose_app_in_browser=True", *options]

@@ -20,10 +20,10 @@ FIRST = "import torch\nx = torch.ones(1 << 20, device='cuda')\nx.sum().item()"
 
 
 @contextlib.contextmanager
-def shared_jupyter(directory):
-    """The server; its broker is at `broker`."""
+def shared_jupyter(directory, python=None):
+    """The server; its broker is at `broker`. `python`: of another environment, for both."""
     address = Address(directory / "broker.sock", "environment")
-    command = [sys.executable, "-m", "jgpu", "broker", "--private", "--idle", "0"]
+    command = [python or sys.executable, "-m", "jgpu", "broker", "--private", "--idle", "0"]
     command += ["--device", "cpu", "--threads", "1", "--lanes", "1", "--memory", "2G"]
     command += ["--socket", str(address.path), "--spool", str(directory / "spool")]
     with (
@@ -33,6 +33,7 @@ def shared_jupyter(directory):
         until(lambda: _answers(address), "a broker")
         made = Jupyter(
             directory,
+            python=python,
             JGPU_ADDRESS=str(address),
             JUPYTER_DEFAULT_PROVISIONER_NAME="jgpu-provisioner",
             OMP_NUM_THREADS="1",
