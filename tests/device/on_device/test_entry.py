@@ -1,0 +1,150 @@
+"""The commonest calls, written out, build what `dispatch` builds: the same entry of the log.
+
+Both find their plan by the same key. What differs here would be another program for the same line,
+or a wrong number. Does not cover what an op computes.
+"""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jgpu.device import current
+from jgpu.device.recording.dispatch import dispatch
+from jgpu.device.recording.entry import torch_dispatch
+from jgpu.device.tensor import DeviceTensor
+
+aten = torch.ops.aten
+NUMBERS = st.sampled_from([0, 1, -2, 3, 0.0, -0.0, 0.5, 2.0, 1e-8, float("inf")])
+DIMS = st.sampled_from([[0], [1], [0, 1], [-1], []])
+
+
+def _tensor(shape, dtype, shown):
+    made = torch.ones(2 * shape[0], shape[1], device="cuda", dtype=dtype)
+    if shown == "part":
+        return made[shape[0] :]
+    if shown == "strided":
+        return made[::2]
+    if shown == "transposed":
+        return torch.ones(shape[1], shape[0], device="cuda", dtype=dtype).t()
+    return made[: shape[0]].clone()
+
+
+TENSORS = st.builds(
+    _tensor,
+    st.sampled_from([(2, 3), (3, 3), (4, 1)]),
+    st.sampled_from([torch.float32, torch.float64, torch.int64, torch.bool, torch.complex64]),
+    st.sampled_from(["whole", "part", "strided", "transposed"]),
+)
+LISTS = st.lists(TENSORS, min_size=1, max_size=3)
+
+
+def _scaled(op):
+    return st.tuples(st.just(op), st.tuples(TENSORS, NUMBERS), st.just({}))
+
+
+CALLS = st.one_of(
+    st.tuples(
+        st.sampled_from(
+            [
+                aten.relu.default,
+                aten.exp.default,
+                aten.neg.default,
+                aten.sum.default,
+                aten.sigmoid.default,
+                aten.zero_.default,
+            ]
+        ),
+        st.tuples(TENSORS),
+        st.just({}),
+    ),
+    st.tuples(
+        st.sampled_from([aten.add.Tensor, aten.sub.Tensor, aten.add_.Tensor, aten.sub_.Tensor]),
+        st.tuples(TENSORS, TENSORS),
+        st.one_of(st.just({}), st.fixed_dictionaries({"alpha": NUMBERS})),
+    ),
+    st.tuples(
+        st.sampled_from([aten.mul.Tensor, aten.div.Tensor, aten.eq.Tensor, aten.mm.default]),
+        st.tuples(TENSORS, TENSORS),
+        st.just({}),
+    ),
+    *map(_scaled, (aten.add.Scalar, aten.mul.Tensor, aten.pow.Tensor_Scalar, aten.mul_.Tensor)),
+    st.tuples(
+        st.sampled_from([aten.sum.dim_IntList, aten.mean.dim]),
+        st.tuples(TENSORS, DIMS, st.booleans()),
+        st.just({}),
+    ),
+    st.tuples(
+        st.just(aten.addmm.default),
+        st.tuples(TENSORS, TENSORS, TENSORS),
+        st.one_of(st.just({}), st.fixed_dictionaries({"beta": NUMBERS, "alpha": NUMBERS})),
+    ),
+    st.tuples(
+        st.sampled_from([aten.addcmul_.default, aten.addcdiv.default]),
+        st.tuples(TENSORS, TENSORS, TENSORS),
+        st.one_of(st.just({}), st.fixed_dictionaries({"value": NUMBERS})),
+    ),
+    st.tuples(
+        st.sampled_from([aten._foreach_add.Scalar, aten._foreach_mul_.Scalar]),
+        st.tuples(LISTS, NUMBERS),
+        st.just({}),
+    ),
+    st.tuples(
+        st.sampled_from([aten._foreach_add.List, aten._foreach_mul_.List]),
+        st.builds(lambda each: (each, each), LISTS),
+        st.just({}),
+    ),
+    st.tuples(
+        st.just(aten._foreach_add.ScalarList),
+        st.builds(lambda each: (each, [0.5] * len(each)), LISTS),
+        st.just({}),
+    ),
+    st.tuples(st.just(aten.cat.default), st.tuples(LISTS, st.integers(-2, 1)), st.just({})),
+)
+
+
+def entry_of(call):
+    """What a call appends to the log, or the type of its error; and what it returns."""
+    session = current.session
+    session.cut()
+    try:
+        result = call()
+    except (RuntimeError, TypeError, IndexError, ValueError) as error:
+        return type(error), str(error)
+    if not session.log:
+        return "not recorded", result if isinstance(result, bool) else None
+    plan, buffers, offsets, outs, params, _ = session.log[-1]
+    returned = result if isinstance(result, list) else [result]
+    numbers = [(type(each), repr(each)) for each in params]
+    return (
+        id(plan),
+        [id(each) for each in buffers],
+        list(offsets),
+        [each.nbytes for each in outs],
+        numbers,
+        [(each._g, each._o) for each in returned if isinstance(each, DeviceTensor)],
+    )
+
+
+@given(CALLS)
+def test_both_forms_append_the_same_entry(call):
+    func, args, kwargs = call
+    types = (DeviceTensor,)
+    # The first time no plan is known, and the written-out form has `dispatch` make one.
+    first = entry_of(lambda: torch_dispatch(DeviceTensor, func, types, args, dict(kwargs)))
+    again = entry_of(lambda: torch_dispatch(DeviceTensor, func, types, args, dict(kwargs)))
+    other = entry_of(lambda: dispatch(func, args, dict(kwargs)))
+    assert first == again == other
+
+
+@pytest.mark.parametrize("form", ["written out", "dispatch"])
+def test_numbers_of_different_types_are_never_taken_for_one_another(form):
+    x, func = torch.ones(3, device="cuda", dtype=torch.int64), aten.add.Scalar
+    dtypes = []
+    for number in (1, 1.0, 1, 1.0):
+        if form == "dispatch":
+            made = dispatch(func, (x, number), {})
+        else:
+            made = torch_dispatch(DeviceTensor, func, (DeviceTensor,), (x, number))
+        dtypes.append(made.dtype)
+    assert dtypes == [torch.int64, torch.float32] * 2
