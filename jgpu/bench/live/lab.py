@@ -2,11 +2,12 @@
 
 Kernels are made of the wire alone, on a device that computes nothing: each begins and ends a cell
 every second, and sends work all the while. The page is as a browser's, behind a relay that counts
-what comes over the line.
+what comes over the line. Then a real browser shows how soon its document says so (`labpage`).
 """
 
 import argparse
 import asyncio
+import importlib.util
 import os
 import socket
 import statistics
@@ -20,8 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from jgpu.bench.broker import Bench
+from jgpu.bench.live import labpage
 from jgpu.bench.rig import goals
-from jgpu.bench.rig.goals import at_most, percentile, plain
+from jgpu.bench.rig.goals import Figure, at_most, percentile, plain
 from jgpu.bench.rig.wirekernel import WireKernel
 from jgpu.wire.address import ADDRESS, Address
 
@@ -30,6 +32,7 @@ __all__ = ["add_options", "main"]
 _KILOBYTES_PER_S: Final = 5.0
 _PERCENT: Final = 1.0
 _SECONDS: Final = 1.0
+_ENDED_S: Final = 2.0
 #: a kernel begins or ends a cell, or sends work, so often
 _STEP_S: Final = 0.5
 _WORK_S: Final = 0.1
@@ -41,6 +44,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be said about it on the command line."""
     goals.add_common(parser, seconds=20.0, repeat=3, target_ms=1.0)
     parser.add_argument("--kernels", type=int, default=20, help="how many (default: 20)")
+    parser.add_argument(
+        "--waits",
+        type=int,
+        default=10,
+        help="cells that wait before a browser; 0: no browser (default: 10)",
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -68,8 +77,33 @@ def main(options: argparse.Namespace) -> int:
         plain("at rest: to a page", [run.rest_kilobytes_per_s for run in found], "KB/s"),
         plain("at rest: the server's part of a core", [run.rest_percent for run in found], "%"),
     ]
-    goals.show(f"a page with {options.kernels} kernels", figures, options)
+    notes = []
+    if not options.waits:
+        notes.append("No browser was measured.")
+    elif importlib.util.find_spec("playwright") and labpage.CHROMIUM.exists():
+        figures += _in_a_browser(options.waits)
+    else:
+        notes.append(f"Without Playwright and {labpage.CHROMIUM} no browser was measured.")
+    goals.show(f"a page with {options.kernels} kernels", figures, options, notes=notes)
     return 0
+
+
+def _in_a_browser(waits: int) -> list[Figure]:
+    with (
+        Bench(device="cpu", threads=1, lanes=1) as bench,
+        _server(bench.address, "jupyterlab") as server,
+    ):
+        url = f"http://127.0.0.1:{server.port}/"
+        seat = bench.seat("busy", "user2")
+        shown = labpage.measure(bench.address, seat, url, _TOKEN, waits)
+    return [
+        at_most("a waiting cell is marked, slowest", [max(shown.cell)], _SECONDS, "s"),
+        plain("a waiting cell is marked", shown.cell, "s"),
+        at_most("the status bar says waiting, slowest", [max(shown.status)], _SECONDS, "s"),
+        plain("the status bar says waiting", shown.status, "s"),
+        at_most("a kernel's row is gone, slowest", [max(shown.ended)], _ENDED_S, "s"),
+        plain("a kernel's row is gone", shown.ended, "s"),
+    ]
 
 
 @dataclass
@@ -103,7 +137,7 @@ class _JupyterServer:
 
 
 @contextmanager
-def _server(address: Address) -> Iterator[_JupyterServer]:
+def _server(address: Address, *extensions: str) -> Iterator[_JupyterServer]:
     with socket.socket() as probe, tempfile.TemporaryDirectory(prefix="jgpu-bench-") as directory:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -112,12 +146,15 @@ def _server(address: Address) -> Iterator[_JupyterServer]:
             ADDRESS: str(address),
             "JUPYTER_CONFIG_DIR": directory,
             "JUPYTER_DATA_DIR": directory,
+            "JUPYTER_DEFAULT_PROVISIONER_NAME": "jgpu-provisioner",
             "JUPYTER_NO_CONFIG": "1",
             "JUPYTER_RUNTIME_DIR": directory,
             "JUPYTER_TOKEN": _TOKEN,
         }
         options = [f"--ServerApp.port={port}", f"--ServerApp.root_dir={directory}"]
-        options += ["--ServerApp.jpserver_extensions={'jgpu.labserver': True}"]
+        wanted = dict.fromkeys(("jgpu.labserver", *extensions), True)
+        options += [f"--ServerApp.jpserver_extensions={wanted}"]
+        options += ["--LabApp.expose_app_in_browser=True"] if extensions else []
         command = [sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root"]
         process = subprocess.Popen([*command, *options], env=environ, stderr=subprocess.DEVNULL)
         try:
