@@ -85,6 +85,14 @@ FULLER = {
     "jgpu/cli": "a command is a module of its name",
 }
 
+#: Class names that two modules define, each with the reason.
+SHARED_NAMES = {
+    "CellEnded": "the message, and the event that it becomes",
+    "CellStarted": "the message, and the event that it becomes",
+    "Event": "of the scheduler, and torch.cuda's own name",
+    "WorkCancelled": "the event, and the error that it becomes",
+}
+
 
 def module_name(path):
     parts = path.relative_to(ROOT).with_suffix("").parts
@@ -169,6 +177,16 @@ def test_a_folder_has_at_most_a_dozen_modules():
         path.parent.relative_to(ROOT).as_posix() for path in FILES if path.name != "__init__.py"
     )
     assert {folder for folder, count in folders.items() if count > MOST_MODULES} == set(FULLER)
+
+
+def test_no_class_name_means_two_things():
+    names = Counter(
+        node.name
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, count in names.items() if count > 1} == set(SHARED_NAMES)
 
 
 def test_every_module_belongs_to_a_part_with_rules_of_its_own():

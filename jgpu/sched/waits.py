@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from jgpu.sched.policies import Policy
     from jgpu.sched.sessions import ScheduledSession
 
-__all__ = ["Place", "Reason", "places", "reason"]
+__all__ = ["QueuePlace", "Reason", "places", "reason"]
 
 
 class Reason(NamedTuple):
@@ -25,7 +25,7 @@ class Reason(NamedTuple):
     users: tuple[str, ...] = ()
 
 
-class Place(NamedTuple):
+class QueuePlace(NamedTuple):
     """Where a session stands among those who wait in the same lane, or for a lane."""
 
     why: Reason
@@ -36,10 +36,10 @@ class Place(NamedTuple):
     ahead: int | None
 
 
-def places(table: LaneTable, policy: Policy) -> dict[int, Place]:
+def places(table: LaneTable, policy: Policy) -> dict[int, QueuePlace]:
     """Return the place of each waiting session."""
     found = {
-        session.id: Place(reason(session, table), position, None)
+        session.id: QueuePlace(reason(session, table), position, None)
         for position, session in enumerate(table.unplaced.values(), start=1)
     }
     for lane in table.lanes.values():
@@ -47,17 +47,17 @@ def places(table: LaneTable, policy: Policy) -> dict[int, Place]:
     return found
 
 
-def _in_lane(lane: Lane, table: LaneTable, policy: Policy) -> dict[int, Place]:
+def _in_lane(lane: Lane, table: LaneTable, policy: Policy) -> dict[int, QueuePlace]:
     """By the order in which their turns come as far as is known now; memory may change it."""
     waiting = [each for each in lane.members.values() if each.state is SessionState.WAITING]
     waiting.sort(key=lambda session: (session is not lane.holder, policy.rank(session)))
     at_it = (lane.running, lane.holder)
     before = {each.id for each in at_it if each is not None and each.pinned}
-    found: dict[int, Place] = {}
+    found: dict[int, QueuePlace] = {}
     for position, session in enumerate(waiting, start=1):
         why = reason(session, table)
         ahead = len(before - {session.id}) if why.on == "turn" else None
-        found[session.id] = Place(why, position, ahead)
+        found[session.id] = QueuePlace(why, position, ahead)
         if ahead is not None:  # others may be passed by
             before.add(session.id)
     return found

@@ -15,7 +15,7 @@ from tornado.web import HTTPError
 
 from jgpu.errors import JgpuError
 from jgpu.hub.page.base import Base
-from jgpu.hub.page.people.classlist import MOST_BYTES, BadCell, Line, read_list
+from jgpu.hub.page.people.classlist import MOST_BYTES, BadCell, ClassLine, read_list
 from jgpu.hub.page.people.settings import FIELDS, ScopeSetting, check_rights, moment_of
 from jgpu.wire.messages import Done, Drain, Evict, QuotasAre, SetQuota, UsePolicy
 from jgpu.wire.reports.report import decode_quotas
@@ -172,7 +172,7 @@ class Quotas(_Setting):
 class ClassList(_Setting):
     """A class list: people and what is said of each."""
 
-    _lines: list[Line]
+    _lines: list[ClassLine]
 
     async def post(self) -> None:
         """All rows, or none; read only from those who may set anything of anybody."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jgpu.sched.reports.measures import Counts
     from jgpu.sched.sessions import ScheduledSession
     from jgpu.sched.turns import Turns
-    from jgpu.sched.waits import Place
+    from jgpu.sched.waits import QueuePlace
 
 __all__ = ["LaneStatus", "SessionStatus", "Snapshot", "UserStatus", "take_snapshot"]
 
@@ -158,7 +158,7 @@ def _lane_status(lane: Lane) -> LaneStatus:
     )
 
 
-def _session_status(session: ScheduledSession, place: Place | None) -> SessionStatus:
+def _session_status(session: ScheduledSession, place: QueuePlace | None) -> SessionStatus:
     return SessionStatus(
         id=session.id,
         user=session.user.name,

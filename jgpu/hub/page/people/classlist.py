@@ -19,7 +19,7 @@ from jgpu.hub.page.words import setting
 from jgpu.wire.limits import MAX_NAME
 from jgpu.wire.reports.report import ScopeReport, StandingReport
 
-__all__ = ["MOST_BYTES", "BadCell", "Line", "csv_row", "read_list", "write_list"]
+__all__ = ["MOST_BYTES", "BadCell", "ClassLine", "csv_row", "read_list", "write_list"]
 
 #: rows of one list, and what it may come to
 MOST_ROWS: Final = 5000
@@ -43,18 +43,18 @@ class BadCell(ConfigError):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ClassLine:
     """A row of a list: what it sets, and its line in the file."""
 
     number: int
     setting: ScopeSetting
 
 
-def read_list(text: str, now: float) -> list[Line]:
+def read_list(text: str, now: float) -> list[ClassLine]:
     """All rows that set something; raises `BadCell` for the first that is not understood."""
     text = text.removeprefix("\ufeff")
     rows = csv.reader(io.StringIO(text), delimiter=_between(text), strict=True)
-    lines: list[Line] = []
+    lines: list[ClassLine] = []
     try:
         header = [cell.strip().lower() for cell in next(rows, [])]
         _check_header(header)
@@ -90,7 +90,7 @@ def _check_header(header: list[str]) -> None:
             raise BadCell(1, name, "there are two columns of this name.")
 
 
-def _line(header: list[str], row: list[str], number: int, now: float) -> Line:
+def _line(header: list[str], row: list[str], number: int, now: float) -> ClassLine:
     if any(cell.strip() for cell in row[len(header) :]):
         raise BadCell(number, str(len(header) + 1), "there are more cells than columns.")
     cells = {name: cell.strip() for name, cell in zip(header, row, strict=False)}
@@ -106,7 +106,7 @@ def _line(header: list[str], row: list[str], number: int, now: float) -> Line:
         until = moment_of(cells.get("until", ""), now)
     except ConfigError as error:
         raise BadCell(number, "until", str(error).removeprefix("until: ")) from None
-    return Line(number, ScopeSetting(f"user:{user}", values, until))
+    return ClassLine(number, ScopeSetting(f"user:{user}", values, until))
 
 
 def write_list(people: Iterable[StandingReport], scopes: Iterable[ScopeReport]) -> Iterator[str]:
