@@ -67,7 +67,12 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     """The options that every kind of simulation has."""
     parser.add_argument("--seed", type=int, default=1, help="of all chance in it (default: 1)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure here")
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the figures here")
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="draw the figures here: .svg, .png or .pdf (needs jgpu[plot])",
+    )
 
 
 def chance_of(*names: object) -> random.Random:
@@ -136,7 +141,8 @@ def show(report: SimulationReport, options: argparse.Namespace) -> None:
     if options.plot:
         if report.chart is None:
             raise ConfigError("There is nothing to draw in this simulation; leave --plot out.")
-        _write(options.plot, report.chart.svg())
+        report.chart.draw(options.plot)
+        print(f"\nWritten: {options.plot}")
 
 
 def _write(path: Path, text: str) -> None:

@@ -2,11 +2,13 @@
 
 import io
 import json
+import sys
 from xml.etree import ElementTree
 
 import pytest
 
 from jgpu.cli import main
+from jgpu.errors import ConfigError
 from jgpu.sched import events
 from jgpu.sched.reports.recording import EventRecorder
 from jgpu.simulate.chart import Chart, Line
@@ -311,7 +313,23 @@ def test_sizes_and_lists():
     assert numbers("") == ()
 
 
-def test_a_chart_of_one_value_has_axes():
-    text = Chart([("<t>", "x", "y", [Line("a", [(0.0, 5.0)])])]).svg()
+def test_a_chart_of_one_value_has_axes_and_names_are_text(tmp_path):
+    chart = Chart([("<t>", "x", "y", [Line("$a$", [(0.0, 5.0)])])])
+    chart.draw(tmp_path / "one.svg")
+    text = (tmp_path / "one.svg").read_text()
     assert "&lt;t&gt;" in text
+    assert "$a$" in text
     ElementTree.fromstring(text)
+    chart.draw(tmp_path / "one.png")
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_that_cannot_be_written_is_told(tmp_path, monkeypatch):
+    chart = Chart([("t", "x", "y", [Line("a", [(0.0, 5.0)])])])
+    with pytest.raises(ConfigError, match="cannot be written"):
+        chart.draw(tmp_path / "none/one.svg")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        chart.draw(tmp_path / "one.docx")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ConfigError, match=r"pip install 'jgpu\[plot\]'"):
+        chart.draw(tmp_path / "one.svg")

@@ -19,7 +19,7 @@ from jgpu.errors import (
     QuotaExceeded,
     VersionMismatch,
 )
-from jgpu.wire import address, asking
+from jgpu.wire import asking
 from jgpu.wire.address import (
     Address,
 )
@@ -133,13 +133,13 @@ def test_in_a_user_namespace_where_anybody_could_have_put_it_it_is_not(outside):
 def test_in_a_user_namespace_owners_from_outside_look_alike(monkeypatch, tmp_path):
     walled = Path("/usr/jgpu.sock")
     monkeypatch.setattr(asking, "_is_namespaced", lambda: True)
-    monkeypatch.setattr(address, "SYSTEM_SOCKET", walled)
+    monkeypatch.setattr(asking, "SYSTEM_SOCKET", walled)
     unknown = asking._overflow_uid()
     check_owner(Address(walled, "system"), unknown, user=4321)
     check_owner(Address(walled, "system"), 4321, user=4321)
     with pytest.raises(BrokerRefused, match="outside of this user namespace"):
         check_owner(Address(tmp_path / "s", "environment"), unknown, user=4321)
-    monkeypatch.setattr(address, "SYSTEM_SOCKET", tmp_path / "s")
+    monkeypatch.setattr(asking, "SYSTEM_SOCKET", tmp_path / "s")
     with pytest.raises(BrokerRefused, match="outside of this user namespace"):
         check_owner(Address(tmp_path / "s", "system"), unknown, user=4321)
 
