@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from jgpu.cli._bench.live.labpage import CHROMIUM
 
+from jgpu.bench.live.labpage import CHROMIUM
 from jgpu.cli.bench import main
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(200)]
