@@ -92,7 +92,7 @@ def browser():
         yield found
 
 
-def test_students_of_a_hub_see_their_own_part_and_how_many_are_ahead(browser, lab):
+def test_students_of_a_hub_see_their_own_part_alone(browser, lab):
     lab.start_servers(*USERS)
     one, other = (Student(browser, lab, user) for user in USERS)
     for student in (one, other):
