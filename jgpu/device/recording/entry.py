@@ -35,7 +35,8 @@ def torch_dispatch(
         if info is None:
             return _other(func, types, args, kwargs)
         if info.kind:
-            if info.kind == VIEW and not kwargs and type(args[0]) is DeviceTensor:
+            alone = len(types) == 1 and not kwargs
+            if alone and info.kind == VIEW and type(args[0]) is DeviceTensor:
                 return views.view(info, args, kwargs)
             return _other(func, types, args, kwargs)
         if kwargs:

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from jgpu.device.recording.ops import info_of
 from jgpu.errors import NotSupported
 
 pytestmark = [
@@ -77,6 +78,11 @@ def test_jagged_tensors_train():
         (loss + padded).backward()
         grads.append([given.grad.values(), *(parameter.grad for parameter in net.parameters())])
     torch.testing.assert_close(*grads, check_device=False)
+
+
+def test_it_is_as_ever_where_its_op_was_looked_at_before():
+    info_of(torch.ops.aten._nested_view_from_jagged.default)
+    torch.testing.assert_close(jagged("cuda").values().cpu(), jagged("cpu").values())
 
 
 def test_it_says_that_it_is_on_the_device():
