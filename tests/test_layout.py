@@ -74,7 +74,6 @@ WITH_THEIR_HOST = {"jgpu.hub.tljh"}
 MOST_LINES = 500
 #: Longer files, each with the reason why it stays whole.
 LONGER = {
-    "jgpu/wire/messages.py": "one closed set of declarations",
     "jgpu/device/client/session.py": "one lock, one order of sending",
 }
 
