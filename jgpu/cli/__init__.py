@@ -4,8 +4,8 @@ A subcommand is a module of this package. Its name is the command's name (with `
 first line of its docstring the help that `jgpu --help` shows, and `main(arguments) -> int` what it
 does and its exit status. Adding a command is adding a module; nothing is registered anywhere.
 
-The rule that must not be broken: only the module of the command that was asked for is imported, so
-`jgpu run` starts as fast as it can and a kernel's environment needs none of the broker's extras.
+Invariant: only the module of the command that was asked for is imported, so `jgpu run` starts as
+fast as it can and a kernel's environment needs none of the broker's extras.
 """
 
 import ast

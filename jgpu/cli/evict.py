@@ -4,7 +4,7 @@
     jgpu evict SESSION --ephemeral  what is not the model's
 
 `jgpu status` has the sessions' numbers. What was moved to the host comes back by itself, with the
-session's next work. A user may do this to his own sessions, an administrator to all.
+session's next work. A user may do this to their own sessions, an administrator to all.
 """
 
 import argparse

@@ -9,7 +9,7 @@ places, from which it is put off:
   Python looks for signals wherever one is made (`PyObject_Str`). Torch's function that asks may not
   throw: a KeyboardInterrupt there ends the process, and torch asks some 80 times a training step.
 
-The rule that must not be broken: an interrupt is put off, never lost.
+Invariant: an interrupt is put off, never lost.
 """
 
 import ctypes

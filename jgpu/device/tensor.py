@@ -3,8 +3,8 @@
 `DeviceTensor` has no memory of its own. `Buffer` is one storage on the device; when Python forgets
 it, its id is appended to a list and freed with the next message (finalizers only append).
 
-The rule that must not be broken: `_b` (buffer), `_g` (geometry) and `_o` (offset) always agree
-with the wrapper's own sizes and strides; whatever changes one goes through `rebind`.
+Invariant: `_b` (buffer), `_g` (geometry) and `_o` (offset) always agree with the wrapper's own
+sizes and strides; whatever changes one goes through `rebind`.
 """
 
 from collections.abc import Callable, Iterator

@@ -3,8 +3,8 @@
 Blocks its caller (the provisioner calls it in a thread) until the broker takes connections, which
 is a process start and never the device: the control process listens before its executor is ready.
 
-The rule that must not be broken: a broker is started only at the user's own address and only by
-the holder of the start lock, after seeing that nobody answers.
+Invariant: a broker is started only at the user's own address and only by the holder of the start
+lock, after seeing that nobody answers.
 """
 
 import fcntl

@@ -7,7 +7,7 @@ into its environment and is raised at its first use of `cuda`.
 Of the manager's calls only `cleanup` tells a restart from an end (jupyter_client#1061), and a
 killed server makes none at all; what then remains is the broker's to notice.
 
-The rule that must not be broken: nothing here waits for the device, and nothing here fails.
+Nothing here waits for the device, and nothing here fails.
 """
 
 import asyncio

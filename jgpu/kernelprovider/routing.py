@@ -4,7 +4,7 @@ Written into `jupyter_config.json`, which Jupyter's servers (Lab, Notebook, a hu
 ones) read. Programs that start kernels by themselves (nbval, papermill, nbclient, and nbconvert
 with it) read no such setting, only the variable `ENVIRONMENT`.
 
-The rule that must not be broken: what others wrote in that file stays as it is.
+Invariant: what others wrote in that file stays as it is.
 """
 
 import json

@@ -230,11 +230,11 @@ class LaneRetired(Event):
 
 @dataclass(frozen=True, slots=True)
 class UserConfigured(Event):
-    """A user's share, and whether he has used up what he may use while others wait."""
+    """A user's share, and whether they have used up what they may use while others wait."""
 
     user: str
     weight: float = 1.0
-    #: his work runs only where the device would idle
+    #: their work runs only where the device would idle
     throttled: bool = False
 
 

@@ -4,11 +4,11 @@ Charges are exact: over each interval with k lanes busy, the session that each o
 1/k of it, so that all charges together are the time during which the device was busy. Virtual time
 is charged time by share, which is the weight, or a part of it for batch work, and has a floor:
 whoever comes anew starts at the minimum of those who are active, and so neither repays nor is
-repaid time when he was not there (Salus' published code lets a latecomer have the device until it
-has caught up). Whoever was away for no longer than `Limits.grace_s`, as a notebook is that reads
-its loss, keeps what he is owed, up to `Limits.credit_s`. A user who was away for longer is let in
-first, ahead by one quantum: he was not served while he was away, and a short cell is soon over (as
-by Borrowed Virtual Time, Duda and Cheriton, SOSP 1999, but for a turn only).
+repaid time when they were not there (Salus' published code lets a latecomer have the device until
+it has caught up). Whoever was away for no longer than `Limits.grace_s`, as a notebook is that reads
+its loss, keeps what they are owed, up to `Limits.credit_s`. A user who was away for longer is let
+in first, ahead by one quantum: they were not served while they were away, and a short cell is soon
+over (as by Borrowed Virtual Time, Duda and Cheriton, SOSP 1999, but for a turn only).
 
 What is computed for a session beside the lanes (`charge_beside`) is charged as it was measured, on
 top of that.
@@ -111,7 +111,7 @@ class FairShare:
         self.throttles = any(user.throttled for user in self.users.values())
 
     def configure(self, name: str, weight: float, *, throttled: bool) -> None:
-        """Set a user's share, and whether he runs only where the device would idle."""
+        """Set a user's share, and whether they run only where the device would idle."""
         self.user(name, weight).throttled = throttled
         self.throttles = any(user.throttled for user in self.users.values())
 
@@ -216,7 +216,7 @@ class FairShare:
             self.floor_s = max(self.floor_s, user.virtual_s)
 
     def _head_start_s(self, idle_since: float, others: int) -> float:
-        """Return what somebody who was away is ahead by: a turn, if he missed as much."""
+        """Return what somebody who was away is ahead by: a turn, if they missed as much."""
         missed_s = (self.now - idle_since) / (others + 1)
         return min(self._limits.quantum_s, missed_s)
 

@@ -48,7 +48,7 @@ class User:
     urgent: int = 0
     #: when the last of these ceased to be active; None before the first
     urgent_until: float | None = None
-    #: has used up what he may use while others wait; set by the ledger
+    #: has used up what they may use while others wait; set by the ledger
     throttled: bool = False
     #: device time charged to all sessions there ever were; never falls
     device_seconds: float = 0.0

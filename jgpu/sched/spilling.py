@@ -2,7 +2,7 @@
 
 Whoever waits for memory has others give theirs up: first what a failed cell left, which nobody is
 expected to use again; then what idle sessions keep, longest idle first; and when that is not
-enough and he has waited for `Limits.memory_turn_s`, what those keep that are at work, who then
+enough and they have waited for `Limits.memory_turn_s`, what those keep that are at work, who then
 wait for memory themselves (Gandiva's suspend and resume, Xiao et al., OSDI 2018, section 3.1, with
 the model left where it is). Nobody's model is ever chosen; only `SpillAsked` may name it.
 

@@ -192,7 +192,7 @@ class Turns:
         if holder.user.throttled == session.user.throttled:
             reason = self.policy.preempts(holder, session, self._limits)
         else:
-            reason = "the other has used up his budget" if holder.user.throttled else ""
+            reason = "the other has used up their budget" if holder.user.throttled else ""
         if not reason:
             return None
         self.lease(lane, session, reason)

@@ -4,8 +4,8 @@ The client makes a memory file, seals its size and passes the descriptor over th
 that it works between containers that share nothing but the socket. The first half carries uploads
 as a ring (`Ring`), the second half downloads, one at a time per request.
 
-The rule that must not be broken: the executor maps nothing whose size can still change (a shrunk
-mapping kills its reader), and believes no byte before it has copied it.
+Invariant: the executor maps nothing whose size can still change (a shrunk mapping kills its
+reader), and believes no byte before it has copied it.
 """
 
 import fcntl

@@ -7,7 +7,7 @@ A stream that a dead executor had half read, or half written, is made whole agai
 session's secret token and an epoch. After a `resync` both sides ignore bytes until the marker, the
 writer's unacknowledged frames follow it, and frames seen before are dropped by their number.
 
-The rule that must not be broken: a message is delivered once, in order, or the stream fails loudly.
+Invariant: a message is delivered once, in order, or the stream fails loudly.
 """
 
 import struct

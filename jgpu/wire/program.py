@@ -6,7 +6,7 @@ notebooks that run the same code therefore name the same hash. Decoding checks t
 (types, limits, slots defined before use); whether the ops are allowed and the geometries true is
 the executor's affair.
 
-The rule that must not be broken: `program_hash` depends on the content and on nothing else.
+Invariant: `program_hash` depends on the content and on nothing else.
 """
 
 from collections.abc import Iterator

@@ -4,7 +4,7 @@ The executor decides (`broker.executor.programs.ops`); the device in the kernel 
 words, so that what cannot run is refused on the notebook's own line. Three things are said by name,
 each for a reason that no schema of an op tells: what is refused, which ops are internal (autograd
 normally calls them, and they take shapes on trust), and which of the internal ones have a shape
-contract. The rule that must not be broken: an internal op without a contract does not run.
+contract. Invariant: an internal op without a contract does not run.
 """
 
 import re

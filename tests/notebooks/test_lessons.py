@@ -1,7 +1,7 @@
 """The lessons as files: what a notebook must be before anybody executes it.
 
 Covers the stored form (valid, clean, complete) and the promise that a lesson is plain PyTorch for
-any CUDA machine. Does not execute anything: nbval does that. The rule that must not be broken: a
+any CUDA machine. Does not execute anything: nbval does that. Invariant: a
 lesson never knows which machinery runs it.
 """
 

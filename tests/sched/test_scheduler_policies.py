@@ -261,7 +261,7 @@ def test_a_throttled_iteration_makes_way_between_works_and_goes_on_later():
     device.send(2, MS, ends=True)
     started = order(device, 6)
     assert started.index(2) < 5
-    assert any("used up his budget" in entry.why for entry in device.core.story(2))
+    assert any("used up their budget" in entry.why for entry in device.core.story(2))
 
 
 def test_nobody_who_is_throttled_comes_in_between_for_what_he_is_owed():

@@ -1,7 +1,7 @@
 """Measure fairness: what users get of one lane, whatever they do to get more.
 
 One user trains in four notebooks, another in one. Shares are of device time charged between two
-looks at `jgpu status --json`; whoever asks for less than his share is held to what he asks.
+looks at `jgpu status --json`; whoever asks for less than their share is held to what they ask.
 """
 
 import argparse
@@ -112,7 +112,7 @@ def _figures(
 def off_by(
     found: Mapping[str, float], weights: Mapping[str, float], asked: Mapping[str, float]
 ) -> float:
-    """The most by which a user's part of what was used differs from his due, as a part of it.
+    """The most by which a user's part of what was used differs from their due, as a part of it.
 
     What is due is max-min: `asked` says, as parts of the device, what users ask who ask for less.
     """

@@ -1,7 +1,7 @@
 """Processes that train as they are told, from this end: started, asked, ended.
 
-The rule that must not be broken: every process that was started has ended when its group is left,
-and one that ended by itself is told with its last words.
+Every process that was started has ended when its group is left, and one that ended by itself is
+told with its last words.
 """
 
 import json

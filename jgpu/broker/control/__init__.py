@@ -3,8 +3,7 @@
 It knows no tensor and imports no torch: after the handshake a session's bytes go between client
 and executor alone. `registry` decides (pure), `server` does; `app` is the administrator's side.
 
-The rule that must not be broken: whatever arrives at the socket, this process lives on, and no
-other client notices.
+Whatever arrives at the socket, this process lives on, and no other client notices.
 """
 
 __all__: list[str] = []

@@ -6,8 +6,7 @@ the processes it starts share a ticket; each has a session of its own. A session
 not known (the broker was restarted meanwhile) is served like any other: the ticket names the seat,
 it is no key to the door.
 
-The rule that must not be broken: a ticket means something only where it was taken: to the same
-uid, by the same socket.
+Invariant: a ticket means something only where it was taken: to the same uid, by the same socket.
 """
 
 from collections import OrderedDict

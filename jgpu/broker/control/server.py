@@ -3,7 +3,7 @@
 One event loop, and a task for each connection until its one request is answered. All failures of
 a connection end in its own task.
 
-The rule that must not be broken: whoever is admitted is watched until he is gone.
+Whoever is admitted is watched until they are gone.
 """
 
 import asyncio

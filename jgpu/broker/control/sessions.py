@@ -3,7 +3,7 @@
 The duplicate of a client's descriptor is what lets a session outlive its executor; it is never
 read here. Since it also keeps the connection open, it is shut down when the session ends.
 
-The rule that must not be broken: every descriptor of a session is closed when the session ends.
+Invariant: every descriptor of a session is closed when the session ends.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Tasks of one identity are done in order. Among several the one comes next whose 
 least time so far, so that whoever has much to do waits for those who have little. What comes of a
 task is handed back on the pump's thread, by `collect`.
 
-The rule that must not be broken: a task touches nothing of the pump's.
+A task touches nothing of the pump's.
 """
 
 from collections import OrderedDict, deque

@@ -3,8 +3,8 @@
 Covers reading (bounded per turn), writing (buffered, bounded), acknowledgements, and finding the
 place where a stream begins anew after another executor had it. It decides nothing about messages.
 
-The rule that must not be broken: no call here ever waits. A peer that does not read what it is
-sent is broken, and loses its stream; nobody else notices.
+No call here ever waits. A peer that does not read what it is sent is broken, and loses its stream;
+nobody else notices.
 
 `send` may be called from any thread; everything else belongs to the pump.
 """

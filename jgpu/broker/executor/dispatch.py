@@ -3,7 +3,7 @@
 Works are put in the session's order; everything else is dealt with at once. A message that breaks
 the protocol raises `ProtocolError`, for which the pump ends that session and no other.
 
-The rule that must not be broken: nothing here takes longer than decoding the message did.
+Nothing here takes longer than decoding the message did.
 """
 
 from typing import TYPE_CHECKING, Any, Final

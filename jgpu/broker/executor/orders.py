@@ -3,7 +3,7 @@
 Adopts sessions with the descriptors that come beside the order, detaches them, reports. When the
 control process closes its end, the executor ends.
 
-The rule that must not be broken: a session that cannot be adopted costs nobody else anything.
+Invariant: a session that cannot be adopted costs nobody else anything.
 """
 
 import logging
@@ -162,7 +162,7 @@ class Orders:
             self._pump.turns.retire(order.lane, session)
 
     def _account(self, user: str) -> Account:
-        """The user's account; it outlives his sessions, for it keeps what was set."""
+        """The user's account; it outlives their sessions, for it keeps what was set."""
         account = self._accounts.get(user)
         if account is None:
             if len(self._accounts) >= _ACCOUNTS:

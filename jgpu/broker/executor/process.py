@@ -4,8 +4,8 @@
 the end of a socket pair whose other end the control process has, PAGE the descriptor of the flight
 page, which the control process reads.
 
-The rule that must not be broken: it says `ExecutorReady` only when the device has just worked,
-and it never outlives the control process.
+Invariant: it says `ExecutorReady` only when the device has just worked, and it never outlives the
+control process.
 """
 
 import ctypes

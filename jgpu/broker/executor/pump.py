@@ -4,8 +4,8 @@ Covers the loop itself: reading streams a little at a time and in turn, back-pre
 where a socket was full, the ends of sessions. What messages do is `dispatch`'s, who runs when
 `turns`'s, what the control process orders `orders`'s.
 
-The rule that must not be broken: nothing on this thread waits but `epoll`, and no session's
-behaviour ends the loop or another session.
+Nothing on this thread waits but `epoll`, and no session's behaviour ends the loop or another
+session.
 """
 
 import logging

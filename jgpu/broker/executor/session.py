@@ -3,7 +3,7 @@
 The pump owns a session; the lane that runs its works uses the part under "for works", and no two
 lanes do so at once.
 
-The rule that must not be broken: whatever a client does, `release` gives everything back.
+Invariant: whatever a client does, `release` gives everything back.
 """
 
 import logging

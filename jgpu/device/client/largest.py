@@ -6,7 +6,7 @@ recorded. Storages that are small beside the limit are counted and not looked at
 left. That is a lower bound: what ops need on the way is the executor's to count. What does not fit
 because of others is no error at all; it waits.
 
-The rule that must not be broken: nothing is refused that would have fitted.
+Invariant: nothing is refused that would have fitted.
 """
 
 import gc

@@ -5,7 +5,7 @@ take stays queued, and waits are polls that a signal interrupts. Whatever must n
 (a frame half queued, bytes read and not yet decoded) happens under `quiet`, which puts
 SIGINT off for the few microseconds that it takes.
 
-The rule that must not be broken: an exception, whichever and wherever, leaves the stream whole.
+Invariant: an exception, whichever and wherever, leaves the stream whole.
 """
 
 import os

@@ -4,8 +4,8 @@ Connects at first use. Programs are cut from the log at waits, at boundaries and
 that the device works while Python still records. All waits go through `_await`, which an interrupt
 leaves at once.
 
-The rule that must not be broken: ids are given and messages queued in one order under one lock,
-and never torn by an interrupt (`interrupts.quiet`).
+Invariant: ids are given and messages queued in one order under one lock, and never torn by an
+interrupt (`interrupts.quiet`).
 """
 
 import sys

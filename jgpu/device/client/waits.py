@@ -4,7 +4,7 @@ The broker says soon that the session waits, for memory or its turn, and for whi
 are over before anybody could read a sentence; one that lasts is written to the cell's error stream.
 Names are left to `jgpu status`, which knows who may see them.
 
-The rule that must not be broken: a wait is never longer for being told.
+A wait is never longer for being told.
 """
 
 from collections.abc import Callable

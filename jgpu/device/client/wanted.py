@@ -4,8 +4,7 @@ A buffer that is read once is likely to be read again when its program runs agai
 so, the executor tells the value as soon as it is there, and the read finds it in the socket.
 Whoever stops reading is told a few values in vain, then none.
 
-The rule that must not be broken: a value that was told stands for its buffer only until a later run
-may write that buffer.
+Invariant: a value that was told stands for its buffer only until a later run may write that buffer.
 """
 
 from collections.abc import Iterable, Sequence

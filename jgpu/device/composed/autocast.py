@@ -4,8 +4,8 @@ Which ops are cast is asked of the dispatcher (whatever has an AutocastCUDA kern
 without CUDA); how each is cast stands in the tables below, after `ATen/autocast_mode.h`. The state
 that libraries read is the backend's, which is "cuda" to them.
 
-The rule that must not be broken: an op that is not in the tables is not cast, and one that is runs
-its inner ops without casts, as in C++.
+Invariant: an op that is not in the tables is not cast, and one that is runs its inner ops without
+casts, as in C++.
 """
 
 import functools

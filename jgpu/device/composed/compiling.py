@@ -5,8 +5,9 @@ ever after; a forward, its backward and the optimizer's step are such programs w
 `torch.compile`. A compiled function that is given device tensors therefore runs as it is written,
 and is recorded. Dynamo would trace this package's Python instead of the notebook's.
 
-With tensors of the host alone a compiled function is torch's own. The rule that must not be broken:
-neither way raises for what the other allows.
+With tensors of the host alone a compiled function is torch's own.
+
+Invariant: neither way raises for what the other allows.
 """
 
 import functools

@@ -5,8 +5,7 @@ op, the interned geometries of its tensors and its constants, looks the plan up,
 as wrappers over new buffers and appends one entry to the session's log. Nothing here waits, except
 what `ops` calls a WAIT, and copies to the host.
 
-The rule that must not be broken: an entry names buffers, never tensors; whoever reads the log later
-sees what the op saw.
+Invariant: an entry names buffers, never tensors; whoever reads the log later sees what the op saw.
 """
 
 from collections.abc import Callable

@@ -3,8 +3,8 @@
 Everything else goes on to `dispatch`. This is also a seam of `tracebacks`, in the same function,
 for one more call at each op is what a user feels.
 
-The rule that must not be broken: what is built here (key, buffers, offsets, numbers) is what
-`dispatch` builds. Both look up the same plans.
+Invariant: what is built here (key, buffers, offsets, numbers) is what `dispatch` builds. Both look
+up the same plans.
 """
 
 import sys

@@ -5,9 +5,9 @@ Batches, blocks and dense dimensions are laid out as torch lays them out; what i
 holds for CSR and CSC with blocks of one by one. Ops on them are in `compressed_ops`.
 
 Autograd sees the whole tensor: `values_of` and `assembled` are the two ways through its face, each
-the other's derivative. The rule that must not be broken: an op takes values by `values_of` and
-gives a result by `assembled`, or is a function of autograd's of its own, or is left to torch's C++,
-which derives it and comes back by dispatch.
+the other's derivative. An op takes values by `values_of` and gives a result by `assembled`, or is a
+function of autograd's of its own, or is left to torch's C++, which derives it and comes back by
+dispatch.
 """
 
 import functools

@@ -4,8 +4,8 @@
 generator object (Python cannot make another kind) that stands for a generator of the session: the
 dispatcher hands it over as a plain one, so it is known again by a secret initial seed.
 
-The rule that must not be broken: what a device generator says of itself (seed, state, device)
-speaks of the session's generator, never of the host twin; the twin draws nothing.
+Invariant: what a device generator says of itself (seed, state, device) speaks of the session's
+generator, never of the host twin; the twin draws nothing.
 """
 
 import functools

@@ -6,7 +6,7 @@ shrink and close here. What is not covered: whose turn it is (`jgpu.sched.turns`
 
 The rule: nobody *begins* an iteration unless the safety condition holds. An iteration that is
 under way goes on, for its memory is counted already and only its end gives it back; where what
-was measured broke the condition, everybody at a boundary loses his place until it holds again.
+was measured broke the condition, everybody at a boundary loses their place until it holds again.
 """
 
 from __future__ import annotations

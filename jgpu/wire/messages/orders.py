@@ -47,11 +47,11 @@ class Adopt(Message, frozen=True):
 
 
 class SetUser(Message, frozen=True):
-    """What a user may have from here on; comes before his first session and at changes. No reply.
+    """What a user may have from here on; comes before their first session and at changes. No reply.
 
-    `limit` and `resident_limit`: bytes of all his sessions together, and those of models among
-    them; 0 for no limit. `throttled`: his work runs only where the device would idle. `refusal`:
-    why new work of his is refused, empty where it is not; `refused_as`: the error's name.
+    `limit` and `resident_limit`: bytes of all their sessions together, and those of models among
+    them; 0 for no limit. `throttled`: their work runs only where the device would idle. `refusal`:
+    why new work of theirs is refused, empty where it is not; `refused_as`: the error's name.
     """
 
     user: Name

@@ -3,7 +3,7 @@
 `first` waits for its word that the device works, `over` for its end. What it says in between goes
 to `on_notice`.
 
-The rule that must not be broken: when `stop` has returned, the process is gone.
+Invariant: when `stop` has returned, the process is gone.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 `auto` tries the GPU first, where one seems to be there, and serves from the CPU with a sentence
 when that fails. What happens to sessions meanwhile is `server`'s affair, told by `Listener`.
 
-The rule that must not be broken: at most one executor process per supervisor at any time.
+Invariant: at most one executor process per supervisor at any time.
 """
 
 import asyncio

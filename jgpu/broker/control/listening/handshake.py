@@ -3,7 +3,7 @@
 What follows the frame belongs to an executor, so bytes are taken exactly. A peer that sends
 nothing, garbage or too much costs one socket until the deadline and is dropped.
 
-The rule that must not be broken: every descriptor that arrives is returned or closed.
+Invariant: every descriptor that arrives is returned or closed.
 """
 
 import array

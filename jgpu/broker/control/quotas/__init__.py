@@ -4,8 +4,7 @@
 used of it, `meter` counts device time once, `store` and `ledger` keep it over restarts, `desk`
 brings these together for the broker.
 
-The rule that must not be broken: nothing here ever waits for the ledger. What cannot be written is
-kept, said, and written later.
+Nothing here ever waits for the ledger. What cannot be written is kept, said, and written later.
 """
 
 __all__: list[str] = []

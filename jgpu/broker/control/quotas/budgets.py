@@ -1,4 +1,4 @@
-"""Where a user stands with his budget of device time, and the sentences that say so.
+"""Where a user stands with their budget of device time, and the sentences that say so.
 
 Pure: what was used and what time it is are arguments.
 """
@@ -61,7 +61,7 @@ def judge(quota: Quota, window: Window, now: float) -> Verdict:
 
 
 def sentence(user: str, verdict: Verdict, now: float) -> str:
-    """What the user is told who is beyond his budget: the numbers, what it means, until when."""
+    """What a user is told who is beyond their budget: the numbers, what it means, until when."""
     return (
         f"{user} has used {_figure(verdict.used_s)} of {_figure(verdict.budget_s)} device-seconds "
         f"that may be used in any {show('period', verdict.period_s)}. "

@@ -3,7 +3,7 @@
 Counts what executors report, judges every user with a session every few seconds (sooner where a
 budget is nearly used up), and sends `SetUser` whenever anything of it changes.
 
-The rule that must not be broken: an executor is told of a user before it is given his session.
+Invariant: an executor is told of a user before it is given their session.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ class QuotaService:
         self._orders: dict[str, SetUser] = {}
         #: session -> bytes of its model, and of all else, as last reported
         self._bytes: dict[int, tuple[int, int]] = {}
-        #: user -> where he stood when his sessions were last looked at
+        #: user -> where they stood when their sessions were last looked at
         self._standings: dict[str, Standing] = {}
 
     # -- what a user may have ----------------------------------------------------------------
@@ -112,12 +112,12 @@ class QuotaService:
         return self.scopes.quota(user, self.groups.of(user))
 
     def verdict(self, user: str) -> Verdict:
-        """Where a user stands with his budget."""
+        """Where a user stands with their budget."""
         quota = self.quota(user)
         return judge(quota, self.usage.window(user, quota.period), self.now)
 
     async def look_up(self, user: str) -> None:
-        """Have what is needed to judge a user: what is on record, and his groups.
+        """Have what is needed to judge a user: what is on record, and their groups.
 
         Waits for the ledger's first word, but not for long; asks the host for groups off the event
         loop, if that was long ago.

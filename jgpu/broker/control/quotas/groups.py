@@ -1,4 +1,4 @@
-"""Which groups a user is in: those of the configuration, and the host's where he is a Unix user.
+"""Which groups a user is in: those of the configuration, and the host's where they are a Unix user.
 
 The host may have to ask a directory server, so look-ups are made off the event loop and remembered
 for a while; on the loop there is only what is remembered.

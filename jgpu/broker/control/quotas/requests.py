@@ -1,7 +1,6 @@
 """Answers `jgpu quota`: who may have and who used how much, and changes of it by administrators.
 
-The rule that must not be broken: whoever is no administrator sees himself alone, and changes
-nothing.
+Invariant: whoever is no administrator sees themselves alone, and changes nothing.
 """
 
 import asyncio

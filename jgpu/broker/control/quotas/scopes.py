@@ -5,7 +5,7 @@ a hub says of the group, and that above the configuration. A user in several gro
 most generous of what they say, field by field, for a group is there to give; only the budget is
 not mixed: device-seconds and period come from the one group that allows most per time.
 
-The rule that must not be broken: what counts does not depend on the order of anything.
+Invariant: what counts does not depend on the order of anything.
 """
 
 import math

@@ -3,7 +3,7 @@
 A `QuotaSpec` may leave fields open; a `Quota` has them all. Both are the same whether they came
 from a configuration file or from `jgpu quota set`: texts and numbers are read here alone.
 
-The rule that must not be broken: no spec exists that could not be kept.
+Invariant: no spec exists that could not be kept.
 """
 
 import math

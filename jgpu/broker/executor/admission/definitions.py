@@ -3,8 +3,7 @@
 All sessions share what was checked, by content hash. A definition that is bad stays bad for
 everybody; a few of the last bad ones are remembered, so that runs of them fail as they should.
 
-The rule that must not be broken: a work is never given a definition whose hash is not the one
-that it names.
+Invariant: a work is never given a definition whose hash is not the one that it names.
 """
 
 import logging

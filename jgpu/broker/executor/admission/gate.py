@@ -4,10 +4,10 @@ Only runs are refused: what is on the device stays, can be read, saved and freed
 leaves the buffers that it would have written as they are and poisons those that it would have made,
 so that the failure is told at the next wait and whoever uses them hears of it.
 
-The rule that must not be broken: no iteration is refused in part. One that has begun is finished,
-or parameters that an optimizer has updated in part would be worse than a late answer; and one that
-was refused is refused to its end. A program that has ended executors is refused wherever it stands:
-running it would cost everybody everything.
+Invariant: no iteration is refused in part. One that has begun is finished, or parameters that an
+optimizer has updated in part would be worse than a late answer; and one that was refused is refused
+to its end. A program that has ended executors is refused wherever it stands: running it would cost
+everybody everything.
 """
 
 from dataclasses import dataclass

@@ -5,7 +5,7 @@ over. On `cuda` the stream does the waiting and the pump launches; on `cpu` a wo
 does both. Either way a job's `launch` and `finish` run once each, in this order, and the jobs of a
 lane one after another.
 
-The rule that must not be broken: nothing here blocks the thread that calls it.
+Nothing here blocks the thread that calls it.
 """
 
 from collections.abc import Callable, Iterable

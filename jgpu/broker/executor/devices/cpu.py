@@ -5,7 +5,7 @@ costs one hand-over between threads, not two. A job is charged the wall time tha
 the ops of a lane use several threads of torch's pool, whose time no clock of ours sees, and what a
 neighbour's lane costs is the scheduler's affair, which shares out overlapping time.
 
-The rule that must not be broken: the number of threads of a lane never changes, or sums change.
+Invariant: the number of threads of a lane never changes, or sums change.
 """
 
 import os

@@ -7,8 +7,8 @@ Between streams: torch's allocator gives a dropped block to the stream that it w
 once. So a buffer that another lane used last is waited for before this lane uses it, and a buffer
 that this lane does not own is dropped only when the event after its last use was reached.
 
-The rule that must not be broken: every use on one stream of what another touched last has a wait
-between, every drop of a block that other streams used has a finished event. `fake` checks it.
+Invariant: every use on one stream of what another touched last has a wait between, every drop of a
+block that other streams used has a finished event. `fake` checks it.
 """
 
 from collections import deque

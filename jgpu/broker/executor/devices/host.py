@@ -1,6 +1,6 @@
 """What the devices that have no memory but the host's share: nothing in them has to be waited for.
 
-The rule that must not be broken: what is over when a lane's call returns needs no note here.
+What is over when a lane's call returns needs no note here.
 """
 
 from collections.abc import Callable, Iterable

@@ -3,7 +3,7 @@
 What does not fit now, because others use the device, waits; that is the scheduler's affair. What
 could not fit if everybody else were gone, or lies past the user's own limit, fails here.
 
-The rule that must not be broken: another user's memory is never an error.
+Invariant: another user's memory is never an error.
 """
 
 from typing import TYPE_CHECKING

@@ -5,7 +5,7 @@ does not fit into it goes to one file in the spool directory, which has no name 
 gone with the process. A file system without room is an error of the spill, never of the notebook:
 what cannot be stored stays on the device.
 
-The rule that must not be broken: bytes are given back exactly once, from whatever thread.
+Invariant: bytes are given back exactly once, from whatever thread.
 """
 
 import os

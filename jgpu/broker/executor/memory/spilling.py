@@ -4,8 +4,8 @@ A copy takes its time on a thread of its own; until it is over nothing of its se
 everybody else's work goes on. What cannot be stored on the host stays on the device; what cannot be
 brought back for want of memory is asked for again; what cannot be read is lost, and says so.
 
-The rule that must not be broken: a buffer has its storage, is saved, or says why not, and its bytes
-are the same before and after.
+Invariant: a buffer has its storage, is saved, or says why not, and its bytes are the same before
+and after.
 """
 
 import logging

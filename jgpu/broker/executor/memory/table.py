@@ -7,7 +7,7 @@ pump while none is in flight.
 A spilled buffer counts as it did before; beside that it is counted among what is on the host, as
 `away` if it comes back before anything of the session runs, or as `aside`.
 
-The rule that must not be broken: the sums are those of the buffers, always; `validate` says so.
+Invariant: the sums are those of the buffers, always; `validate` says so.
 """
 
 from collections.abc import Iterable

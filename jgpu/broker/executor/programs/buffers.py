@@ -3,9 +3,8 @@
 A buffer knows its storage, how many bytes it has, and whether what it should hold could not be
 computed. It does not know sessions, lanes or accounting; those are the pump's.
 
-The rule that must not be broken: nothing but the buffer (and a run in progress) refers to its
-storage, so that `release` really gives the memory back. Cached views are therefore few, private
-and dropped with the storage.
+Invariant: nothing but the buffer (and a run in progress) refers to its storage, so that `release`
+really gives the memory back. Cached views are therefore few, private and dropped with the storage.
 """
 
 from dataclasses import dataclass

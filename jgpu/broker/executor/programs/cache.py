@@ -1,6 +1,6 @@
 """The definitions that an executor keeps, by content hash, for all sessions; bounded.
 
-The rule that must not be broken: the key is computed here, from the bytes, never believed.
+The key is computed here, from the bytes, never believed.
 """
 
 from collections.abc import Iterator

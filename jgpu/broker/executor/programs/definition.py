@@ -8,7 +8,7 @@ The first run goes step by step and compares every fresh output with its claim; 
 were seen to keep their word, runs are compiled. A compiled run compares what costs next to nothing;
 if a step breaks its word there, the run goes on step by step, as do all that follow.
 
-The rule that must not be broken: nothing in a `Definition` belongs to a session.
+Invariant: nothing in a `Definition` belongs to a session.
 """
 
 from collections.abc import Mapping, Sequence

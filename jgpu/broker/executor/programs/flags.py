@@ -3,7 +3,7 @@
 Switches are global to the process, runs are not: on `cpu` two lanes run in two threads. A gate
 therefore lets runs with equal flags pass together and makes others wait until those are through.
 
-The rule that must not be broken: no op of a program runs under another program's flags.
+Invariant: no op of a program runs under another program's flags.
 """
 
 from threading import Condition

@@ -1,8 +1,7 @@
 """What a run is given besides buffers, and what it gives back.
 
-Nothing here decides anything. The rule that must not be broken: an `Outcome` with `suspended` or
-`stopped` set has run only a part of its program; its other fields say nothing until it is resumed
-to the end, or left.
+Nothing here decides anything. An `Outcome` with `suspended` or `stopped` set has run only a part of
+its program; its other fields say nothing until it is resumed to the end, or left.
 """
 
 from collections.abc import Callable, Mapping

@@ -5,7 +5,7 @@ with their claimed geometry, what to guard and what to zero. Compiler and interp
 from it and name variables alike: `s<slot>` is a fresh slot's tensor as claimed (or an input's
 base), `v<n>` a view.
 
-The rule that must not be broken: a plan is frozen; what runs teach is kept beside it.
+A plan is frozen; what runs teach is kept beside it.
 """
 
 from collections.abc import Callable

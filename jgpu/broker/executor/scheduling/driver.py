@@ -4,7 +4,7 @@ Works are offered to `jgpu.sched` in each session's order with what is predicted
 starts goes to the device; what the device is through with goes back, measured. Starts are handed
 to a lane in batches (`flush`), so that a burst of works costs one hand-over.
 
-The rule that must not be broken: nobody but the core decides who runs when.
+Nobody but the core decides who runs when.
 """
 
 import logging
@@ -257,7 +257,7 @@ class SchedulerDriver:
             self.settle(ended)
 
     def configure_user(self, name: str, weight: float, *, throttled: bool) -> None:
-        """A user's share, and whether he has used up what he may use while others wait."""
+        """A user's share, and whether they have used up what they may use while others wait."""
         self._tell(events.UserConfigured(name, weight, throttled))
 
     def use_policy(self, name: str) -> None:

@@ -7,7 +7,7 @@ of its session waits, sessions that rest give up what they keep, and it goes on 
 would repeat updates in place). Where nobody has anything to give, the op fails with the
 allocator's words.
 
-The rule that must not be broken: the works of a session run in their order, each op of them once.
+Invariant: the works of a session run in their order, each op of them once.
 """
 
 from collections.abc import Callable, Iterable

@@ -6,7 +6,7 @@ the host's monotonic clock, which all processes of a host share. `READY` is when
 told of the work. On `cpu` a work begins and ends with its lane's thread; on `cuda` the times are
 those of the host: when it was launched, and when it was seen to be over.
 
-The rule that must not be broken: an executor that is not asked for a trace does nothing for one.
+An executor that is not asked for a trace does nothing for one.
 """
 
 import logging

@@ -4,7 +4,7 @@ A work is launched and finished by the lane that it was given to; on `cpu` that 
 on `cuda` the pump. It touches its session's buffers, generators, arena and reply stream, which no
 other thread touches meanwhile, and nothing of the pump's.
 
-The rule that must not be broken: replies, failures among them, leave in the order of the works.
+Invariant: replies, failures among them, leave in the order of the works.
 """
 
 from collections import deque

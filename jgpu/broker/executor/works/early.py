@@ -8,8 +8,8 @@ is the same, for nothing that is still to run writes the buffer.
 Only where the host reads the device's memory itself (`cpu`): on `cuda` a copy takes its place in
 the stream.
 
-The rule that must not be broken: every download is answered exactly once, by whichever thread
-takes it from its writer's `followers`.
+Invariant: every download is answered exactly once, by whichever thread takes it from its writer's
+`followers`.
 """
 
 from typing import TYPE_CHECKING, Final

@@ -1,7 +1,7 @@
 """Runs of programs as works.
 
-The rule that must not be broken: whatever comes of a run, every buffer that the client was to get
-is there afterwards, with a value or with the reason why it has none.
+Invariant: whatever comes of a run, every buffer that the client was to get is there afterwards,
+with a value or with the reason why it has none.
 """
 
 from collections.abc import Callable, Iterable

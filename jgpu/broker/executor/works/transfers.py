@@ -1,7 +1,6 @@
 """Bytes to and from buffers as works.
 
-The rule that must not be broken: bytes of the arena are the client's until they were copied, and
-are believed only then.
+Invariant: bytes of the arena are the client's until they were copied, and are believed only then.
 """
 
 from collections.abc import Callable, Iterable

@@ -5,7 +5,7 @@ that is locked, full, gone or no ledger at all costs nobody anything: what is to
 here, each change of state is logged once, the status shows it, and it is tried again. At the end
 what is left goes into a file for the next run.
 
-The rule that must not be broken: what was handed over is dropped only once it is on record.
+Invariant: what was handed over is dropped only once it is on record.
 """
 
 import asyncio

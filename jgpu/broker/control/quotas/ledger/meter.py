@@ -4,7 +4,7 @@ A total belongs to one executor process; the next one begins at 0. What a sessio
 slices of time as *absolute* figures under one key, so that writing a row twice changes nothing and
 no second can be counted twice, whatever fails on the way to the ledger.
 
-The rule that must not be broken: the sum of all charges of a session is what was told of it.
+Invariant: the sum of all charges of a session is what was told of it.
 """
 
 from dataclasses import dataclass

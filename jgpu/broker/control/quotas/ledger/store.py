@@ -4,8 +4,8 @@ Everything here blocks and belongs to the ledger's own thread. A transaction is 
 absolute and written as "delete, then insert", which every database understands, so that a write
 that may or may not have reached the disk is simply made again.
 
-The rule that must not be broken: nothing is ever destroyed. A SQLite file that is none is moved
-aside, under a name that says when.
+Invariant: nothing is ever destroyed. A SQLite file that is none is moved aside, under a name that
+says when.
 """
 
 import sqlite3

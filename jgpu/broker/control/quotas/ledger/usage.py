@@ -1,7 +1,7 @@
 """Who used how much, as far back as any budget looks: exact windows, and a coarse history.
 
-Each user has a window of the period that his quota names. Behind it stands what was used by slices
-of the ledger, from which a longer window can be made.
+Each user has a window of the period that their quota names. Behind it stands what was used by
+slices of the ledger, from which a longer window can be made.
 """
 
 import math

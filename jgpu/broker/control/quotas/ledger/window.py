@@ -3,9 +3,9 @@
 A rolling window, not a calendar day: nobody gains by waiting for midnight, and nobody loses a whole
 day at once. Pure: time is an argument, in seconds since the epoch.
 
-The rule that must not be broken: what was used within the period is counted, all of it. A cell
-leaves as a whole, when even its youngest second is older than the period, so that up to one cell
-more may count and never less.
+Invariant: what was used within the period is counted, all of it. A cell leaves as a whole, when
+even its youngest second is older than the period, so that up to one cell more may count and never
+less.
 """
 
 import math

@@ -5,8 +5,7 @@ choose a layout. A probe runs the op once on zeros of the geometries in question
 long as the op takes. Answers depend on the question alone and are shared by all sessions; of a
 question only the hash is kept.
 
-The rule that must not be broken: a probe never sees a session's data and is checked as a
-program's op is.
+Invariant: a probe never sees a session's data and is checked as a program's op is.
 """
 
 from collections.abc import Callable, Sequence

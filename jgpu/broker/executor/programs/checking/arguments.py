@@ -4,8 +4,7 @@ What comes out is a tuple of nodes, one per parameter of the schema, defaults fi
 are Python and torch values, tensors, run parameters and generators are references. Shapes and
 contracts are checked elsewhere.
 
-The rule that must not be broken: a node that is not a reference holds nothing mutable of a
-client's.
+Invariant: a node that is not a reference holds nothing mutable of a client's.
 """
 
 import math

@@ -4,7 +4,7 @@ What is checked here holds at every run, whatever the session: ops are allowed, 
 the schema's kinds, views lie within the slots they look at, internal ops get what they trust in.
 What depends on a session's buffers becomes a number to compare at each run (`Plan.least_bytes`).
 
-The rule that must not be broken: a step reaches the plan only after all its checks.
+Invariant: a step reaches the plan only after all its checks.
 """
 
 from dataclasses import dataclass, replace

@@ -6,7 +6,7 @@ is out of range ends the whole context, in public ops as well, so there every in
 a flag of the session notes the op (reference: CUDA's device-side assertions cannot be survived).
 Which arguments are indices, and into how many rows, is said here; contracts say the rest.
 
-The rule that must not be broken: a guard acts before the op has touched anything.
+Invariant: a guard acts before the op has touched anything.
 """
 
 from collections.abc import Callable, Collection

@@ -4,8 +4,8 @@ Meta kernels know shapes, and which returns are the arguments themselves; their 
 not the device's. Nothing here touches data. Answers depend on the op and the geometries alone and
 are remembered, bounded, for all sessions.
 
-The rule that must not be broken: an answer is an expectation, checked against the truth at the
-first run, never a licence to skip a bounds check.
+An answer is an expectation, checked against the truth at the first run, never a licence to skip a
+bounds check.
 """
 
 from collections import OrderedDict

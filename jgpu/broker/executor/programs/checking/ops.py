@@ -5,8 +5,8 @@ for the device, takes nothing but tensors and plain values and yields tensors. W
 name stands in `wire.vocabulary`, for both ends. Internal ops, which autograd normally calls and
 which trust their inputs, need a shape contract besides (`programs.contracts`).
 
-The rule that must not be broken: no name that a client sends is looked up anywhere but in the
-dispatcher's own list of ops.
+Invariant: no name that a client sends is looked up anywhere but in the dispatcher's own list of
+ops.
 """
 
 from dataclasses import dataclass

@@ -4,7 +4,7 @@ Ops that autograd normally calls take shapes on trust and read or write past a t
 small. Each has a contract here: a few lines that say how its tensors hang together, most often by
 asking the forward op's meta kernel. An internal op without a contract does not run.
 
-The rule that must not be broken: no contract, no run.
+No contract, no run.
 """
 
 from jgpu.broker.executor.programs.contracts import (

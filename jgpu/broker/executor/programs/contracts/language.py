@@ -1,7 +1,7 @@
 """What contracts are written in: a call's arguments by name, and a few verbs over shapes.
 
 Tensors are meta tensors of the program's geometry, everything else is as the kernel will get it.
-The rule that must not be broken: a contract that is in doubt refuses.
+A contract that is in doubt refuses.
 """
 
 from collections.abc import Callable, Sequence

@@ -8,8 +8,7 @@ question, with exactly the arguments in question.
 Torch's bindings have defaults of their own: those of some losses reduce otherwise than their schema
 says. So what is left of a call after trimming is part of what was tried, and of the cache's key.
 
-The rule that must not be broken: a binding that was not seen to be the op, called as it will be
-called, is not called.
+Invariant: a binding that was not seen to be the op, called as it will be called, is not called.
 """
 
 from collections import OrderedDict

@@ -6,8 +6,8 @@ nobody keeps are deleted after their last use, so each mask of kept slots has it
 What an op returns is compared with its claim in the numbers that cost next to nothing: a call that
 is made otherwise than the one that was tried ends as an error, not as a number.
 
-The rule that must not be broken: every line belongs to exactly one step (`Variant.step_of_line`),
-so that an exception says which op failed and what was there.
+Invariant: every line belongs to exactly one step (`Variant.step_of_line`), so that an exception
+says which op failed and what was there.
 """
 
 from collections.abc import Callable, Sequence

@@ -5,8 +5,8 @@ or have poisoned inputs, runs whose memory is counted op by op, and runs that we
 want of memory, or stopped and then told to go on. Variables are named as in the compiled function,
 so that it can go on in the middle of one.
 
-The rule that must not be broken: a step with a poisoned input is skipped whole, so that a buffer
-older than the failure keeps its last good value.
+Invariant: a step with a poisoned input is skipped whole, so that a buffer older than the failure
+keeps its last good value.
 """
 
 from collections.abc import Callable, Iterable, Sequence

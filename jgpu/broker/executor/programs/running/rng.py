@@ -3,7 +3,7 @@
 Such an op (`native_dropout`, `rand_like`) draws from torch's default generator of its device. Here
 the session's state is put into it for the length of one op, under a lock of the whole process.
 
-The rule that must not be broken: nothing else in an executor draws from a default generator.
+Nothing else in an executor draws from a default generator.
 """
 
 from collections.abc import Callable
