@@ -11,7 +11,7 @@ from jgpu.broker.control.executors.endings import read_end
 from jgpu.broker.executor.programs import question_of
 from jgpu.broker.flightpage import Kind, State
 from jgpu.wire import messages as m
-from jgpu.wire.program import Flags, Op, Slot, encode_program, program_hash
+from jgpu.wire.program import Flags, Geometry, Op, Slot, encode_program, program_hash
 
 SIZE, OPS = 1500, 40
 #: several seconds on any core
@@ -133,7 +133,7 @@ def test_a_refused_program_is_refused_in_the_midst_of_an_iteration_too(connect, 
 def test_a_question_that_ended_an_executor_is_not_tried_again(cpu, connect, refuse):
     client = connect("user1")
     op = Op("aten::mm.default", (Slot(0, 0), Slot(1, 1)), {}, ())
-    square = m.Geometry("float32", (5, 5), (5, 1))
+    square = Geometry("float32", (5, 5), (5, 1))
     key = question_of(op, (square, square), (), Flags())
     refuse(m.RefusedProgram(key, TEXT, 0, "aten::mm"))
     request = client.next_request()
@@ -159,7 +159,7 @@ def test_users_who_are_held_off_compute_and_try_nothing_until_they_may_again(cpu
     assert (failure.error, failure.text) == ("HeldOff", "Wait.")
     request = client.next_request()
     op = Op("aten::mm.default", (Slot(0, 0), Slot(1, 1)), {}, ())
-    square = m.Geometry("float32", (6, 6), (6, 1))
+    square = Geometry("float32", (6, 6), (6, 1))
     client.send(m.Probe(request, op, (square, square)))
     assert client.reply(request).error == ("ProgramRefused", "Wait.")
     assert client.read_floats(a, 4) == (1, 2, 3, 4)

@@ -17,7 +17,7 @@ from client import (
 )
 
 from jgpu.wire import messages as m
-from jgpu.wire.program import Op, Out, Slot, encode_program, program_hash
+from jgpu.wire.program import Geometry, Op, Out, Slot, encode_program, program_hash
 
 #: seconds of work in one `slow` program are about 0.05 on a slow core
 SLOW = matmul(512, ops=20)
@@ -180,7 +180,7 @@ def test_a_probe_tells_what_an_op_returns(connect):
     client = connect()
     request = client.next_request()
     op = Op("aten::mm.default", (Slot(0, 0), Slot(1, 1)), {}, ())
-    square = m.Geometry("float32", (3, 3), (3, 1))
+    square = Geometry("float32", (3, 3), (3, 1))
     client.send(m.Probe(request, op, (square, square)))
     assert client.reply(request).outputs == (square,)
     request = client.next_request()
