@@ -86,7 +86,7 @@ CACHES = {
         "numbers, buffers and what dies with the run: they go with the run",
         f"{ON_DEVICE}::test_a_plan_answers_for_other_numbers_places_and_defaults",
     ),
-    "jgpu.device.client.wanted.PredictedReads._values": (
+    "jgpu.device.client.notebook.wanted.PredictedReads._values": (
         "the buffer's content: a value goes when a run may write its buffer",
         "device/on_device/test_wanted.py::test_a_value_is_forgotten_when_its_buffer_is_written",
     ),
@@ -98,7 +98,7 @@ CACHES = {
         "the buffer's content: a copy counts only while nothing was recorded since",
         f"{ON_DEVICE}::test_what_is_saved_is_what_there_is_now_whoever_holds_an_older_copy",
     ),
-    "jgpu.device.client.loops.Loops._statements": (
+    "jgpu.device.client.notebook.loops.Loops._statements": (
         "nothing: a code object is made of one text, and is kept alive",
         "device/test_loops.py::test_a_loop_after_another_counts_anew",
     ),
@@ -186,8 +186,8 @@ STATE = {
     "jgpu.device.errors._CLASSES": "a list of errors",
     "jgpu.device.recording.infer.OpPlan": "one op's answer",
     "jgpu.device.recording.infer._last": "a counter",
-    "jgpu.device.client.largest": "what lives, and the limit that the broker told",
-    "jgpu.device.client.loops.Loops._counted": "how far a running loop is",
+    "jgpu.device.client.notebook.largest": "what lives, and the limit that the broker told",
+    "jgpu.device.client.notebook.loops.Loops._counted": "how far a running loop is",
     "jgpu.device.magics": "one answer to a question",
     "jgpu.device.tensors.modules._optimizers": "what lives",
     "jgpu.device.recording.recorder.Compiled.wanted": "what is read after each run: a guess",

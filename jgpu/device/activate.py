@@ -82,7 +82,7 @@ def _register_backend() -> None:
 
 def _install(problem: errors.JgpuError | None) -> None:
     from jgpu.device import cuda, interrupts
-    from jgpu.device.client import largest
+    from jgpu.device.client.notebook import largest
     from jgpu.device.client.session import ClientSession
     from jgpu.device.composed import (
         autocast,

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from jgpu.device.client.loops import Loops
+from jgpu.device.client.notebook.loops import Loops
 
 
 class Loader(list):

@@ -1,6 +1,6 @@
 """When a cell is told for whom it waits."""
 
-from jgpu.device.client.waits import Waits
+from jgpu.device.client.notebook.waits import Waits
 
 
 class Clock:

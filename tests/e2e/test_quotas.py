@@ -156,7 +156,7 @@ def test_below_a_lowered_limit_a_notebook_reads_and_writes_what_it_has(host):
     assert notebook.ok("print(x)").startswith("tensor([2., 2., 2.,")
     assert notebook.ok("print(x[::2].cpu().sum().item())") == f"{1 << 20}.0"
     # also where the executor is the first to see that there is no room for a copy
-    unaware = "from jgpu.device.client import largest; largest._limit = 1 << 50; "
+    unaware = "from jgpu.device.client.notebook import largest; largest._limit = 1 << 50; "
     assert notebook.ok(f"{unaware}print(x[1::2].cpu().sum().item())") == f"{1 << 20}.0"
     set_quota(host, "user:user1", memory="")
     until(lambda: not notebook.run(more).error, "a limit that is gone")

@@ -20,9 +20,9 @@ from jgpu import errors
 from jgpu.device import flags
 from jgpu.device.client.held import HeldBytes
 from jgpu.device.client.link import Link
-from jgpu.device.client.loops import Loops
-from jgpu.device.client.waits import Waits
-from jgpu.device.client.wanted import PredictedReads
+from jgpu.device.client.notebook.loops import Loops
+from jgpu.device.client.notebook.waits import Waits
+from jgpu.device.client.notebook.wanted import PredictedReads
 from jgpu.device.errors import anew, asked_for, from_failure, use_of_lost
 from jgpu.device.geometry import InternedGeometry, from_wire
 from jgpu.device.hooks.guard import raise_kept

@@ -8,7 +8,7 @@ import torch
 
 from jgpu import errors
 from jgpu.device import current
-from jgpu.device.client import largest
+from jgpu.device.client.notebook import largest
 
 MIB = 1 << 20
 
