@@ -121,7 +121,7 @@ def check_gpu() -> Iterator[Finding]:
             advice = "That is right for users of a host's broker, and wrong for its account."
             yield Finding("GPU", _NOTE, text, advice)
     try:
-        import pynvml  # type: ignore[import-untyped,unused-ignore]
+        import pynvml
     except ImportError:
         yield Finding("GPU", _NOTE, "nvidia-ml-py is not installed, so the driver is not asked.")
         return

@@ -27,6 +27,7 @@ from jgpu.wire.reports.report import QuotasReport, StandingReport, decode_quotas
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
 __all__ = ["main"]
 
@@ -116,7 +117,7 @@ def _setting(text: str) -> tuple[str, str]:
 # -- tables ----------------------------------------------------------------------------------
 
 
-def _table(*columns: str) -> Any:
+def _table(*columns: str) -> "Table":
     from rich import box
     from rich.table import Table
 
@@ -148,7 +149,7 @@ def _scopes(report: QuotasReport) -> "RenderableType":
         said = "  ".join(f"{name}={value}" for name, value in _shown(row.settings).items())
         until = [_moment(row.until) if row.until else ""] if timed else []
         table.add_row(*_cells(row.scope, row.source, said, *until))
-    return table  # type: ignore[no-any-return]
+    return table
 
 
 def _quotas(report: QuotasReport) -> "RenderableType":
@@ -164,7 +165,7 @@ def _quotas(report: QuotasReport) -> "RenderableType":
                 _budget(row), quota["sessions"], quota["priority"],
             )
         )  # fmt: skip
-    return table  # type: ignore[no-any-return]
+    return table
 
 
 def _budget(row: StandingReport) -> str:
@@ -185,7 +186,7 @@ def _usage(report: QuotasReport) -> "RenderableType":
                 quota["period"], row.state, free,
             )
         )  # fmt: skip
-    return table  # type: ignore[no-any-return]
+    return table
 
 
 def _moment(when: float) -> str:

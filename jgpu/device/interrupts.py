@@ -16,7 +16,12 @@ import ctypes
 import signal
 import sys
 import threading
-from _signal import SIGINT, default_int_handler, getsignal, raise_signal
+from _signal import (  # type: ignore[import-not-found] # of C: `signal`'s are Python's
+    SIGINT,
+    default_int_handler,
+    getsignal,
+    raise_signal,
+)
 from _thread import get_ident, start_new_thread
 from contextlib import suppress
 from time import sleep

@@ -10,7 +10,7 @@ sizes and strides; whatever changes one goes through `rebind`.
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -33,7 +33,7 @@ __all__ = [
 #: the backend's device, once it is registered (`activate`)
 CUDA: Final = torch.device("cuda", 0)
 
-_make = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+_make = torch.Tensor._make_wrapper_subclass
 _strided = torch.strided
 
 
@@ -115,7 +115,7 @@ def as_tensor(cls: type[torch.Tensor]) -> None:
 class DeviceTensor(torch.Tensor):
     """A tensor on the shared device. Its face (names, printing, pickling) is in `face`."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
     #: buffer, geometry, offset in elements
     _b: BufferHandle
     _g: InternedGeometry
@@ -127,6 +127,10 @@ class DeviceTensor(torch.Tensor):
     ) -> Any:
         """`jgpu.device.recording.entry`; here only so that the class is whole."""
         raise NotImplementedError
+
+    if TYPE_CHECKING:
+
+        def detach(self) -> "DeviceTensor": ...
 
 
 as_tensor(DeviceTensor)

@@ -69,8 +69,10 @@ def unseen_methods(cls: _Class) -> _Class:
         elif isinstance(value, staticmethod | classmethod):
             setattr(cls, name, type(value)(unseen(value.__func__)))
         elif isinstance(value, property):
-            made = (each and unseen(each) for each in (value.fget, value.fset, value.fdel))
-            setattr(cls, name, property(*made, value.__doc__))
+            get, put, drop = (
+                each and unseen(each) for each in (value.fget, value.fset, value.fdel)
+            )
+            setattr(cls, name, property(get, put, drop, value.__doc__))
     return cls
 
 

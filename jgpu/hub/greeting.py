@@ -24,8 +24,9 @@ def with_greeting(spawner: type) -> type:
             yield event
 
     body = {"__module__": spawner.__module__, "__doc__": spawner.__doc__, "progress": progress}
-    greeted = type(spawner.__name__, (spawner,), body)
-    return greeted
+    greeted: Any = type(spawner.__name__, (spawner,), body)
+    made: type = greeted
+    return made
 
 
 def greet(spawner: Any, sentence: str) -> None:
@@ -39,7 +40,8 @@ def greet(spawner: Any, sentence: str) -> None:
 def _awaited(spawner: Any) -> "asyncio.Future[str]":
     if getattr(spawner, "jgpu_greeting", None) is None:
         spawner.jgpu_greeting = asyncio.get_running_loop().create_future()
-    return spawner.jgpu_greeting  # type: ignore[no-any-return]
+    awaited: asyncio.Future[str] = spawner.jgpu_greeting
+    return awaited
 
 
 def greeting(user: StandingReport) -> str:

@@ -19,8 +19,8 @@ def mount(spawner: Any, directory: str, place: str) -> None:
     Raises `ConfigError` for a spawner that is not known.
     """
     if hasattr(spawner, "read_only_volumes"):  # Docker's
-        kept = {k: v for k, v in spawner.read_only_volumes.items() if v != place}
-        spawner.read_only_volumes = kept | {directory: place}
+        others = {k: v for k, v in spawner.read_only_volumes.items() if v != place}
+        spawner.read_only_volumes = others | {directory: place}
     elif hasattr(spawner, "unit_extra_properties"):  # systemd's
         said = spawner.unit_extra_properties.get(_SYSTEMD, "")
         kept = [each for each in said.split() if not each.endswith(f":{place}")]

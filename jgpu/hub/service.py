@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from traitlets.config import LazyConfigValue
+from traitlets.config.loader import LazyConfigValue
 
 from jgpu.errors import ConfigError
 from jgpu.hub.page.visitors import ADMIN, READ, SCOPES, TUTOR
@@ -65,9 +65,11 @@ def add_page(
     hub.custom_scopes = _said(hub, "custom_scopes", {}) | {
         scope: {"description": text} for scope, text in SCOPES.items()
     }
-    roles = list(_said(hub, "load_roles", []))
+    none: list[dict[str, Any]] = []
+    roles = list(_said(hub, "load_roles", none))
     _allow_everybody(roles, f"access:services!service={name}")
-    admins = sorted(_said(c.Authenticator, "admin_users", set()))
+    nobody: set[str] = set()
+    admins = sorted(_said(c.Authenticator, "admin_users", nobody))
     roles += [
         _role(f"{name}-administrators", ADMIN, administrators, admins),
         _role(f"{name}-tutors", TUTOR, tutors),
@@ -96,5 +98,6 @@ def _role(
 
 def _said(section: Any, name: str, default: _Value) -> _Value:
     """What a configuration says so far, however it says it."""
-    found = section.get(name, default)
-    return found.get_value(default) if isinstance(found, LazyConfigValue) else found
+    said = section.get(name, default)
+    found: _Value = said.get_value(default) if isinstance(said, LazyConfigValue) else said
+    return found

@@ -25,13 +25,13 @@ _LOG = logging.getLogger("jgpu.hub")
 _GROUP: Final = "jgpu"
 
 
-@hookimpl  # type: ignore[untyped-decorator]
+@hookimpl
 def tljh_extra_user_pip_packages() -> list[str]:
     """What notebooks need beside PyTorch, in the environment that all users have."""
     return ["jgpu"]
 
 
-@hookimpl  # type: ignore[untyped-decorator]
+@hookimpl
 def tljh_custom_jupyterhub_config(c: Any) -> None:
     """Have the hub's users share the GPU; a hub that cannot says why, and starts without."""
     try:

@@ -42,8 +42,9 @@ class _Base(APIHandler):
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """A sentence, as Jupyter's own handlers give it; nothing goes to the log."""
         error = (kwargs.get("exc_info") or (None, None))[1]
-        said = error.log_message if isinstance(error, web.HTTPError) else None
-        said = said % error.args if said else ""  # tornado doubles percent signs
+        said = ""
+        if isinstance(error, web.HTTPError) and error.log_message:
+            said = error.log_message % error.args  # tornado doubles percent signs
         self.set_header("Content-Type", "application/json")
         self.finish({"message": said or HTTPStatus(status_code).phrase, "reason": None})
 

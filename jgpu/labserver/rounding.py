@@ -17,7 +17,7 @@ def round_bytes(nbytes: int) -> int:
     """To a MiB, from a GiB on to three digits; what is less than a MiB counts as one."""
     if nbytes < _GIB:
         return max(_MIB, (nbytes + _MIB // 2) // _MIB * _MIB) if nbytes > 0 else 0
-    unit = 10 ** (len(str(nbytes)) - _DIGITS)
+    unit: int = 10 ** (len(str(nbytes)) - _DIGITS)
     return (nbytes + unit // 2) // unit * unit
 
 

@@ -173,7 +173,7 @@ def _explain(address: Address, error: OSError) -> NoReturn:
 def refusal(refused: Refused) -> JgpuError:
     """The error of `jgpu.errors` that a refusal's reason names, `BrokerRefused` by default."""
     for name in jgpu.errors.__all__:
-        kind = getattr(jgpu.errors, name)
+        kind: type[JgpuError] = getattr(jgpu.errors, name)
         if kind.reason == refused.reason:
-            return kind(refused.text)  # type: ignore[no-any-return]
+            return kind(refused.text)
     return BrokerRefused(refused.text)

@@ -55,7 +55,7 @@ def live(client: dict[str, Any], gate: int, said: int) -> None:
             os.read(gate, 1)
         try:
             step(client)
-            line = {"when": time.monotonic()}
+            line: dict[str, object] = {"when": time.monotonic()}
         except BaseException:
             line = {"wrong": traceback.format_exc()}
         os.write(said, f"{json.dumps(line)}\n".encode())

@@ -52,7 +52,9 @@ class WireKernel:
         frame = FrameWriter().encode(hello, 0)
         socket.send_fds(self._socket, [frame], [arena.descriptor])
         arena.close()
-        self._reader = FrameReader(ExecutorMessage, token=self._welcome(), renumber=True)
+        self._reader: FrameReader[ExecutorMessage] = FrameReader(
+            ExecutorMessage, token=self._welcome(), renumber=True
+        )
         self._socket.setblocking(False)
 
     def _welcome(self) -> bytes:

@@ -236,7 +236,7 @@ class ClientSession:
         for i, buffer in enumerate(cut.outputs):
             buffer.settle(first + i)
         cut.outputs = []
-        buffer = None  # the loop's last one must not outlive the log
+        buffer = None  # type: ignore[assignment] # the loop's last one must not outlive the log
         entries.clear()
         self._work += 1
         if report:  # before anything is sent: the answer may be there at once

@@ -118,19 +118,26 @@ def _kernel(
     """The number of the kernel that the device would take."""
     session = current.session
     graded = torch.is_grad_enabled()
-    wanted = tuple(each is not None and graded and each.requires_grad for each in tensors)
-    geometries = tuple(None if each is None else _seen(each) for each in tensors)
+    query, key, value, mask = tensors
+    wanted = (
+        graded and query.requires_grad,
+        graded and key.requires_grad,
+        graded and value.requires_grad,
+        graded and mask is not None and mask.requires_grad,
+    )
+    shown = None if mask is None else _seen(mask)
+    geometries = _seen(query), _seen(key), _seen(value), shown
     preferred = tuple(int(kernel) for kernel in _C._get_sdp_priority_order())
     question = (
         *geometries, dropout, causal, scale, grouped, wanted, _allowed(), preferred, flags.current()
     )  # fmt: skip
-    key = (session.generation, *question)
-    found = _known.get(key)
+    asked = (session.generation, *question)
+    found = _known.get(asked)
     if found is None:
         (found,) = session.choose(lambda request: m.ChooseAttention(request, *question))
         if len(_known) >= _MOST:
             _known.clear()
-        _known[key] = found
+        _known[asked] = found
     return found
 
 

@@ -148,7 +148,7 @@ def register() -> None:
     global _library
     if _library is not None:
         return
-    _library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    _library = torch.library.Library("aten", "IMPL")
     known = torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA")
     for full in (*known, *(f"aten::{name}" for name in _LOWER_ABOVE)):
         namespace, _, name = full.partition("::")

@@ -48,14 +48,14 @@ LOWERED = {
 }
 
 _library: Any = None
-_make = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+_make = torch.Tensor._make_wrapper_subclass
 _CPU = torch.device("cpu")
 
 
 class Face(torch.Tensor):
     """Stands for a device tensor inside a composite; says that it is on the CPU."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
     _twin: DeviceTensor
 
     @classmethod

@@ -41,8 +41,8 @@ def install() -> None:
         module._get_foreach_kernels_supported_devices = devices
     # For clipping, torch adds "cpu" to the list: there is no device without.
     for name in _SAME_BITS:
-        module = importlib.import_module(f"torch.optim.{name}")
-        module._default_to_fused_or_foreach = _joined(module._default_to_fused_or_foreach)
+        one: Any = importlib.import_module(f"torch.optim.{name}")
+        one._default_to_fused_or_foreach = _joined(one._default_to_fused_or_foreach)
     for module in (_utils, _clipping):
         module._device_has_foreach_support = lambda device: True
 

@@ -115,7 +115,7 @@ def _rows(shape: Sequence[int]) -> tuple[int, ...]:
     return (1,) if len(shape) == 1 else (shape[1], 1)
 
 
-def _packed(weights: Sequence[DeviceTensor], layout: tuple[int, ...]) -> Tensor:
+def _packed(weights: Sequence[DeviceTensor], layout: tuple[int, ...]) -> DeviceTensor:
     """The weights in one buffer, as cuDNN reads them: the one that they lie in, or a copy."""
     count, *places = layout
     first = weights[0]
@@ -125,10 +125,11 @@ def _packed(weights: Sequence[DeviceTensor], layout: tuple[int, ...]) -> Tensor:
     ):
         return wrap(first._b, intern(first.dtype, (count,), (1,)))
     with torch.no_grad():
-        made = torch.zeros(count, dtype=first.dtype, device=device())
+        made: Any = torch.zeros(count, dtype=first.dtype, device=device())
         for weight, place in zip(weights, places, strict=True):
             made.narrow(0, place, weight.numel()).view(weight.shape).copy_(weight)
-    return made
+    packed: DeviceTensor = made
+    return packed
 
 
 def _flatten(module: Any) -> None:
@@ -153,7 +154,7 @@ def _flatten(module: Any) -> None:
     with torch.no_grad():
         packed = _packed(weights, layout)
         for weight, place in zip(weights, layout[1:], strict=True):
-            shown = packed.narrow(0, place, weight.numel()).view(weight.shape)
+            shown: Any = packed.narrow(0, place, weight.numel()).view(weight.shape)
             if weight._b is not shown._b:
                 weight.data = shown
     current.session.tag_resident([packed._b])

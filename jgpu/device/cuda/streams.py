@@ -27,7 +27,7 @@ _CUDA_TYPE = 1
 _thread = threading.local()
 
 
-class Stream(_HostStream):  # type: ignore[misc]
+class Stream(_HostStream):
     """One of many names of the session's order of work."""
 
     _next: ClassVar[int] = 1

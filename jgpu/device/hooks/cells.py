@@ -42,8 +42,6 @@ def _hook(shell: Any) -> None:
     shell.run_code = _by_statement(shell.run_code)
     if shell.find_line_magic("jgpu") is None:  # under `jgpu run`; kernels have it from their start
         shell.register_magic_function(_jgpu, "line", "jgpu")
-    # The cell that imports torch is running already.
-    current.session.cell = shell.execution_count
 
 
 def _jgpu(line: str) -> None:

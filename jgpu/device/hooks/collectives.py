@@ -48,7 +48,8 @@ def by_host(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     result = info.func(**on_host)
     for value in result if isinstance(result, tuple) else (result,):
         if isinstance(value, torch.ScriptObject):
-            value.wait()
+            work: Any = value
+            work.wait()
     with torch.no_grad():
         for key in written:
             tensor, twin = twins[key]

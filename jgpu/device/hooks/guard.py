@@ -27,7 +27,7 @@ from jgpu.device.tracebacks import unseen
 
 __all__ = ["BackwardGuard", "around_backward", "install_engine", "raise_kept"]
 
-_DEVICE_TYPE = torch._C._autograd.DeviceType.PrivateUse1  # type: ignore[attr-defined]
+_DEVICE_TYPE = torch._C._autograd.DeviceType.PrivateUse1
 _pending = ctypes.pythonapi.PyErr_Occurred
 _pending.restype = ctypes.c_void_p
 _pending.argtypes = []
@@ -106,7 +106,7 @@ def install_engine() -> None:
     def run_backward(t_outputs: Any, given: Any = (), *args: Any, **kwargs: Any) -> Any:
         here = _here
         if not here.ready:
-            torch.autograd.set_multithreading_enabled(False)  # type: ignore[attr-defined]
+            torch.autograd.set_multithreading_enabled(False)
             here.ready = True
         kept = here.kept
         before, outer, interrupts = len(kept), here.inside, passed()

@@ -96,7 +96,7 @@ def _uploading(to: Callable[..., Any]) -> Callable[..., Any]:
             if where is tensors.device() and _is_mere_data(args[0]):
                 return upload(args[0])
         if _is_sparse(args[0]) or args[0].is_nested:
-            where, dtype, *_ = torch._C._nn._parse_to(*args[1:], **kwargs)  # type: ignore[attr-defined]
+            where, dtype, *_ = torch._C._nn._parse_to(*args[1:], **kwargs)
             if where is not None and where.type == "cuda" and args[0].layout is not torch.jagged:
                 if args[0].is_nested:
                     nested.refuse_strided()
@@ -135,7 +135,7 @@ def _known_to_torchscript() -> None:
     """TorchScript looks builtins up by object; ours stand for those that they wrap."""
     from torch.jit import _builtins
 
-    original = _builtins._find_builtin
+    original: Callable[..., Any] = _builtins._find_builtin
 
     def find(function: Any) -> Any:
         found = original(function)
@@ -149,13 +149,14 @@ def _refuse_pointers() -> None:
     from torch.utils import dlpack
 
     target: Any = torch
-    original = dlpack.to_dlpack
+    module: Any = dlpack
+    original = module.to_dlpack
 
     @functools.wraps(original)
     def to_dlpack(tensor: torch.Tensor) -> Any:
         return tensor.__dlpack__() if isinstance(tensor, tensors.DeviceTensor) else original(tensor)
 
-    target.to_dlpack = dlpack.to_dlpack = unseen(to_dlpack)  # type: ignore[assignment]
+    target.to_dlpack = module.to_dlpack = unseen(to_dlpack)
 
 
 def install() -> None:
@@ -172,7 +173,7 @@ def install() -> None:
 def _install_constructors() -> None:
     import torch.utils._device as devices
 
-    originals = devices._device_constructors()
+    originals: set[Any] = devices._device_constructors()
     patched: dict[Any, Any] = {}
     for function in originals:
         name = function.__name__
@@ -181,7 +182,8 @@ def _install_constructors() -> None:
             owner, name = torch.fft, name.removeprefix("fft_")
         elif name == "nested_tensor":
             owner = torch.nested
-        if getattr(owner, name, None) is function:
+        found: Any = getattr(owner, name, None)
+        if found is function:
             patched[function] = _taking_device(function)
             setattr(owner, name, patched[function])
     target: Any = torch
@@ -198,7 +200,7 @@ def _install_constructors() -> None:
         setattr(torch, name, _taking_device(getattr(torch, name)))
     # Tell DeviceContext of the new objects; the originals stay (TorchScript looks them up).
     everything = originals | set(patched.values())
-    devices._device_constructors = lambda: everything
+    devices._device_constructors = lambda: everything  # type: ignore[assignment]
 
 
 def _install_tensor_methods() -> None:

@@ -72,6 +72,7 @@ def into_outs(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     natives = words.check_outs(info, args, kwargs, inputs)
     if info.reduces_in_out_dtype and inputs.get("dtype") is None:
         inputs["dtype"] = outs[0].dtype
+    assert info.functional is not None
     results = flat(info.functional(*args, **inputs))
     for target, result in zip(flat(outs), results, strict=True):
         _check_out(info, args, target, result)

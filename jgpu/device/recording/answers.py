@@ -27,12 +27,14 @@ def _equal(first: Any, second: Any) -> bool:
         return False
     if first.numel() == 0:
         return True
-    return bool(copies.item(torch.eq(first, second).all()))
+    same: Any = torch.eq(first, second).all()
+    return bool(copies.item(same))
 
 
 def _allclose(first: Any, second: Any, *args: Any, **kwargs: Any) -> bool:
     """`torch.allclose`, with its one wait."""
-    return bool(copies.item(torch.isclose(first, second, *args, **kwargs).all()))
+    close: Any = torch.isclose(first, second, *args, **kwargs).all()
+    return bool(copies.item(close))
 
 
 def _is_set_to(first: Any, second: Any) -> bool:

@@ -204,7 +204,7 @@ def _copy_from_and_resize(source: Any, target: Any) -> Any:
 
 
 def _linalg_check_errors(info: DeviceTensor, api_name: str, *, is_matrix: bool) -> None:
-    torch._linalg_check_errors(download(info), api_name, is_matrix=is_matrix)  # type: ignore[attr-defined]
+    torch._linalg_check_errors(download(info), api_name, is_matrix=is_matrix)
 
 
 def refuse_pinning(source: DeviceTensor, device: Any = None) -> NoReturn:

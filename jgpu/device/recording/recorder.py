@@ -130,7 +130,7 @@ class ProgramRecorder:
 
 def _written(key: tuple[Any, ...], entries: list[Entry]) -> tuple[int, ...]:
     """Input slots that an op may write; follows the sequence that `Recorder.cut` made."""
-    found = set()
+    found: set[int] = set()
     at = 1
     for plan, buffers, *_ in entries:
         at += 1

@@ -47,8 +47,9 @@ def _shorten_rule_lookup() -> None:
 
     original = simple_registry.find_torch_dispatch_rule
 
-    def find(op: Any, cls: type) -> Any:
-        return None if cls is DeviceTensor else original(op, cls)
+    def find(op: Any, torch_dispatch_class: type) -> Any:
+        ours = torch_dispatch_class is DeviceTensor
+        return None if ours else original(op, torch_dispatch_class)
 
     simple_registry.find_torch_dispatch_rule = find
 

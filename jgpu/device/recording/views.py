@@ -117,7 +117,7 @@ def _in_place(
 ) -> DeviceTensor:
     meta = source._g.fresh_meta()
     _on_meta(info, meta, rest, kwargs)
-    rebind(source, source._b, geometry_of(meta), source._o + meta.storage_offset())
+    rebind(source, source._b, geometry_of(meta), source._o + int(meta.storage_offset()))
     return source
 
 
@@ -217,7 +217,9 @@ def _set_tensor(source: DeviceTensor, other: DeviceTensor) -> DeviceTensor:
 
 def _set_to_nothing(source: DeviceTensor) -> DeviceTensor:
     """A storage of its own that is empty; the one of before goes with whoever else shows it."""
-    return _set_tensor(source, torch.empty(0, dtype=source.dtype, device=device()))
+    nothing = torch.empty(0, dtype=source.dtype, device=device())
+    assert isinstance(nothing, DeviceTensor)
+    return _set_tensor(source, nothing)
 
 
 def set_strided(

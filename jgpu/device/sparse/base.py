@@ -31,7 +31,7 @@ class CompositeTensor(torch.Tensor):
     def __init_subclass__(cls) -> None:
         as_tensor(cls)
 
-    is_cuda = True  # type: ignore[assignment]
+    is_cuda = True
     device = CUDA
 
     @classmethod

@@ -137,9 +137,9 @@ class CompressedTensor(CompositeTensor):
     #: without a history of autograd's; see `values_of`
     _v: torch.Tensor
 
-    is_sparse = False  # type: ignore[assignment]
-    is_sparse_csr = property(lambda self: self._p.layout is torch.sparse_csr)  # type: ignore[assignment]
-    layout = property(lambda self: self._p.layout)  # type: ignore[assignment]
+    is_sparse = False
+    is_sparse_csr = property(lambda self: self._p.layout is torch.sparse_csr)
+    layout = property(lambda self: self._p.layout)
 
     @classmethod
     def __torch_dispatch__(
@@ -180,7 +180,7 @@ def title(whole: Any) -> str:
 
 
 def _wrapped(pattern: Pattern, values: torch.Tensor) -> CompressedTensor:
-    made = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+    made = torch.Tensor._make_wrapper_subclass(
         CompressedTensor, pattern.shape, dtype=values.dtype, device=device(), requires_grad=False
     )
     made._p, made._v = pattern, values
@@ -238,7 +238,7 @@ def _recorded(tensor: torch.Tensor) -> bool:
 
 def values_of(whole: Any) -> torch.Tensor:
     """The values, through autograd."""
-    values: torch.Tensor = _Values.apply(whole) if _recorded(whole) else whole._v  # type: ignore[no-untyped-call]
+    values: torch.Tensor = _Values.apply(whole) if _recorded(whole) else whole._v
     return values
 
 
@@ -246,7 +246,7 @@ def assembled(pattern: Pattern, values: torch.Tensor) -> CompressedTensor:
     """A compressed tensor of these parts, through autograd."""
     if not _recorded(values):
         return _wrapped(pattern, values.detach() if values.requires_grad else values)
-    made: CompressedTensor = _Assembled.apply(pattern, values)  # type: ignore[no-untyped-call]
+    made: CompressedTensor = _Assembled.apply(pattern, values)
     return made
 
 

@@ -150,7 +150,7 @@ def _sum(whole: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
         if not keepdim:
             raise RuntimeError("reductions of compressed sparse tensors need keepdim=True")
         return compressed(to_dense(whole).sum(dim, keepdim=True, dtype=dtype), whole.layout)
-    return _Sum.apply(whole, dtype)  # type: ignore[no-untyped-call]
+    return _Sum.apply(whole, dtype)
 
 
 # -- parts and conversions --------------------------------------------------------------------

@@ -141,7 +141,7 @@ class _Rmatmul(torch.autograd.Function):
 
 def _matmul(first: Any, second: Any) -> torch.Tensor:
     _check(first, second)
-    made: torch.Tensor = _Matmul.apply(first, second)  # type: ignore[no-untyped-call]
+    made: torch.Tensor = _Matmul.apply(first, second)
     return made
 
 
@@ -152,7 +152,7 @@ def _mm(first: Any, second: Any) -> torch.Tensor:
             return _matmul(first, second.unsqueeze(1)).squeeze(1)
         return _matmul(first, second)
     _check(first, second)
-    made: torch.Tensor = _Rmatmul.apply(first, second)  # type: ignore[no-untyped-call]
+    made: torch.Tensor = _Rmatmul.apply(first, second)
     return made
 
 
@@ -168,7 +168,7 @@ def _sparse_mm(first: Any, second: Any, reduce: str | None = None) -> torch.Tens
     if reduce not in ("sum", "mean", "amax", "amin"):
         raise RuntimeError(f"reduce argument must be sum, mean, amax or amin, got {reduce}")
     function = _Extreme if reduce.startswith("am") else _ProductSum
-    made: torch.Tensor = function.apply(first, second, reduce)  # type: ignore[no-untyped-call]
+    made: torch.Tensor = function.apply(first, second, reduce)
     return made
 
 
@@ -187,7 +187,7 @@ class _ProductSum(torch.autograd.Function):
         return made.to(other.dtype)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
         whole, other = ctx.saved_tensors
         pattern, dtype = whole._p, other.dtype
@@ -217,7 +217,9 @@ class _Extreme(torch.autograd.Function):
         terms = whole._v[:, None] * other.index_select(0, columns)
         shape, count = (whole.shape[0], other.shape[1]), terms.shape[0]
         there = rows[:, None].expand(terms.shape)
-        best = terms.new_zeros(shape).scatter_reduce(0, there, terms, reduce, include_self=False)
+        best: torch.Tensor = terms.new_zeros(shape).scatter_reduce(
+            0, there, terms, reduce, include_self=False
+        )
         is_best = (terms == best.index_select(0, rows)) | terms.isnan()
         numbers = torch.arange(count, device=terms.device)[:, None].expand(terms.shape)
         numbers = numbers.where(is_best, count)
@@ -226,7 +228,7 @@ class _Extreme(torch.autograd.Function):
         return best
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
         whole, other, chosen = ctx.saved_tensors
         entries, wide = whole._v.shape[0], other.shape[1]
@@ -313,7 +315,7 @@ def _sampled_addmm(
         )
     if not a.dtype == b.dtype == whole.dtype:
         raise RuntimeError("sampled_addmm: Expected all matrices to have the same dtype")
-    made: CompressedTensor = _Sampled.apply(whole, a, b, beta, alpha)  # type: ignore[no-untyped-call]
+    made: CompressedTensor = _Sampled.apply(whole, a, b, beta, alpha)
     return made
 
 

@@ -12,7 +12,7 @@ Covers what gradients of embeddings, `SparseAdam`, and products of graphs need. 
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -24,6 +24,9 @@ from jgpu.device.tracebacks import unseen
 __all__ = ["OF_DENSE", "SparseTensor", "created", "from_host", "is_ours", "make", "sparsified"]
 
 
+_TensorBase: Any = torch._C.TensorBase
+
+
 class SparseTensor(CompositeTensor):
     """Indices [sparse dimensions, entries] and values [entries, dense dimensions ...]."""
 
@@ -31,11 +34,11 @@ class SparseTensor(CompositeTensor):
     _v: torch.Tensor
     _c: bool
 
-    is_sparse = True  # type: ignore[assignment]
+    is_sparse = True
     layout = torch.sparse_coo
     #: gradients run through the values
-    requires_grad = property(  # type: ignore[assignment]
-        lambda self: torch._C.TensorBase.requires_grad.__get__(self) or self._v.requires_grad,
+    requires_grad = property(
+        lambda self: _TensorBase.requires_grad.__get__(self) or self._v.requires_grad,
         lambda self, wanted: self.requires_grad_(wanted),
     )
 
@@ -58,7 +61,7 @@ def make(
             "number of dimensions must be sparse_dim "
             f"({indices.shape[0]}) + dense_dim ({values.dim() - 1}), but got {len(shape)}"
         )
-    made = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+    made = torch.Tensor._make_wrapper_subclass(
         SparseTensor, shape, dtype=values.dtype, device=device(), requires_grad=False
     )
     made._i, made._v, made._c = indices, values, bool(coalesced)
@@ -66,7 +69,7 @@ def make(
     return result
 
 
-def is_ours(value: Any) -> bool:
+def is_ours(value: Any) -> TypeGuard[SparseTensor]:
     """Whether it is a sparse tensor on the device."""
     return isinstance(value, SparseTensor)
 
@@ -171,12 +174,12 @@ def _coalesce(tensor: Any) -> Any:
     return make(_unflat(places, extents), values, tensor.shape, True)
 
 
-def _to_dense(tensor: Any, dtype: Any = None, **keywords: Any) -> torch.Tensor:
+def _to_dense(tensor: torch.Tensor, dtype: Any = None, **keywords: Any) -> torch.Tensor:
     if not is_ours(tensor):
         return tensor
     extents, dense = _split(tensor)
     room = tensor._v.new_zeros((math.prod(extents), *dense))
-    made = room.index_add(0, _flat(tensor._i, extents), tensor._v).view(tensor.shape)
+    made: torch.Tensor = room.index_add(0, _flat(tensor._i, extents), tensor._v).view(tensor.shape)
     return made if dtype is None else made.to(dtype)
 
 

@@ -93,14 +93,16 @@ def _set(self: DeviceTensor, source: Any = None, *where: Any, **named: Any) -> t
     if isinstance(source, torch.UntypedStorage):
         _refuse_storage("cuda:0", "cpu")
     given = () if source is None else (source, *where)
-    return _TensorBase.set_(self, *given, **named)
+    made: torch.Tensor = _TensorBase.set_(self, *given, **named)
+    return made
 
 
 def _set_host(self: torch.Tensor, *source: Any, **named: Any) -> torch.Tensor:
     """`set_` of a host tensor, to which a storage of the device would look like an empty one."""
     if source and isinstance(storage.untyped(source[0]), Storage):
         _refuse_storage(str(self.device), "cuda:0")
-    return _TensorBase.set_(self, *source, **named)
+    made: torch.Tensor = _TensorBase.set_(self, *source, **named)
+    return made
 
 
 def _refuse_storage(mine: str, theirs: str) -> NoReturn:
@@ -114,7 +116,8 @@ def _refuse_storage(mine: str, theirs: str) -> NoReturn:
 
 
 def _get_data(self: DeviceTensor) -> torch.Tensor:
-    return _TensorBase.data.__get__(self)
+    shown: torch.Tensor = _TensorBase.data.__get__(self)
+    return shown
 
 
 def _set_data(self: DeviceTensor, value: torch.Tensor) -> None:
@@ -164,7 +167,7 @@ def _patch_host_data() -> None:
         else:
             base.__set__(self, value)
 
-    torch.Tensor.data = property(base.__get__, unseen(set_data))  # type: ignore[assignment,method-assign]
+    torch.Tensor.data = property(base.__get__, unseen(set_data))  # type: ignore[assignment]
 
 
 # -- going elsewhere -------------------------------------------------------------------------
@@ -225,7 +228,7 @@ _DEVICE = "device='cuda:0'"
 
 def _format(self: DeviceTensor, spec: str) -> str:
     if self.dim() == 0 and not self.is_complex():
-        return copies.item(self.detach()).__format__(spec)
+        return format(copies.item(self.detach()), spec)
     if spec:
         return object.__format__(self, spec)
     return _repr(self)
@@ -278,7 +281,9 @@ def _copy_storage(self: DeviceTensor, memo: dict[int, Any]) -> torch.Tensor:
         memo[key] = buffer
         memo.setdefault(id(memo), []).append(self._b)
     shown = self._g
-    made = tensors.wrap(buffer, intern(shown.dtype, shown.shape, shown.stride), self._o)
+    made: torch.Tensor = tensors.wrap(
+        buffer, intern(shown.dtype, shown.shape, shown.stride), self._o
+    )
     if self.is_conj():  # as torch does: computed, and so in a storage of its own
         made = made.conj_physical()
     return made.neg() if self.is_neg() else made

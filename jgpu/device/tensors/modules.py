@@ -36,7 +36,7 @@ def install() -> None:
     from torch.optim import optimizer
 
     _Apply.original = nn.Module._apply
-    nn.Module._apply = unseen(_apply)  # type: ignore[assignment]
+    nn.Module._apply = unseen(_apply)  # type: ignore[method-assign]
     module.register_module_parameter_registration_hook(unseen(_registered))
     module.register_module_buffer_registration_hook(unseen(_registered))
     optimizer.register_optimizer_step_post_hook(unseen(_stepped))

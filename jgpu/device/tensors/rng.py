@@ -98,7 +98,7 @@ class Generators:
 
 
 @unseen_methods
-class DeviceGenerator(_HostGenerator):  # type: ignore[misc]
+class DeviceGenerator(_HostGenerator):
     """A generator of the session, made by `torch.Generator(device="cuda")`."""
 
     _index: int

@@ -54,7 +54,7 @@ def install() -> None:
             conj, neg = wire.CONJ * tensor.is_conj(), wire.NEG * tensor.is_neg()
             tensor._g = intern(old.dtype, old.shape, old.stride, conj | neg)
 
-    read = torch.UntypedStorage._set_from_file
+    read: Any = torch.UntypedStorage._set_from_file
 
     def set_from_file(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = read(self, *args, **kwargs)
@@ -97,7 +97,7 @@ def _uploaded(untyped: Any) -> BufferHandle:
 
 
 def _bytes(untyped: Any) -> Any:
-    flat = torch.empty(0, dtype=torch.uint8, device="cpu").set_(untyped)  # type: ignore[call-overload]
+    flat = torch.empty(0, dtype=torch.uint8, device="cpu").set_(untyped)
     return flat.numpy().data
 
 
@@ -112,7 +112,7 @@ def reduce(tensor: DeviceTensor) -> Any:
     geometry = tensor._g
     typed = torch.storage.TypedStorage(wrap_storage=host, dtype=geometry.dtype, _internal=True)
     hooks: OrderedDict[Any, Any] = OrderedDict()
-    metadata = torch._utils.get_tensor_metadata(tensor)  # type: ignore[no-untyped-call]
+    metadata = torch._utils.get_tensor_metadata(tensor)
     grad = tensor.requires_grad
     args: tuple[Any, ...] = (typed, tensor._o, geometry.shape, geometry.stride, grad, hooks)
     if metadata:

@@ -29,8 +29,9 @@ class _Saving:
 def install() -> None:
     """Patch the two ways in which such a module is saved, and that in which it is loaded."""
     from torch.jit import _serialization, _trace
+    from torch.jit._script import RecursiveScriptModule
 
-    kinds: Any = (torch.jit.RecursiveScriptModule, _trace.TopLevelTracedModule)
+    kinds: Any = (RecursiveScriptModule, _trace.TopLevelTracedModule)
     for kind in kinds:
         for name in ("save", "save_to_buffer"):
             setattr(kind, name, unseen(_known(getattr(kind, name))))

@@ -45,7 +45,8 @@ def install() -> None:
         reduction.register(kind, unseen(_reduce_tensor))
     reduction.register(Storage, unseen(_reduce_storage))
     reduction.register(torch.cuda.Event, reductions.reduce_event)  # which asks the event
-    reduce_tensor, new_shared = reductions.reduce_tensor, torch.UntypedStorage._new_shared
+    reduce_tensor: Any = reductions.reduce_tensor
+    new_shared: Any = torch.UntypedStorage._new_shared
 
     def reduce(tensor: Any) -> Any:
         return _not_sent("tensors") if tensor.is_cuda else reduce_tensor(tensor)

@@ -37,7 +37,7 @@ class Storage(torch.UntypedStorage):
     device = CUDA
 
     @property
-    def _cdata(self) -> int:  # type: ignore[override]
+    def _cdata(self) -> int:
         return self._b.address
 
     def data_ptr(self) -> int:
@@ -91,7 +91,8 @@ class Storage(torch.UntypedStorage):
 
     def tolist(self) -> list[Any]:
         """The bytes as numbers; waits once."""
-        return self.cpu().tolist()
+        numbers: list[Any] = self.cpu().tolist()
+        return numbers
 
     def __iter__(self) -> Any:
         return iter(self.tolist())
@@ -109,7 +110,7 @@ class Storage(torch.UntypedStorage):
         self._whole.fill_(value)
         return self
 
-    def copy_(self, source: Any, non_blocking: Any = None) -> "Storage":
+    def copy_(self, source: Any, non_blocking: Any = None) -> "Storage":  # type: ignore[override]
         """Take over the bytes of a storage of the same size, on either side."""
         if source.nbytes() != self.nbytes():
             raise RuntimeError(
@@ -121,7 +122,7 @@ class Storage(torch.UntypedStorage):
 
     def clone(self) -> "Storage":
         """A copy on the device."""
-        return storage_of(self._whole.clone()._b)  # type: ignore[attr-defined]
+        return _of(self._whole.clone())
 
     def new(self) -> "Storage":
         """An empty storage on the device."""
@@ -193,7 +194,7 @@ def install() -> None:
 
 def _make_on_the_device(cls: Any) -> None:
     """`torch.UntypedStorage(8, device="cuda")`, where torch's C++ has no memory to give."""
-    new = torch._C.StorageBase.__new__
+    new: Any = torch._C.StorageBase.__new__
 
     def make(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
         if device is None:

@@ -119,7 +119,7 @@ class _Setting(_Action):
         ]
         for place, message in messages:
             await self.tried(place, message)
-        notes = []
+        notes: list[str] = []
         for _, message in messages:
             reply = await self.tell(message)
             if isinstance(reply, QuotasAre):

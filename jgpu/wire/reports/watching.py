@@ -6,7 +6,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from typing import Final
 
 from jgpu.errors import BrokerUnreachable, FrameError, JgpuError
@@ -84,7 +84,7 @@ def _received(stream: socket.socket, known: Report | None) -> bytes | Report:
         return known
 
 
-async def follow(address: Address, timeout_s: float = 5.0) -> AsyncIterator[Report]:
+async def follow(address: Address, timeout_s: float = 5.0) -> AsyncGenerator[Report, None]:
     """The same on an asyncio loop, which waits for nothing; close the iterator to end it."""
     subscription = Subscription(address)
     stream = await asyncio.to_thread(connect, address, timeout_s)

@@ -22,7 +22,8 @@ def carry(value: Any, device: str) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(carry(each, device) for each in value))
     if isinstance(value, torch.nn.utils.rnn.PackedSequence):
-        return value.to(device)
+        packed: Any = value  # its `to` is annotated as if it took dtypes alone
+        return packed.to(device)
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
         return type(value)(carry(each, device) for each in value)
     return value

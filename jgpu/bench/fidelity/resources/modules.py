@@ -1,7 +1,7 @@
 """PyTorch's database of modules: parameters, forward in training and evaluation, gradients."""
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ def samples(entry: str, dtype: torch.dtype) -> Iterator[Callable[[], Found]]:
             info, device="cpu", dtype=dtype, requires_grad=True, training=training
         ):
             if given.forward_input is not None:
-                yield lambda given=given, training=training: _compare(info, given, dtype, training)
+                yield partial(_compare, info, given, dtype, training)
 
 
 def _compare(info: Any, given: Any, dtype: torch.dtype, training: bool) -> Found:

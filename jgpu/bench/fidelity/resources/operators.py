@@ -1,7 +1,7 @@
 """PyTorch's database of operators: forward, first gradient, in-place and `out=` forms."""
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -48,7 +48,7 @@ def samples(entry: str, dtype: torch.dtype) -> Iterator[Callable[[], Found]]:
     differentiable = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
     tolerance = _tolerance(op, dtype)
     for sample in op.sample_inputs("cpu", dtype, requires_grad=differentiable):
-        yield lambda sample=sample: _compare(op, sample, differentiable, tolerance)
+        yield partial(_compare, op, sample, differentiable, tolerance)
 
 
 def _tolerance(op: Any, dtype: torch.dtype) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """PyTorch's database of optimizers: every configuration trains a small net a few steps."""
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -17,7 +17,8 @@ Found = Iterator[tuple[str, str, str]]
 
 @cache
 def _entries() -> dict[str, Any]:
-    return {info.optim_cls.__name__: info for info in optim_db}
+    known: list[Any] = optim_db  # whose annotation says an optimizer where it means its class
+    return {info.optim_cls.__name__: info for info in known}
 
 
 def cases() -> Iterator[tuple[str, torch.dtype]]:
@@ -31,7 +32,7 @@ def samples(entry: str, dtype: torch.dtype) -> Iterator[Callable[[], Found]]:
     """For each configuration, the flags `foreach`, `fused` and their like included."""
     info = _entries()[entry]
     for given in _get_optim_inputs_including_global_cliquey_kwargs("cpu", dtype, info):
-        yield lambda given=given: _compare(info, given, dtype)
+        yield partial(_compare, info, given, dtype)
 
 
 def _compare(info: Any, given: Any, dtype: torch.dtype) -> Found:
@@ -58,6 +59,7 @@ def _compare(info: Any, given: Any, dtype: torch.dtype) -> Found:
             loss.backward()
             if info.only_supports_sparse_grads:
                 for parameter in parameters:
+                    assert parameter.grad is not None
                     parameter.grad = parameter.grad.to_sparse()
             return loss
 

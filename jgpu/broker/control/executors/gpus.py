@@ -53,7 +53,7 @@ def _visible(environ: Mapping[str, str]) -> list[str]:
 def _nvml_uuids() -> list[str]:
     """UUIDs of all GPUs in the driver's order; empty where driver or its library is missing."""
     try:
-        import pynvml  # type: ignore[import-untyped,unused-ignore]
+        import pynvml
     except ImportError:
         return []
     with contextlib.suppress(pynvml.NVMLError):

@@ -196,8 +196,9 @@ class Probes:
         clock = monotonic if prober.device == "cuda" else thread_time
 
         def task() -> tuple[Any, float]:
-            is_op = isinstance(message, messages.Probe)
-            name = message.op.name if is_op else type(message).__name__
+            name = type(message).__name__
+            if isinstance(message, messages.Probe):
+                name = message.op.name
             number = probe.session.number
             hand.flight.begin(number, 0, Kind.PROBE, probe.question, name.encode(), 1)
             hand.flight.mark()[0] = 0

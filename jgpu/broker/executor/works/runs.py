@@ -160,16 +160,17 @@ class RunWork(Work):
             outcome = self._do_ops(begin, definition, buffers, context)
             if outcome is None:
                 return
-            halted = outcome.suspended or outcome.stopped
-            if halted is None:
+            suspended, stopped = outcome.suspended, outcome.stopped
+            halted = suspended or stopped
+            if stopped is not None:
+                begin = partial(definition.resume, stopped)
+            elif suspended is None:
                 break
-            if outcome.stopped is not None:
-                begin = partial(definition.resume, halted)
             elif self.last_try:
-                begin = partial(definition.abandon, halted)
+                begin = partial(definition.abandon, suspended)
             else:
-                self._suspended = outcome.suspended, context
-                raise ShortOfMemory(max(1, outcome.suspended.nbytes))
+                self._suspended = suspended, context
+                raise ShortOfMemory(max(1, suspended.nbytes))
         self._suspended, self.whole = None, True
         self._settle(outcome, definition, buffers, port)
         if not outcome.learnt and message.program not in session.told:

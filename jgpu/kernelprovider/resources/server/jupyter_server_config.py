@@ -3,7 +3,7 @@
 # environment lacks jgpu they start as ever, compute without a GPU, and say so in their first cell.
 
 
-def _jgpu_route(c, here):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+def _jgpu_route(c, here):  # noqa: ANN001, ANN202
     import os
     import sys
 

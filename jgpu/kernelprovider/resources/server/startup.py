@@ -5,7 +5,7 @@
 # needs when it is used. Then the startup file that this one displaced is run.
 
 
-def _jgpu_startup(shell) -> str:  # type: ignore[no-untyped-def] # noqa: ANN001
+def _jgpu_startup(shell):  # noqa: ANN001, ANN202
     import os
     import sys
 
@@ -44,12 +44,12 @@ def _jgpu_startup(shell) -> str:  # type: ignore[no-untyped-def] # noqa: ANN001
         shell.events.unregister("pre_run_cell", tell)
         print(text, file=sys.stderr)  # noqa: T201
 
-    def command():  # type: ignore[no-untyped-def] # noqa: ANN202
+    def command():  # noqa: ANN202
         from jgpu.device.magics import command
 
         return command.run
 
-    def jgpu(line):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    def jgpu(line):  # noqa: ANN001, ANN202
         try:
             run = None if text else command()
         except ImportError:
@@ -59,7 +59,7 @@ def _jgpu_startup(shell) -> str:  # type: ignore[no-untyped-def] # noqa: ANN001
         else:
             run(line)
 
-    def explain():  # type: ignore[no-untyped-def] # noqa: ANN202
+    def explain():  # noqa: ANN202
         return command().__doc__
 
     outer = os.environ.pop("JGPU_OUTER_PYTHONSTARTUP", "")

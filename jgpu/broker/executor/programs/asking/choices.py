@@ -176,7 +176,7 @@ class _Outline(torch.Tensor):
     def of(cls, geometry: Geometry, device: torch.device) -> torch.Tensor:
         """Of this geometry, on this device."""
         spec = intern(geometry)
-        made: torch.Tensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made: torch.Tensor = torch.Tensor._make_wrapper_subclass(
             cls, spec.shape, spec.stride, spec.offset, None, spec.dtype, torch.strided, device
         )
         return made
@@ -242,7 +242,7 @@ class _Taken(Exception):
     """A recurrent layer reached its first kernel."""
 
 
-class _First(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _First(TorchDispatchMode):
     """Notes whether cuDNN is called, and stops there."""
 
     cudnn = False
@@ -258,7 +258,8 @@ def _takes_cudnn(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether torch takes cuDNN for recurrent layers of this type on this device."""
     one = torch.zeros(1, 1, 1, dtype=dtype, device=device)
     weights = [one[0], one[0].clone(), one[0, 0], one[0, 0].clone()]
-    with torch.no_grad(), _First() as first:
+    first = _First()
+    with torch.no_grad(), first:
         try:
             torch.ops.aten.rnn_tanh.input(one, one, weights, True, 1, 0.0, False, False, False)
         except _Taken:

@@ -45,7 +45,10 @@ _GUESSES: Final = (
     {"float": 0.25, "int": -65, "bool": True, "complex": 2 + 1j},
 )
 #: How much the k-th parameter exceeds the first; probabilities stay below 1.
-_GROWTH: Final = {"float": lambda k: 0.25 - 0.25 / (k + 1), "int": int}
+_GROWTH: Final[dict[str, Callable[[int], float]]] = {
+    "float": lambda k: 0.25 - 0.25 / (k + 1),
+    "int": int,
+}
 _MOST: Final = 16384
 #: characters of a key that is kept; longer ones are of lists of many tensors
 _LONGEST_KEY: Final = 4096

@@ -105,7 +105,7 @@ def _weights(call: Call, width: int, shown: int, count: int) -> None:
     needed, directions = 0, 2 if call["bidirectional"] else 1
     for place in range(count):
         features = width if place < directions else shown * directions
-        wanted = [(rows, features), (rows, shown)]
+        wanted: list[tuple[int, ...]] = [(rows, features), (rows, shown)]
         if each - projected == 4:
             wanted += [(rows,), (rows,)]
         if projected:

@@ -15,7 +15,8 @@ _ZEROS, _BORDER = 0, 1
 
 
 def _clipped(info: OpSchema, look: Look) -> bool:
-    return look["padding_mode"] != _ZEROS and look["grid"].dtype == "float64"
+    padded: bool = look["padding_mode"] != _ZEROS and look["grid"].dtype == "float64"
+    return padded
 
 
 @precaution("grid_sampler_2d_backward", when=_clipped, on=("cpu",))

@@ -7,7 +7,7 @@ cannot tell, since the arguments do not fit, it says 0: the kernel raises.
 
 from collections.abc import Callable
 from math import comb, prod
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 
@@ -58,27 +58,30 @@ def _largest(values: torch.Tensor) -> int:
 
 @_sized("nonzero", "argwhere", "nonzero_numpy")
 def _places(attempt: Attempt) -> int:
-    tensor = attempt["self"]
+    tensor: torch.Tensor = attempt["self"]
     return _count(tensor) * max(tensor.dim(), 1) * _INDEX
 
 
 @_sized("where")
 def _where(attempt: Attempt) -> int:
-    condition = attempt["condition"]
+    condition: torch.Tensor = attempt["condition"]
     return _count(condition) * max(condition.dim(), 1) * _INDEX
 
 
 @_sized("masked_select")
 def _selected(attempt: Attempt) -> int:
-    tensor, mask = attempt["self"], attempt["mask"]
-    whole = torch.broadcast_shapes(tensor.shape, mask.shape).numel()
+    tensor: torch.Tensor = attempt["self"]
+    mask: torch.Tensor = attempt["mask"]
+    whole: int = torch.broadcast_shapes(tensor.shape, mask.shape).numel()
     return _count(mask) * (whole // max(mask.numel(), 1)) * tensor.element_size()
 
 
 @_sized("index")
 def _indexed(attempt: Attempt) -> int:
     """A mask stands for as many places as it has ones, in place of all of its dimensions."""
-    tensor, shapes, taken = attempt["self"], [], 0
+    tensor: torch.Tensor = attempt["self"]
+    shapes: list[tuple[int, ...]] = []
+    taken = 0
     for index in attempt["indices"]:
         if index is not None and index.dtype in (torch.bool, torch.uint8):
             shapes.append((_count(index),))
@@ -90,19 +93,21 @@ def _indexed(attempt: Attempt) -> int:
              if index is None]  # fmt: skip
     chosen = [shape for shape, index in zip(shapes, attempt["indices"], strict=True)
               if index is not None]  # fmt: skip
-    places = torch.broadcast_shapes(*chosen).numel()
+    places: int = torch.broadcast_shapes(*chosen).numel()
     return places * prod(whole) * prod(tensor.shape[taken:]) * tensor.element_size()
 
 
 @_sized("bincount")
 def _bins(attempt: Attempt) -> int:
-    return max(_largest(attempt["self"]) + 1, attempt["minlength"]) * _INDEX
+    least: int = attempt["minlength"]
+    return max(_largest(attempt["self"]) + 1, least) * _INDEX
 
 
 @_sized("one_hot")
 def _one_hot(attempt: Attempt) -> int:
-    classes, tensor = attempt["num_classes"], attempt["self"]
-    classes = _largest(tensor) + 1 if classes == -1 else classes
+    tensor: torch.Tensor = attempt["self"]
+    said: int = attempt["num_classes"]
+    classes = _largest(tensor) + 1 if said == -1 else said
     return tensor.numel() * max(classes, 0) * _INDEX
 
 
@@ -130,7 +135,7 @@ def _bytes(number: float) -> int:
 @_sized("_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive")
 def _unique(attempt: Attempt) -> int:
     """As if all were different."""
-    tensor = attempt["self"]
+    tensor: torch.Tensor = attempt["self"]
     counts = "return_counts" in attempt and attempt["return_counts"]
     indices = _INDEX * (bool(attempt["return_inverse"]) + bool(counts))
     return tensor.numel() * (tensor.element_size() + indices)
@@ -138,7 +143,8 @@ def _unique(attempt: Attempt) -> int:
 
 @_sized("histogram", "histogramdd", "_histogramdd_bin_edges", "_histogramdd_from_bin_cts")
 def _histogram(attempt: Attempt) -> int:
-    points, bins = attempt["self"], attempt["bins"]
+    points: torch.Tensor = attempt["self"]
+    bins: torch.Tensor | int | list[torch.Tensor | int] = attempt["bins"]
     if isinstance(bins, torch.Tensor):
         counts = [bins.numel()]
     elif isinstance(bins, int):
@@ -157,10 +163,12 @@ SIZES["_histogramdd_from_bin_tensors"] = _histogram
 @_sized("combinations")
 def _combinations(attempt: Attempt) -> int:
     """A grid with a dimension for each member and its mask; then the rows."""
-    tensor, r = attempt["self"], attempt["r"]
+    tensor: torch.Tensor = attempt["self"]
+    r: int = attempt["r"]
     count = tensor.numel()
     rows = comb(count + r - 1, r) if attempt["with_replacement"] and count else comb(count, r)
-    return min(count**r + rows * r * tensor.element_size(), 1 << 62)
+    grid: int = count**r
+    return min(grid + rows * r * tensor.element_size(), 1 << 62)
 
 
 @_sized("range")
@@ -199,8 +207,9 @@ def _covariance(attempt: Attempt) -> int:
 @_sized("_ctc_loss", "ctc_loss")
 def _ctc(attempt: Attempt) -> int:
     """A lattice over time and the longest target, with blanks between, and the losses."""
-    lengths: Any = attempt["target_lengths"]
+    lengths: torch.Tensor | list[int] = attempt["target_lengths"]
     longest = _largest(lengths) if isinstance(lengths, torch.Tensor) else max(lengths, default=0)
-    losses = attempt["log_probs"]
-    time, batch = (*losses.shape[:2], 1, 1)[:2]
+    losses: torch.Tensor = attempt["log_probs"]
+    extents: tuple[int, ...] = (*losses.shape[:2], 1, 1)
+    time, batch = extents[:2]
     return batch * max(time * (2 * longest + 1) + 1, 0) * losses.element_size()

@@ -24,7 +24,7 @@ class _Zeroing(TorchDispatchMode):
     """
 
     def __init__(self, attempt: Attempt, device: str, *, all_types: bool) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._base = f"aten::{attempt.base}"
         self._below = _KEYS[device]
         self._all_types = all_types

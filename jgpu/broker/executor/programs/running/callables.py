@@ -64,18 +64,18 @@ class below_autograd:  # noqa: N801 - a context manager, named as one reads it
         self._enabled = torch.is_grad_enabled()
         torch._C._set_grad_enabled(True)
         self._guard: Any = torch._C._ExcludeDispatchKeyGuard(_KEYS)
-        self._guard.__enter__()  # type: ignore[no-untyped-call]
+        self._guard.__enter__()
 
     def __exit__(self, *reason: object) -> None:
         self._guard.__exit__(None, None, None)
         torch._C._set_grad_enabled(self._enabled)
 
 
-class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Seen(TorchDispatchMode):
     """Notes the one call that reaches the dispatcher."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
 
     def __torch_dispatch__(
@@ -144,9 +144,9 @@ def _find(step: PlanStep, views: Sequence[tuple[ViewSpec, int]]) -> Callable[...
     base = step.info.base
     holders = (torch._C.TensorBase,) if base.endswith("_") else ()
     for holder in (*holders, torch._C._VariableFunctions, torch._C._nn, torch._C.TensorBase):
-        binding = getattr(holder, base, None)
+        binding: Callable[..., Any] | None = getattr(holder, base, None)
         if binding is not None and _reaches(binding, step, views):
-            return binding  # type: ignore[no-any-return]
+            return binding
     return None
 
 

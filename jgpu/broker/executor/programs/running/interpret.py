@@ -179,7 +179,8 @@ class Walker:
         return made + sum(self._growth(slot, nbytes) for slot, nbytes in step.grows)
 
     def _growth(self, slot: int, nbytes: int) -> int:
-        return max(0, nbytes - self.env[f"s{slot}"].untyped_storage().nbytes())
+        grown: torch.Tensor = self.env[f"s{slot}"]
+        return max(0, nbytes - grown.untyped_storage().nbytes())
 
     def _claim(
         self, step: PlanStep, claim: Callable[[int], None], args: list[Any], kwargs: dict[str, Any]
