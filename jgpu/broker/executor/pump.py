@@ -192,8 +192,8 @@ class Pump:
         waits = [timeout_s] if timeout_s >= 0 else []
         interval = self.device.poll_interval_s()
         if interval is not None:
-            # epoll counts in milliseconds, which is long for a device.
-            sleep(interval)
+            if interval:
+                sleep(interval)  # epoll counts in milliseconds, which is long for a device
             return 0.0
         if self._next_look is not None:
             waits.append(max(0.0, self._next_look - self.clock()))

@@ -33,7 +33,7 @@ class _Job:
         self.result = bytearray(16)
         self._device = device
 
-    def predicted_s(self) -> float:
+    def known_s(self) -> float:
         """Unknown."""
         return 0.0
 

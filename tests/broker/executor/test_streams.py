@@ -26,7 +26,7 @@ class Job:
         self.finished = False
         self.error = None
 
-    def predicted_s(self):
+    def known_s(self):
         return 0.0
 
     def launch(self, port):

@@ -445,6 +445,30 @@ def test_a_run_of_the_null_device_has_shapes_only():
         assert all(t.is_meta for t in outcome.outputs)
 
 
+def test_a_program_is_ready_for_the_masks_that_a_function_was_compiled_for():
+    definition = chain().define()
+    live, dead = all_live(definition), b""
+    bufs = [torch.rand(4, 4), torch.tensor([3, 0, 0, 1])]
+    ready = []
+    for _ in range(3):
+        ready.append(definition.is_ready(live, dead, ()))
+        run(definition, buffers(*bufs))
+    assert ready == [False, False, True]  # step by step first, then compiled
+    assert not definition.is_ready(live, b"\x01", ())
+    assert not definition.is_ready(b"\x01", dead, ())
+    assert not definition.is_ready(live, dead, (0,))
+
+
+def test_a_program_whose_sizes_the_data_decide_is_never_ready():
+    sketch = Sketch(inputs=1)
+    found = contiguous(2, 1, dtype="int64")
+    sketch.op("nonzero.default", sketch.seen(0, contiguous(4)), outs=[found])
+    definition = sketch.define()
+    for _ in range(4):
+        assert run(definition, buffers(torch.tensor([0.0, 1, 0, 1]))).failures == []
+        assert not definition.is_ready(all_live(definition), b"", ())
+
+
 def test_what_a_run_took_is_remembered():
     definition = chain().define()
     assert definition.predicted_s is None

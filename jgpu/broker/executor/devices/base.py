@@ -53,8 +53,8 @@ class LaneJob(Protocol):
     #: when the device was through with it, on the host's monotonic clock; set before `finish`
     over_ns: int
 
-    def predicted_s(self) -> float:
-        """Seconds that the lane will be held; 0 if unknown."""
+    def known_s(self) -> float:
+        """Seconds that the lane will be held; 0 unless it did the very same before."""
 
     def launch(self, port: Port) -> None:
         """Do the ops, or enqueue them."""

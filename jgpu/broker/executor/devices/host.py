@@ -3,13 +3,18 @@
 What is over when a lane's call returns needs no note here.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import torch
 
 from jgpu.broker.executor.devices.wake import Wake
 from jgpu.broker.executor.programs.buffers import Buffer
 from jgpu.broker.flightpage import FlightPage
+
+if TYPE_CHECKING:
+    from jgpu.broker.executor.devices.base import LaneJob
 
 __all__ = ["HostDevice"]
 
@@ -23,6 +28,8 @@ class HostDevice:
         self._page = page or FlightPage.unshared()
         self.allocate: Callable[[int, int], None] | None = None
         self.watch_peak: Callable[[], Callable[[int], int]] | None = None
+        #: (lane, job) of what is over, until `completions` tells of it
+        self._done: deque[tuple[int, LaneJob]] = deque()
         self._wake = Wake()
         self.wake_fd = self._wake.fd
 
@@ -31,8 +38,8 @@ class HostDevice:
         self._wake.signal()
 
     def poll_interval_s(self) -> float | None:
-        """Never: whoever finishes a job wakes the pump."""
-        return None
+        """At once for what was done on the pump's thread; other threads wake the pump."""
+        return 0.0 if self._done else None
 
     def discard(self, buffers: Iterable[Buffer]) -> None:
         """Nothing is in flight, so the memory can go at once."""

@@ -5,7 +5,6 @@ when `submit` returns. It may say that it is of another kind (`ExecutorSettings.
 what clients do with a GPU can be seen without one.
 """
 
-from collections import deque
 from collections.abc import Iterable
 from time import monotonic_ns, perf_counter
 from typing import Final
@@ -32,7 +31,6 @@ class NullDevice(HostDevice):
         self.torch_device = torch.device("meta")
         name = "null (shared)"
         self.facts = DeviceFacts(settings.poses_as, name, settings.capacity or _CAPACITY, 1)
-        self._done: deque[tuple[int, LaneJob]] = deque()
         self._records: dict[int, Record] = {}
         #: of the lane whose job runs
         self.flight = Record.unseen()
@@ -59,7 +57,6 @@ class NullDevice(HostDevice):
             self.flight.rest()
             job.measured_s = perf_counter() - begin
             self._done.append((lane, job))
-        self._wake.signal()
 
     def take_back(self, lane: int) -> list[LaneJob]:
         """Jobs are over when `submit` returns."""

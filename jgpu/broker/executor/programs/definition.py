@@ -235,6 +235,14 @@ class Definition:
         before = self.predicted_s
         self.predicted_s = seconds if before is None else before + _NEWEST * (seconds - before)
 
+    def is_ready(self, live: bytes, dead: bytes, wanted: tuple[int, ...]) -> bool:
+        """Whether a run with these masks does nothing but the ops, as many did before it.
+
+        Not before each op was seen, where the data decide sizes, or where a function is yet to be
+        compiled for these masks.
+        """
+        return (live, dead, wanted) in self._variants and not (self._dynamic or self._broken)
+
     def _counted(self, live: bytes, *, peak: bool) -> int:
         found = self._bytes.get((live, peak))
         if found is None:

@@ -81,9 +81,9 @@ class Stamped:
     def over_ns(self, moment: int) -> None:
         self.work.over_ns = moment
 
-    def predicted_s(self) -> float:
+    def known_s(self) -> float:
         """The work's."""
-        return self.work.predicted_s()
+        return self.work.known_s()
 
     def launch(self, port: "Port") -> None:
         """It begins."""

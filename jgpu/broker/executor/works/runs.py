@@ -88,6 +88,15 @@ class RunWork(Work):
             return self.definition.predicted_s or 0.0
         return 0.0
 
+    def known_s(self) -> float:
+        """What runs of this program took that kept and dropped what this one will."""
+        definition, message = self.definition, self.message
+        if isinstance(definition, Definition) and definition.is_ready(
+            message.live, message.dead, message.wanted
+        ):
+            return definition.predicted_s or 0.0
+        return 0.0
+
     def frees(self) -> set[int]:
         """What the run names, too."""
         return super().frees().union(self.message.free)
