@@ -253,14 +253,13 @@ OWNED = {
         broker.executor.scheduling.driver.SchedulerDriver._leases
         broker.executor.scheduling.driver.SchedulerDriver._starts
         broker.executor.scheduling.driver.SchedulerDriver._works
-        broker.executor.devices.cpu.CpuDevice._done
+        broker.executor.devices.host.HostDevice._done
         broker.executor.devices.cpu._LaneThread._done
         broker.executor.devices.cpu._LaneThread._jobs
         broker.executor.devices.cpu._LaneThread._tokens
         broker.executor.devices.cuda._Flight.after
         broker.executor.devices.cuda._Flight.retired
         broker.executor.devices.cuda._Lane.flying
-        broker.executor.devices.null.NullDevice._done
         sched.journal.Journal.actions
         sched.lanes.lane.Lane.in_flight
         sched.lanes.retirement.lane.in_flight
