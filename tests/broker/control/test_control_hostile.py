@@ -102,7 +102,7 @@ class Neighbour:
 
 @pytest.fixture
 def neighbour(start_broker):
-    broker = start_broker(config=["c.JgpuBroker.handshake_timeout = 1.0"]).ready()
+    broker = start_broker(config=["c.JgpuBroker.handshake_timeout = 3.0"]).ready()
     return Neighbour(broker)
 
 
