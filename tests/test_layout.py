@@ -84,6 +84,17 @@ FULLER = {
     "jgpu/cli": "a command is a module of its name",
 }
 
+MOST_ATTRIBUTES = 20
+#: Classes with more, each with the reason. What is flat stays so: its fields are names that others
+#: read or write.
+WIDER = {
+    "jgpu.broker.control.configuration.settings.BrokerSettings": "a setting each",
+    "jgpu.device.client.session.ClientSession": "it is being taken apart",
+    "jgpu.device.cuda.devices.Properties": "torch.cuda's own names",
+    "jgpu.device.recording.ops.OpInfo": "facts of one schema, read at each recorded op",
+    "jgpu.wire.reports.report.SessionReport": "a field each of the status's JSON",
+}
+
 #: Class names that two modules define, each with the reason.
 SHARED_NAMES = {
     "CellEnded": "the message, and the event that it becomes",
@@ -186,6 +197,47 @@ def test_no_class_name_means_two_things():
         if isinstance(node, ast.ClassDef)
     )
     assert {name for name, count in names.items() if count > 1} == set(SHARED_NAMES)
+
+
+def attributes_of(definition):
+    """Names that a class declares, or that its methods set on themselves."""
+    names = set()
+    for statement in definition.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            names.add(statement.target.id)
+        elif isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            names |= {
+                node.attr
+                for node in ast.walk(statement)
+                if isinstance(node, ast.Attribute)
+                and isinstance(node.ctx, ast.Store)
+                and isinstance(node.value, ast.Name)
+                and node.value.id == "self"
+            }
+    return names
+
+
+def test_a_class_has_at_most_a_score_of_attributes():
+    counts = {
+        f"{name}.{node.name}": len(attributes_of(node))
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.ClassDef)
+    }
+    assert {name for name, count in counts.items() if count > MOST_ATTRIBUTES} == set(WIDER)
+
+
+def test_attributes_are_counted_however_they_are_set():
+    (definition,) = ast.parse(
+        "class A:\n"
+        "    a: int = 0\n"
+        "    def f(self):\n"
+        "        self.b, (self.c, other.d) = 1, (2, 3)\n"
+        "        self.e += self.g\n"
+        "        with x as self.h: self.i[0] = 1\n"
+        "    async def k(self): self.m: int = 2\n"
+    ).body
+    assert attributes_of(definition) == {"a", "b", "c", "e", "h", "m"}
 
 
 def test_every_module_belongs_to_a_part_with_rules_of_its_own():

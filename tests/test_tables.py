@@ -134,7 +134,7 @@ BOUNDED = {
         "work", "64 downloads, the others take their place in the order of works",
         GROWTH + "test_downloads_behind_one_work_are_counted",
     ),
-    EXECUTOR + "session.ExecutorSession.told": Bounded(
+    EXECUTOR + "admission.pending.PendingPrograms.told": Bounded(
         "session", "8,192 programs", GROWTH + "test_what_a_session_was_told_is_forgotten_in_time"
     ),
     EXECUTOR + "session.ExecutorSession.generators": Bounded(
@@ -164,12 +164,12 @@ BOUNDED = {
         "user", "those with a session, and 4,096",
         SCHED + "test_accounts_are_kept_of_few_users_without_a_session",
     ),
-    "jgpu.sched.sessions.ScheduledSession.story": Bounded(
+    "jgpu.sched.sessions.session.ScheduledSession.story": Bounded(
         "session", "64 entries",
         "tests/sched/test_scheduler_surface.py::"
         "test_a_story_tells_what_happened_and_why_and_is_bounded",
     ),
-    "jgpu.sched.sessions.ScheduledSession.iteration_times": Bounded(
+    "jgpu.sched.sessions.progress.SessionProgress.iteration_times": Bounded(
         "session", "128 times",
         "tests/sched/test_scheduler_surface.py::"
         "test_the_distribution_of_iteration_times_is_that_of_the_last_ones",
@@ -195,26 +195,25 @@ OWNED = {
         broker.executor.admission.gate.Gate._gates
         broker.executor.admission.gate.Gate._told
         broker.control.executors.culprits.Culprits._stories
-        broker.executor.pump.Pump._backlog
-        broker.executor.pump.Pump._blocked
         broker.executor.pump.Pump._handlers
-        broker.executor.pump.Pump._stalled
-        broker.executor.pump.Pump._waiting_bytes
         broker.executor.pump.Pump.sessions
+        broker.executor.streams.Streams._waiting_bytes
+        broker.executor.streams.Streams.backlog
+        broker.executor.streams.Streams.blocked
+        broker.executor.streams.Streams.stalled
         broker.executor.scheduling.driver.SchedulerDriver._forecasts
-        broker.executor.scheduling.driver.SchedulerDriver._idle_told
         broker.executor.scheduling.driver.SchedulerDriver._sessions
         broker.executor.devices.cuda.CudaDevice._arenas
         broker.executor.admission.probes.Probes._running
         sched.journal.Journal.waiting
-        sched.lanes.table.LaneTable.cramped
+        sched.lanes.table.LaneTable.awaiting_growth
         sched.lanes.table.LaneTable.sessions
         sched.lanes.table.LaneTable.unplaced
         sched.lanes.lane.Lane.members
         sched.lanes.lane.Lane.waiting
         sched.ledger.FairShare._fading
         sched.ledger.FairShare.active
-        sched.sessions.User.active
+        sched.sessions.user.User.active
         sched.spilling.SpillPlanner._stranded
         sched.spilling.SpillPlanner.leaving
     """,
@@ -242,16 +241,16 @@ OWNED = {
         broker.executor.dispatch.MessageHandler._missing
         broker.executor.scheduling.forecast.Forecast._peaks
         broker.executor.scheduling.forecast.Forecast._pending
-        broker.executor.session.ExecutorSession.after
-        broker.executor.session.ExecutorSession.asked
-        broker.executor.session.ExecutorSession.cancel_requests
-        broker.executor.session.ExecutorSession.cancelled
-        broker.executor.session.ExecutorSession.held
-        broker.executor.session.ExecutorSession.offered
-        broker.executor.session.ExecutorSession.received
+        broker.executor.admission.pending.PendingPrograms.asked
+        broker.executor.works.queue.WorkQueue.cancel_requests
+        broker.executor.works.queue.WorkQueue.cancelled
+        broker.executor.works.queue.WorkQueue.held
+        broker.executor.works.queue.WorkQueue.notes
+        broker.executor.works.queue.WorkQueue.offered
+        broker.executor.works.queue.WorkQueue.received
         broker.executor.scheduling.shortage.Shortage._back
         broker.executor.scheduling.driver.SchedulerDriver._leases
-        broker.executor.scheduling.driver.SchedulerDriver._starts
+        broker.executor.scheduling.feed.LaneFeed._starts
         broker.executor.scheduling.driver.SchedulerDriver._works
         broker.executor.devices.host.HostDevice._done
         broker.executor.devices.cpu._LaneThread._done
@@ -263,9 +262,9 @@ OWNED = {
         sched.journal.Journal.actions
         sched.lanes.lane.Lane.in_flight
         sched.lanes.retirement.lane.in_flight
-        sched.sessions.ScheduledSession.claims
-        sched.sessions.ScheduledSession.queue
-        sched.sessions.ScheduledSession.started
+        sched.sessions.memory.LaneRoom.claims
+        sched.sessions.session.ScheduledSession.queue
+        sched.sessions.session.ScheduledSession.started
     """,
     "tasks of the helpers: 64 a session and 16 MiB, then it is not read": """
         broker.executor.aside.HelperThread._results
@@ -414,7 +413,8 @@ FIXED = {
         broker.executor.programs.checking.foretold._library
         broker.executor.memory.hoststore.HostStore._stage
         broker.executor.pump.Pump._next_look
-        broker.executor.session.ExecutorSession.cell_first
+        broker.executor.works.cells.SessionCells.failed_from
+        broker.executor.works.cells.SessionCells.first_buffer
         sched.policies.known_policies
     """,
     "a number for each bucket, or each reason there is": """
@@ -433,7 +433,7 @@ FIXED = {
         broker.executor.admission.probes.Probes._free
         broker.executor.admission.probes.Probes._hands
         broker.executor.admission.probes.Probes._lost
-        broker.executor.scheduling.driver.SchedulerDriver._tails
+        broker.executor.scheduling.feed.LaneFeed._tails
         sched.lanes.table.LaneTable.lanes
         sched.policies.pack.Pack._rates
     """,

@@ -18,14 +18,18 @@ from typing import TYPE_CHECKING
 from jgpu.sched import events
 from jgpu.sched.actions import MemoryPart, Wait
 from jgpu.sched.journal import Journal
+from jgpu.sched.lanes.placing import LanePlacing
 from jgpu.sched.lanes.retirement import Retirement
+from jgpu.sched.lanes.room import RoomKeeper
 from jgpu.sched.lanes.table import LaneTable
 from jgpu.sched.ledger import FairShare
 from jgpu.sched.limits import Limits
 from jgpu.sched.policies import Progress, load_policy
 from jgpu.sched.priorities import Priority
 from jgpu.sched.reports.snapshot import Snapshot, take_snapshot
-from jgpu.sched.sessions import ScheduledSession, ScheduledWork
+from jgpu.sched.sessions.progress import SessionProgress
+from jgpu.sched.sessions.session import ScheduledSession
+from jgpu.sched.sessions.work import ScheduledWork
 from jgpu.sched.spilling import SpillPlanner
 from jgpu.sched.states import IllegalEvent, LaneState, SessionState
 from jgpu.sched.turns import Turns
@@ -51,12 +55,14 @@ class Core:
         self._limits = limits or Limits()
         self._journal = Journal()
         self._ledger = FairShare(self._limits)
-        self._table = LaneTable(self._limits, self._journal, self._ledger)
+        self._table = LaneTable(self._journal, self._ledger)
+        self._room = RoomKeeper(self._limits, self._journal, self._table)
+        self._placing = LanePlacing(self._limits, self._journal, self._table, self._room)
         self._turns = Turns(
             self._limits, self._journal, self._ledger, self._table, load_policy(policy)
         )
         self._ledger.weigh_batch(self._turns.policy.batch_part)
-        self._spilling = SpillPlanner(self._limits, self._journal, self._table)
+        self._spilling = SpillPlanner(self._limits, self._journal, self._table, self._room)
         self._retirement = Retirement(self._journal, self._table, self._turns, self._spilling)
         table = self._table
         #: jobs there are, and a number that grows when one comes or goes
@@ -105,17 +111,17 @@ class Core:
         if table.retired:
             self._retirement.clear()
         if table.needs_sweep:
-            table.sweep()
+            self._placing.sweep()
         if self._turns.policy.plans_lanes:
             self._plan_lanes()
         spilling = self._spilling
         if spilling.busy:
             spilling.advance()
-        if table.cramped:
-            table.look_at_cramped()
+        if table.awaiting_growth:
+            self._room.look_at_growth()
         if (table.unplaced or table.starving is not None) and not table.draining:
-            table.place_waiting()
-        if table.unplaced or table.cramped or spilling.busy:
+            self._placing.place_waiting()
+        if table.unplaced or table.awaiting_growth or spilling.busy:
             spilling.relieve()
         self._turns.fill_all()
         for session in journal.waiting:
@@ -147,7 +153,11 @@ class Core:
         story: deque[StoryLine] = deque(maxlen=self._limits.story_entries)
         times: deque[float] = deque(maxlen=self._limits.iterations_kept)
         session = ScheduledSession(
-            event.session, user, story, priority=event.priority, iteration_times=times
+            event.session,
+            user,
+            story,
+            priority=event.priority,
+            progress=SessionProgress(iteration_times=times),
         )
         if session.priority == Priority.INTERACTIVE:
             session.lead_s = self._limits.quantum_s
@@ -157,7 +167,7 @@ class Core:
     def charge_of(self, session: int) -> Callable[[], float]:
         """How to ask what an open session has been charged, in seconds, also after it closed."""
         found = self._table.sessions[session]
-        return lambda: found.device_seconds
+        return lambda: found.progress.device_seconds
 
     def ahead_s(self, session: int) -> float:
         """How much longer a session's user has had the device than the least served user with work.
@@ -213,8 +223,7 @@ class Core:
             self._count_job(1)
         self._arrivals += 1
         session.arrival = self._arrivals
-        session.arrived_s = session.device_seconds
-        session.loop_end = None
+        session.progress.arrive()
 
     def _count_job(self, change: int) -> None:
         self._jobs += change
@@ -226,8 +235,10 @@ class Core:
             return
         if not (event.left is None or event.left >= 0) or not 0 <= event.iteration_s < float("inf"):
             raise IllegalEvent(f"Session {event.session} told of a loop that cannot be: {event}.")
-        session.loop_end = None if event.left is None else session.iterations + event.left
-        session.foretold_s = event.iteration_s
+        session.progress.loop_end = (
+            None if event.left is None else session.progress.iterations + event.left
+        )
+        session.progress.foretold_s = event.iteration_s
 
     def _time_charged(self, event: events.TimeCharged) -> None:
         if not 0 <= event.seconds < float("inf"):
@@ -316,7 +327,7 @@ class Core:
             session.lane.waiting.pop(session.id, None)
         else:
             self._table.unplaced.pop(session.id, None)
-            session.unplaced_since = None
+            session.waiting.lane_since = None
 
     def _end_iteration(self, session: ScheduledSession) -> None:
         """Let an iteration end with the youngest work there is, or now where none is left."""
@@ -331,7 +342,7 @@ class Core:
             self._turns.end_iteration(session)
         if session.iteration_open:
             session.iteration_open = False
-            if session.suspended:
+            if session.room.suspended:
                 self._table.resume(session)
             self._claim(session)
 
@@ -348,7 +359,7 @@ class Core:
             return
         session.become(state)
         if state is SessionState.WAITING:
-            session.wait_began = self._journal.now
+            session.waiting.began = self._journal.now
             self._journal.waiting.append(session)
             return
         self._ledger.leave(session)
@@ -357,9 +368,9 @@ class Core:
     def _claim(self, session: ScheduledSession) -> None:
         """Take over what the session's unfinished work is known to need."""
         claim = session.current_claim()
-        if claim != session.claim:
-            session.claim = claim
-            self._table.refit(session)
+        if claim != session.room.claim:
+            session.room.claim = claim
+            self._room.refit(session)
 
     # --- memory, lanes, policy
 
@@ -371,8 +382,8 @@ class Core:
         if least < 0 or event.stale > event.kept:
             what = "less than nothing" if least < 0 else "more stale bytes than it keeps"
             raise IllegalEvent(f"Session {event.session} measured {what}: {event}.")
-        self._table.measure(session, event.resident, event.kept, event.transient, event.spilled)
-        session.stale = event.stale
+        self._room.measure(session, event.resident, event.kept, event.transient, event.spilled)
+        session.memory.stale = event.stale
 
     def _session_spilled(self, event: events.SessionSpilled) -> None:
         session = self._table.sessions.get(event.session)
@@ -406,6 +417,8 @@ class Core:
         if event.maximum < 1 or event.capacity < 0:
             raise IllegalEvent(f"No device has {event.maximum} lanes and {event.capacity} bytes.")
         self._table.configure(event.maximum, event.capacity)
+        for session in self._table.sessions.values():
+            self._room.refit(session)
 
     def _lane_retired(self, event: events.LaneRetired) -> None:
         lane = self._table.lanes.get(event.lane)
@@ -437,7 +450,7 @@ class Core:
         if lanes != table.maximum:
             table.plan(lanes)
         if len(table.lanes) - table.retired < lanes < progress.jobs + 1:
-            table.spread()
+            self._placing.spread()
 
     # --- what is shown
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections import deque
 
     from jgpu.sched.actions import Action
-    from jgpu.sched.sessions import ScheduledSession
+    from jgpu.sched.sessions.session import ScheduledSession
 
 __all__ = ["Journal", "StoryLine"]
 

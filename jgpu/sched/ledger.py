@@ -21,14 +21,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jgpu.sched.sessions import User
+from jgpu.sched.sessions.user import User
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from jgpu.sched.lanes.lane import Lane
     from jgpu.sched.limits import Limits
-    from jgpu.sched.sessions import ScheduledSession
+    from jgpu.sched.sessions.session import ScheduledSession
 
 __all__ = ["FairShare"]
 
@@ -134,7 +134,7 @@ class FairShare:
         share = elapsed / len(busy)
         for session in busy:
             user = session.user
-            session.device_seconds += share
+            session.progress.device_seconds += share
             session.virtual_s += share / session.share
             user.device_seconds += share
             user.virtual_s += share / user.share
@@ -146,7 +146,7 @@ class FairShare:
             self._weigh(user, session)
             self._lift(user)  # or it would be paid for with time that nobody owes them
         self.beside_s += seconds
-        session.device_seconds += seconds
+        session.progress.device_seconds += seconds
         session.virtual_s += seconds / session.share
         user.device_seconds += seconds
         user.virtual_s += seconds / user.share
@@ -187,7 +187,7 @@ class FairShare:
             self.active[user.name] = user
         siblings = [other.virtual_s for other in user.active.values()]
         floor_s = min(siblings, default=user.floor_s)
-        if self._is_recent(session.idle_since):
+        if self._is_recent(session.waiting.idle_since):
             floor_s -= credit_s
         session.virtual_s = max(session.virtual_s, floor_s)
         if session.id not in user.active:
@@ -201,7 +201,7 @@ class FairShare:
         user = session.user
         if user.active.pop(session.id, None) is None:
             return
-        session.idle_since, session.share = self.now, 1.0
+        session.waiting.idle_since, session.share = self.now, 1.0
         if not session.is_batch:
             user.urgent -= 1
             user.urgent_until = self.now

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
     from jgpu.sched.events import SessionRestored, SessionSpilled
     from jgpu.sched.journal import Journal
+    from jgpu.sched.lanes.room import RoomKeeper
     from jgpu.sched.lanes.table import LaneTable
     from jgpu.sched.limits import Limits
-    from jgpu.sched.sessions import ScheduledSession
+    from jgpu.sched.sessions.session import ScheduledSession
 
 __all__ = ["SpillPlanner"]
 
@@ -32,10 +33,13 @@ __all__ = ["SpillPlanner"]
 class SpillPlanner:
     """Chooses who is spilled, and follows what is on its way."""
 
-    def __init__(self, limits: Limits, journal: Journal, table: LaneTable) -> None:
+    def __init__(
+        self, limits: Limits, journal: Journal, table: LaneTable, room: RoomKeeper
+    ) -> None:
         self._limits = limits
         self._journal = journal
         self._table = table
+        self._room = room
         #: what each session that is YIELDING or SPILLING gives up
         self.leaving: dict[int, MemoryPart] = {}
         #: sessions in mid-iteration, AWAY, that no room was found for yet, oldest first
@@ -67,12 +71,12 @@ class SpillPlanner:
             raise IllegalEvent(f"Session {session.id} was spilled while {session.residence}.")
         del self.leaving[session.id]
         now = self._journal.now
-        if event.resident + event.kept >= session.resident + session.kept:
-            session.spared_until = now + self._limits.memory_turn_s
-        session.spilled = event.spilled
+        if event.resident + event.kept >= session.memory.resident + session.memory.kept:
+            session.memory.spared_until = now + self._limits.memory_turn_s
+        session.memory.spilled = event.spilled
         session.reside(Residence.AWAY if event.spilled else Residence.HERE)
-        self._table.hold(session, event.resident, event.kept)
-        self._table.refit(session)
+        self._room.hold(session, event.resident, event.kept)
+        self._room.refit(session)
         self._table.changed = True
 
     def restored(self, session: ScheduledSession, event: SessionRestored) -> None:
@@ -80,16 +84,16 @@ class SpillPlanner:
         _check(event)
         if session.residence is not Residence.RESTORING:
             raise IllegalEvent(f"Session {session.id} was restored while {session.residence}.")
-        self._table.restored(session, event.resident, event.kept, event.spilled)
+        self._room.restored(session, event.resident, event.kept, event.spilled)
         if event.spilled:
-            session.away_until = self._journal.now + self._limits.retry_s
+            session.memory.away_until = self._journal.now + self._limits.retry_s
             self._put_aside(session)
 
     def short(self, session: ScheduledSession, nbytes: int) -> None:
         """Have those who rest give up what they keep, for less is free than was counted on."""
         others = self._givers(session)
         between_works = [
-            (each, MemoryPart.KEPT, each.kept - each.stale)
+            (each, MemoryPart.KEPT, each.memory.kept - each.memory.stale)
             for each in others
             if each.arrival and not each.has_work and not each.pinned
         ]
@@ -104,14 +108,14 @@ class SpillPlanner:
         if spilled <= 0:
             raise IllegalEvent(f"Session {session.id} wants {spilled} bytes back.")
         if session.residence is Residence.AWAY:
-            session.spilled = spilled
+            session.memory.spilled = spilled
         if not session.ready:
             return
         self.leaving.pop(session.id, None)
-        session.spilled = spilled
+        session.memory.spilled = spilled
         session.reside(Residence.AWAY)
         self._put_aside(session)
-        self._table.refit(session)
+        self._room.refit(session)
         self._table.changed = True
 
     def cell_started(self, session: ScheduledSession) -> None:
@@ -119,7 +123,7 @@ class SpillPlanner:
         away, table = session.residence is Residence.AWAY, self._table
         waits = session.lane is None and not table.unplaced and not table.draining
         if away and waits and table.has_room_for(session):
-            table.restore(session)
+            self._room.restore(session)
 
     def forget(self, session: ScheduledSession) -> None:
         """The session is closed, or comes to no boundary any more."""
@@ -151,7 +155,7 @@ class SpillPlanner:
                     self._put_aside(session)
             elif table.has_room_for(session):
                 del self._stranded[session.id]
-                table.restore(session)
+                self._room.restore(session)
 
     def _spill(self, session: ScheduledSession) -> None:
         if session.lane is not None:
@@ -174,7 +178,7 @@ class SpillPlanner:
         refused: float = float("inf")
         for claimant in (
             *self._stranded.values(),
-            *table.cramped.values(),
+            *table.awaiting_growth.values(),
             *(() if table.draining else table.unplaced.values()),
         ):
             lacking = table.lacking(claimant)
@@ -194,7 +198,7 @@ class SpillPlanner:
                 break
         else:
             if self._waits_for_ever(claimant):
-                self._table.lower(claimant)
+                self._room.lower(claimant)
             return False
         for victim, part in victims:
             self.ask(victim, part, f"session {claimant.id} waits for it")
@@ -208,15 +212,15 @@ class SpillPlanner:
         others = self._givers(claimant)
         yield from self._resting(others)
         turn_s = self._limits.memory_turn_s
-        since = claimant.unplaced_since
+        since = claimant.waiting.lane_since
         if since is None:
-            since = claimant.cramped_since
+            since = claimant.room.awaits_growth_since
         if since is not None and now - since < turn_s:
             return
-        busy = [each for each in others if each.arrival and now - each.here_since >= turn_s]
-        for session in sorted(busy, key=lambda each: (each.has_work, each.here_since)):
-            stale = 0 if session.has_work or session.pinned else session.stale
-            yield session, MemoryPart.KEPT, session.kept - stale
+        busy = [each for each in others if each.arrival and now - each.memory.here_since >= turn_s]
+        for session in sorted(busy, key=lambda each: (each.has_work, each.memory.here_since)):
+            stale = 0 if session.has_work or session.pinned else session.memory.stale
+            yield session, MemoryPart.KEPT, session.memory.kept - stale
 
     def _givers(self, claimant: ScheduledSession) -> list[ScheduledSession]:
         """Return the other sessions that keep something and are not giving it up already."""
@@ -229,7 +233,7 @@ class SpillPlanner:
             and not each.stuck
             and each.id not in self.leaving
         ]
-        return [each for each in others if each.kept and now >= each.spared_until]
+        return [each for each in others if each.memory.kept and now >= each.memory.spared_until]
 
     def _resting(
         self, others: list[ScheduledSession]
@@ -237,11 +241,11 @@ class SpillPlanner:
         """Yield, of those who do nothing, first what is stale, then the rest of the idle ones."""
         resting = [each for each in others if not each.has_work and not each.pinned]
         for session in resting:
-            if session.stale:
-                yield session, MemoryPart.STALE, session.stale
+            if session.memory.stale:
+                yield session, MemoryPart.STALE, session.memory.stale
         idle = [each for each in resting if not each.arrival]
-        for session in sorted(idle, key=lambda each: each.idle_since or 0.0):
-            yield session, MemoryPart.KEPT, session.kept - session.stale
+        for session in sorted(idle, key=lambda each: each.waiting.idle_since or 0.0):
+            yield session, MemoryPart.KEPT, session.memory.kept - session.memory.stale
 
     def _waits_for_ever(self, claimant: ScheduledSession) -> bool:
         """Whether what is asked for by estimate could not be had beside others' models.
@@ -249,15 +253,15 @@ class SpillPlanner:
         A work that is known to need less then goes ahead, after a while: the estimate is of other
         works, that ran when there was more room.
         """
-        since = claimant.unplaced_since
-        if since is None or claimant.need <= claimant.claim:
+        since = claimant.waiting.lane_since
+        if since is None or claimant.room.need <= claimant.room.claim:
             return False
         if self._journal.now - since < self._limits.memory_turn_s:
             return False
         others = [each for each in self._table.sessions.values() if each is not claimant]
-        models = sum(each.held if each.stuck else each.resident for each in others)
-        own = claimant.held + claimant.spilled - claimant.returning
-        return models + own + claimant.need > self._table.capacity
+        models = sum(each.held if each.stuck else each.memory.resident for each in others)
+        own = claimant.held + claimant.memory.spilled - claimant.memory.returning
+        return models + own + claimant.room.need > self._table.capacity
 
     def validate(self) -> None:
         """Check every invariant of what is on its way."""
@@ -273,8 +277,8 @@ class SpillPlanner:
 def _bytes_of(session: ScheduledSession, part: MemoryPart) -> int:
     """Return how many bytes of the device a part of a session's memory is."""
     if part is MemoryPart.STALE:
-        return session.stale
-    return session.kept + (session.resident if part is MemoryPart.ALL else 0)
+        return session.memory.stale
+    return session.memory.kept + (session.memory.resident if part is MemoryPart.ALL else 0)
 
 
 def _check(event: SessionSpilled | SessionRestored) -> None:

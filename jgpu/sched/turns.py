@@ -11,12 +11,12 @@ for it, never an idle lane while somebody may run in it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from jgpu.sched.actions import Start
 from jgpu.sched.lanes.lane import InFlight
 from jgpu.sched.reports.measures import Histogram
-from jgpu.sched.states import IllegalEvent, LaneState, SessionState, WorkState
+from jgpu.sched.states import IllegalEvent, LaneState, Residence, SessionState, WorkState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +28,13 @@ if TYPE_CHECKING:
     from jgpu.sched.ledger import FairShare
     from jgpu.sched.limits import Limits
     from jgpu.sched.policies import Policy
-    from jgpu.sched.sessions import ScheduledSession, ScheduledWork
+    from jgpu.sched.sessions.session import ScheduledSession
+    from jgpu.sched.sessions.work import ScheduledWork
 
 __all__ = ["Turns"]
+
+_HERE: Final = Residence.HERE
+_YIELDING: Final = Residence.YIELDING
 
 
 class Turns:
@@ -82,7 +86,7 @@ class Turns:
         if not lane.in_flight:
             return False
         last = lane.in_flight[-1].session
-        return last is not session and last.claim > last.transient
+        return last is not session and last.room.claim > last.room.transient
 
     def _start(self, lane: Lane, session: ScheduledSession) -> bool:
         """Start as many segments of the session's next work as there is room for."""
@@ -105,7 +109,7 @@ class Turns:
         work.started = end
         session.in_flight += count
         if session.state is SessionState.WAITING:
-            self.waits.note(self._journal.now - session.wait_began)
+            self.waits.note(self._journal.now - session.waiting.began)
             session.become(SessionState.RUNNING)
         if end == len(work.seconds):
             session.started.append(session.queue.popleft())
@@ -123,7 +127,11 @@ class Turns:
     def _next(self, lane: Lane) -> ScheduledSession | None:
         """Return the session whose segment comes next in a lane, with the turn given to it."""
         holder = lane.holder
-        if holder is None or not holder.queue or not holder.ready:
+        if (
+            holder is None
+            or not holder.queue
+            or (holder.residence is not _HERE and holder.residence is not _YIELDING)
+        ):
             return self._pass_on(lane, self._candidates(lane))
         if holder.queue[0].started:
             return holder
@@ -144,11 +152,11 @@ class Turns:
 
     def _may_go_on(self, lane: Lane, session: ScheduledSession) -> bool:
         """Whether a session whose memory is here may start its next work."""
-        if session.cramped_since is not None:
+        if session.room.awaits_growth_since is not None:
             return False
         if session.iteration_open:
             return True
-        if session.yields or not self._table.may_begin(lane):
+        if session.residence is _YIELDING or not self._table.may_begin(lane):
             return False
         return not self._ledger.throttles or not self._ledger.is_held_back(session)
 
@@ -160,8 +168,8 @@ class Turns:
 
     def _is_over(self, holder: ScheduledSession, used_s: float) -> bool:
         if holder.iteration_open:
-            return used_s >= self._limits.cap_of(holder.iteration_s)
-        return used_s >= self._limits.quantum_of(holder.iteration_s)
+            return used_s >= self._limits.cap_of(holder.progress.iteration_s)
+        return used_s >= self._limits.quantum_of(holder.progress.iteration_s)
 
     def _candidates(self, lane: Lane) -> list[ScheduledSession]:
         """Return the waiting members who may have the turn next as far as memory goes."""
@@ -174,12 +182,13 @@ class Turns:
             waiting = [
                 each
                 for each in found
-                if each.ready and (each.iteration_open or (begins and not each.yields))
+                if (each.residence is _HERE and (begins or each.iteration_open))
+                or (each.residence is _YIELDING and each.iteration_open)
             ]
-            if self._table.cramped:
-                waiting = [each for each in waiting if each.cramped_since is None]
+            if self._table.awaiting_growth:
+                waiting = [each for each in waiting if each.room.awaits_growth_since is None]
         holder = lane.holder
-        if holder is not None and holder.iteration_open and holder.need:
+        if holder is not None and holder.iteration_open and holder.room.need:
             waiting = [each for each in waiting if self._table.can_suspend(holder, each)]
         return self._preferred(waiting)
 
@@ -246,7 +255,7 @@ class Turns:
         if longest is None or longest not in candidates or longest.user.throttled:
             return None
         patience_s = self._limits.longest_wait_s * len(lane.members)
-        return longest if self._journal.now - longest.waits_since > patience_s else None
+        return longest if self._journal.now - longest.waiting.turn_since > patience_s else None
 
     def _fetch(self, lane: Lane, lanes: Sequence[Lane]) -> None:
         """Let an idle lane serve somebody who waits in another one."""
@@ -265,7 +274,7 @@ class Turns:
             self._fill(lane)
 
     def _fits_beside(self, holder: ScheduledSession, session: ScheduledSession, lane: Lane) -> bool:
-        more = holder.need + max(0, session.need - lane.capacity)
+        more = holder.room.need + max(0, session.room.need - lane.capacity)
         return more == 0 or self._table.committed + more <= self._table.capacity
 
     def lease(self, lane: Lane, session: ScheduledSession, reason: str) -> None:
@@ -278,7 +287,7 @@ class Turns:
             return
         if session.lane is not lane:
             self._table.move(session, lane, reason)
-        if session.suspended:
+        if session.room.suspended:
             self._table.resume(session)
         if holder is not None:
             if holder.iteration_open:
@@ -300,7 +309,7 @@ class Turns:
         session, work = flying.session, flying.work
         if event.epoch == lane.epoch:
             lane.used_s += event.measured_s
-        session.current_s += event.measured_s
+        session.progress.current_s += event.measured_s
         self._take_off(lane, session, work, event.count)
         if work.finished == len(work.seconds):
             session.finish_oldest()
@@ -310,12 +319,7 @@ class Turns:
 
     def end_iteration(self, session: ScheduledSession) -> None:
         """Count an iteration all of which has finished."""
-        newest = self._limits.newest if session.iterations else 1.0
-        session.iterations += 1
-        session.iteration_s += newest * (session.current_s - session.iteration_s)
-        session.iteration_times.append(session.current_s)
-        self.iterations.note(session.current_s)
-        session.current_s = 0.0
+        self.iterations.note(session.progress.end_iteration(self._limits.newest))
 
     def _flying(self, lane: Lane, event: SegmentsFinished) -> InFlight | None:
         """Return the oldest in flight of the event's session; None if it is about nothing there.

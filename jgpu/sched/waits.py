@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from jgpu.sched.lanes.lane import Lane
     from jgpu.sched.lanes.table import LaneTable
     from jgpu.sched.policies import Policy
-    from jgpu.sched.sessions import ScheduledSession
+    from jgpu.sched.sessions.session import ScheduledSession
 
 __all__ = ["QueuePlace", "Reason", "places", "reason"]
 
@@ -78,7 +78,7 @@ def _behind(session: ScheduledSession, table: LaneTable) -> Reason:
     if table.starving is not None and table.starving is not session:
         return Reason("memory", (table.starving.user.name,))
     lane = session.lane
-    if lane is not None and session.cramped_since is None:
+    if lane is not None and session.room.awaits_growth_since is None:
         holder = lane.running if lane.holder is session else lane.holder
         return Reason("turn", (holder.user.name,) if holder is not None else ())
     others = {

@@ -84,7 +84,7 @@ def test_las_begins_anew_with_each_cell():
     device = device_of("las", 1)
     (session,) = device.core._table.sessions.values()
     policy = LeastAttainedService()
-    session.device_seconds = 50.0
+    session.progress.device_seconds = 50.0
     assert policy.queue_of(session) == 2
     device.tell(CellStarted(1))
     assert policy.queue_of(session) == 0
@@ -116,10 +116,11 @@ def test_srtf_expects_a_job_of_unknown_length_to_last_as_long_again():
     device = device_of("srtf", 1, 1)
     one, two = device.core._table.sessions[1], device.core._table.sessions[2]
     policy = device.core._turns.policy
-    one.device_seconds = two.device_seconds = 3.0
+    one.progress.device_seconds = two.progress.device_seconds = 3.0
     device.tell(LoopTold(2, 4, 0.5))
     assert (policy.remaining_s(one), policy.remaining_s(two)) == (3.0, 2.0)
-    two.iterations, two.iteration_s, two.current_s = 3, 1.0, 0.25
+    done = two.progress
+    done.iterations, done.iteration_s, done.current_s = 3, 1.0, 0.25
     assert policy.remaining_s(two) == 0.75
     device.tell(LoopTold(2, None))
     assert policy.remaining_s(two) == 3.0
@@ -360,8 +361,8 @@ def test_nobody_moves_whose_memory_moves():
     table = device.core._table
     session = table.sessions[1]
     assert not table.can_move(session, session.lane)
-    assert not table._may_wait(session)
-    table.spread()
+    assert not device.core._room._may_wait(session)
+    device.core._placing.spread()
     assert session.lane is not None
 
 

@@ -32,7 +32,9 @@ from jgpu.sched import (
 from jgpu.sched.policies.fair import Fair
 from jgpu.sched.policies.fifo import Fifo
 from jgpu.sched.reports.snapshot import LaneStatus, SessionStatus, UserStatus
-from jgpu.sched.sessions import ScheduledSession, ScheduledWork, User
+from jgpu.sched.sessions.session import ScheduledSession
+from jgpu.sched.sessions.user import User
+from jgpu.sched.sessions.work import ScheduledWork
 from jgpu.sched.states import LANE_MOVES, SESSION_MOVES, WORK_MOVES, SessionState, WorkState
 
 MS = 0.001
@@ -143,6 +145,24 @@ def test_a_policy_need_only_rank():
     assert Youngest().preempts(old, young, Limits()) == ""
     assert not Youngest().outranks(old, young, Limits())
     assert Fifo().outranks(young, old, Limits())
+
+
+def test_a_session_shows_policies_what_they_may_see():
+    device = Device()
+    device.tell(LanesConfigured(1, 1000))
+    device.tell(SessionOpened(1, "user1"))
+    for _ in range(2):
+        device.send(1, 5 * MS, ends=True)
+        device.pass_time(5 * MS)
+        device.finish(0)
+    (session,) = device.core._table.sessions.values()
+    names = [name for name in vars(policies.SessionView) if not name.startswith("_")]
+    shown = {name: getattr(session, name) for name in names}
+    assert (shown["id"], shown["user"].name, shown["arrival"]) == (1, "user1", 1)
+    assert shown["iterations"] == 2
+    assert shown["iteration_s"] == pytest.approx(5 * MS)
+    assert shown["device_seconds"] == shown["attained_s"] == pytest.approx(10 * MS)
+    assert shown["remaining_s"] is None
 
 
 # --- states

@@ -55,8 +55,10 @@ class Connection(Generic[M]):
         self.socket = sock
         self.reader: FrameReader[M] = FrameReader(union)
         self._writer = FrameWriter()
+        #: what marks where the stream begins anew, in both directions; empty where it does not
+        self._own_marker = marker(token, epoch) if epoch else b""
         #: bytes of the marker that must come before the first frame, empty once it came
-        self._marker = marker(token, epoch) if epoch else b""
+        self._marker = self._own_marker
         self._hunted = bytearray()
         self._lock = Lock()
         self._unsent: deque[memoryview] = deque()
@@ -69,6 +71,10 @@ class Connection(Generic[M]):
         #: why the stream cannot be used any more, or None
         self.broken: str | None = None
         self.ended = False
+        #: messages read and not yet dealt with
+        self.inbox: Iterator[M] | None = None
+        #: descriptor events that the pump waits for
+        self.mask = 0
         #: descriptors that came beside the frames, oldest first (the control's stream alone)
         self.descriptors: deque[int] = deque()
 
@@ -150,10 +156,10 @@ class Connection(Generic[M]):
             self._acknowledged, self._bytes_since_ack = self.reader.seen, 0
             self._write(frame)
 
-    def begin_anew(self, token: bytes, epoch: int) -> None:
+    def begin_anew(self) -> None:
         """Tell the peer where the frames of a new executor begin."""
         with self._lock:
-            self._write(marker(token, epoch))
+            self._write(self._own_marker)
 
     def acknowledge(self, arena: int | None = None) -> None:
         """A pure `Ack` if `arena` bytes were given back, or enough went unacknowledged."""

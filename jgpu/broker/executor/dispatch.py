@@ -13,6 +13,7 @@ from jgpu.broker.executor.admission.gate import Gate, RefusedRun
 from jgpu.broker.executor.admission.probes import Probes
 from jgpu.broker.executor.admission.refusals import Refusals
 from jgpu.broker.executor.devices.base import Device
+from jgpu.broker.executor.lifecycle import LifePhase
 from jgpu.broker.executor.programs import Definition
 from jgpu.broker.executor.scheduling.driver import SchedulerDriver
 from jgpu.broker.executor.session import ExecutorSession
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MessageHandler"]
 
-#: probes and definitions of one session that may be with the helper threads
-HELPING: Final = 64
 #: definitions that one session may have been asked for again
 _ASKED: Final = 4096
 
@@ -91,7 +90,7 @@ class MessageHandler:
         self._turns.offer(session)
 
     def _upload(self, session: ExecutorSession, message: messages.Upload) -> None:
-        session.note_made(message.buffer)
+        session.cells.note_made(message.buffer)
         self._accept(session, UploadWork(session, message))
 
     def _waits(self, session: ExecutorSession, *, ends_iteration: bool) -> None:
@@ -111,38 +110,38 @@ class MessageHandler:
         if not early or (writer is not None and len(writer.followers) >= FOLLOWERS):
             self._accept(session, work)
             return
-        session.count(work)
+        session.queue.count(work)
         if message.ends_iteration:
             self._turns.boundary(session)
         answer_early(session, work, writer)
 
     def _run(self, session: ExecutorSession, message: messages.Run) -> None:
-        if message.work in session.asked:
+        asked = session.programs.asked
+        if message.work in asked:
             # It comes again with its definition; the first one is still here.
-            session.asked.remove(message.work)
+            asked.remove(message.work)
             return
         work = self._gate.work_of(session, message)
         session.accept(work)
-        session.note_made(message.first)
+        session.cells.note_made(message.first)
         if isinstance(work, RefusedRun):
             self._turns.offer(session)
             return
-        work.definition = self._definitions.get(message.program, session.identity)
+        work.definition = self._definitions.get(message.program, session.owner.identity)
         if work.definition is None:
             self._missing.setdefault(message.program, []).append(work)
             if not self._definitions.pending(message.program):
-                session.asked.add(message.work)
-                if len(session.asked) > _ASKED:
+                asked.add(message.work)
+                if len(asked) > _ASKED:
                     raise ProtocolError("This client runs programs that it does not define.")
                 session.send(messages.DefinitionUnknown(message.work, message.program))
         self._turns.offer(session)
 
     def _define(self, session: ExecutorSession, message: messages.Define) -> None:
         held = session.account.held
-        if held or self._refusals.of(session.user, program_hash(message.program)):
+        if held or self._refusals.of(session.owner.user, program_hash(message.program)):
             return  # not even looked at; runs of it are refused, or ask for it again
-        session.helping += 1
-        session.helping_bytes += len(message.program)
+        session.programs.begin(len(message.program))
         self._definitions.learn(
             session,
             message.program,
@@ -150,8 +149,7 @@ class MessageHandler:
         )
 
     def _defined(self, session: ExecutorSession, data: bytes, verdict: Verdict) -> None:
-        session.helping -= 1
-        session.helping_bytes -= len(data)
+        session.programs.end(len(data))
         key = verdict.hash if isinstance(verdict, Definition) else program_hash(data)
         for work in self._missing.pop(key, ()):
             work.definition = verdict
@@ -169,7 +167,7 @@ class MessageHandler:
                 del self._missing[key]
 
     def _note(self, session: ExecutorSession, message: messages.Free | messages.Tag) -> None:
-        session.note(message)
+        session.queue.note(message)
         self._turns.settle(session)
 
     # -- at once -----------------------------------------------------------------------------
@@ -184,8 +182,7 @@ class MessageHandler:
         )
 
     def _cell_started(self, session: ExecutorSession, message: messages.CellStarted) -> None:
-        session.cell = message.label
-        session.cells.begin(message.label, session.next_work - 1)
+        session.cells.begin(message.label, session.queue.next_number - 1)
         self._gate.waited(session)
         self._turns.cell_started(session)
 
@@ -194,7 +191,7 @@ class MessageHandler:
         self._turns.boundary(session)
 
     def _cell_ended(self, session: ExecutorSession, message: messages.CellEnded) -> None:
-        session.cell = ""
+        session.cells.end()
         self._gate.boundary(session)
         self._turns.cell_ended(session, failed=message.failed)
 
@@ -209,4 +206,4 @@ class MessageHandler:
             raise ProtocolError("Nobody asked this client to begin its stream anew.")
 
     def _quit(self, session: ExecutorSession, message: messages.Quit) -> None:
-        session.ending = ""
+        session.life.become(LifePhase.ENDING)

@@ -15,7 +15,7 @@ from typing import Final
 from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.memory.accounts import Account
 from jgpu.broker.executor.pump import Pump
-from jgpu.broker.executor.session import ExecutorSession
+from jgpu.broker.executor.session import ExecutorSession, SessionOwner
 from jgpu.errors import FrameError, JgpuError, ProtocolError
 from jgpu.sched import SessionStatus
 from jgpu.wire import messages
@@ -140,24 +140,20 @@ class Orders:
         account.limit = order.limit
         return ExecutorSession(
             number=order.session,
-            user=order.user,
-            identity=order.identity or f"user {order.user}",
-            label=order.label,
-            weight=order.weight,
-            priority=order.priority,
+            owner=SessionOwner(
+                order.user, order.identity or f"user {order.user}", order.weight, order.priority
+            ),
             connection=connection,
             arena=arena,
             account=account,
             device=self._pump.device,
-            token=order.token,
             lost=order.epoch > 0,
-            next_work=0 if order.epoch else 1,
         )
 
     def _retire(self, order: messages.RetireLane) -> None:
         session = self._pump.sessions.get(order.session)
         if session is not None:
-            if not session.closed:
+            if not session.life.is_closed:
                 self._pump.refuse(session, order.text, reason="op_limit")
             self._pump.turns.retire(order.lane, session)
 
@@ -183,7 +179,7 @@ class Orders:
         self._pump.turns.configure_user(order.user, order.weight, throttled=order.throttled)
 
     def _moved(self, session: ExecutorSession, nbytes: int) -> None:
-        self._pump.tallies.moved(nbytes)
+        self._pump.turns.tallies.moved(nbytes)
         if nbytes > 0:
             left = session.table.used - session.table.spilled
             self._connection.send(messages.Spilled(session.number, nbytes, left))
@@ -222,7 +218,7 @@ class Orders:
                 spilled_bytes=found.table.spilled,
                 spilled_resident_bytes=found.table.resident_away,
                 device_seconds=status.device_seconds,
-                iterations=found.iterations,
+                iterations=found.standing.iterations,
                 iteration_seconds=IterationTimes(
                     median=status.iteration_median_s, p95=status.iteration_p95_s
                 ),
@@ -233,8 +229,8 @@ class Orders:
                 waits_since=None
                 if status.waits_since is None
                 else self._epoch + status.waits_since,
-                cell=found.cell,
-                cells=found.cells.seconds,
+                cell=found.cells.running,
+                cells=found.cells.times.seconds,
             )
             for status in snapshot.sessions
             if (found := self._pump.sessions.get(status.id)) is not None
@@ -251,7 +247,7 @@ class Orders:
             snapshot.cut_off,
             snapshot.draining,
             snapshot.under_way,
-            self._pump.tallies.report(snapshot),
+            self._pump.turns.tallies.report(snapshot),
         )
 
 

@@ -1,8 +1,8 @@
 """The pump: one thread that is event loop and launcher of an executor.
 
-Covers the loop itself: reading streams a little at a time and in turn, back-pressure, writing
-where a socket was full, the ends of sessions. What messages do is `dispatch`'s, who runs when
-`turns`'s, what the control process orders `orders`'s.
+Covers the loop itself: reading streams a little at a time and in turn, writing where a socket was
+full, the ends of sessions. Whose stream is read is `streams`'s, what messages do `dispatch`'s, who
+runs when `turns`'s, what the control process orders `orders`'s.
 
 Nothing on this thread waits but `epoll`, and no session's behaviour ends the loop or another
 session.
@@ -20,7 +20,8 @@ from jgpu.broker.executor.admission.probes import Probes
 from jgpu.broker.executor.admission.refusals import Refusals
 from jgpu.broker.executor.aside import HelperThread
 from jgpu.broker.executor.devices.base import Device
-from jgpu.broker.executor.dispatch import HELPING, MessageHandler
+from jgpu.broker.executor.dispatch import MessageHandler
+from jgpu.broker.executor.lifecycle import LifePhase
 from jgpu.broker.executor.memory.hoststore import HostStore
 from jgpu.broker.executor.memory.spilling import SpillCopier
 from jgpu.broker.executor.programs import Chooser, DeviceKind, Prober, scratch_bytes
@@ -28,6 +29,7 @@ from jgpu.broker.executor.scheduling.driver import SchedulerDriver
 from jgpu.broker.executor.scheduling.rests import Rests
 from jgpu.broker.executor.scheduling.trace import Trace
 from jgpu.broker.executor.session import ExecutorSession
+from jgpu.broker.executor.streams import LITTLE_BYTES, Streams
 from jgpu.broker.flightpage import FlightPage, Kind
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.errors import ProtocolError
@@ -43,14 +45,8 @@ _log = logging.getLogger(__name__)
 _LOOK_S: Final = 0.1
 #: messages of one session dealt with before the next session's
 _BATCH: Final = 32
-#: works, and bytes of works, past which a session's stream is not read
-_QUEUED_WORKS: Final = 2048
-_QUEUED_BYTES: Final = 16 << 20
-#: the same of all sessions of a user; what its notebooks may leave unread; and so little that it
-#: never matters who else has how much
-_USERS_QUEUED_BYTES: Final = 64 << 20
+#: what the notebooks of a user may leave unread
 _USERS_UNSENT_BYTES: Final = 128 << 20
-_LITTLE_BYTES: Final = 256 << 10
 
 
 class Pump:
@@ -82,17 +78,13 @@ class Pump:
         store = HostStore(settings.host_pool, settings.spool, device.host_bytes)
         self.spilling = SpillCopier(device, store, device.wake, self._page.open("copies"))
         rests = Rests(settings.spill_after_s, settings.evict_after_s)
-        self._trace = Trace(Path(settings.trace)) if settings.trace else None
+        trace = Trace(Path(settings.trace)) if settings.trace else None
         self._record = _open_record(settings.record)
         recorder = EventRecorder(self._record, settings.policy) if self._record else None
-        self.turns = SchedulerDriver(
-            device, core, clock, self.spilling, rests, self._trace, recorder
-        )
+        self.turns = SchedulerDriver(device, core, clock, self.spilling, rests, trace, recorder)
         self.turns.on_released = self._released
         self.turns.on_violation = self.refuse
         self.turns.configure(settings.lanes, device.facts.capacity)
-        #: what is counted for metrics
-        self.tallies = self.turns.tallies
         #: programs that are not run any more
         self.refusals = Refusals()
         self._probes = Probes(
@@ -108,14 +100,7 @@ class Pump:
         #: what to call when a descriptor is ready
         self._handlers: dict[int, Callable[[int], None]] = {device.wake_fd: lambda mask: None}
         self._epoll.register(device.wake_fd, select.EPOLLIN | select.EPOLLET)
-        #: sessions with messages that were read and not dealt with
-        self._backlog: dict[int, ExecutorSession] = {}
-        #: sessions that are not read until they have less to do
-        self._stalled: dict[int, ExecutorSession] = {}
-        #: by user, what waits of all its sessions, where somebody looked in this turn
-        self._waiting_bytes: dict[str, int] = {}
-        #: sessions whose socket was full when something was sent
-        self._blocked: set[int] = set()
+        self._streams = Streams()
         self._next_look: float | None = None
         self.clock = clock
 
@@ -133,8 +118,7 @@ class Pump:
         """Until `stopping`."""
         while not self.stopping:
             self.turn()
-        if self._trace is not None:
-            self._trace.write()
+        self.turns.write_trace()
         if self._record is not None:
             self._record.flush()
 
@@ -163,8 +147,9 @@ class Pump:
             aside.collect()
         self._probes.collect()
         self.spilling.collect()
-        self._unstall()
-        for session in list(self._backlog.values()):
+        for session in self._streams.resume():
+            self._update_mask(session)
+        for session in list(self._streams.backlog.values()):
             self._deal(session)
         self.turns.flush()
         self._write_blocked()
@@ -187,7 +172,7 @@ class Pump:
             self.on_look()
 
     def _timeout(self, timeout_s: float) -> float:
-        if self._backlog:
+        if self._streams.backlog:
             return 0.0
         waits = [timeout_s] if timeout_s >= 0 else []
         interval = self.device.poll_interval_s()
@@ -204,10 +189,7 @@ class Pump:
         for number, session in self.sessions.items():
             assert number == session.number
             session.validate()
-        for kept in (self._backlog, self._stalled):
-            assert all(session.inbox is not None for session in kept.values())
-            assert kept.keys() <= self.sessions.keys()
-        assert not self._backlog.keys() & self._stalled.keys()
+        self._streams.validate(self.sessions)
         self.turns.validate()
 
     # -- sessions ----------------------------------------------------------------------------
@@ -217,26 +199,25 @@ class Pump:
         self.sessions[session.number] = session
         self._handlers[session.connection.fileno()] = lambda mask: self._ready(session, mask)
         self._epoll.register(session.connection.fileno(), select.EPOLLIN)
-        session.mask = select.EPOLLIN
+        session.connection.mask = select.EPOLLIN
         self._asides[1].put(session.number, lambda: self.device.pin(session.arena.memory), _nothing)
         self.turns.open(session)
         if resync is not None:
-            session.connection.begin_anew(session.token, resync.epoch)
+            session.connection.begin_anew()
             session.send(resync)
         session.send(Ready(self.device.facts, limit))
 
     def blocked(self, number: int) -> None:
         """A socket was full; called from any thread that sends."""
-        self._blocked.add(number)
+        self._streams.blocked.add(number)
         self.device.wake()
 
     def end(self, session: ExecutorSession, text: str) -> None:
         """A session ends now; its memory is given back when no lane uses it any more."""
-        if session.number not in self.sessions or session.closed:
+        if session.number not in self.sessions or session.life.is_closed:
             return
-        session.ending = text
-        session.closed = True
-        self._backlog.pop(session.number, None)
+        session.life.become(LifePhase.CLOSED, text)
+        self._streams.backlog.pop(session.number, None)
         self._handlers.pop(session.connection.fileno(), None)
         self._epoll.unregister(session.connection.fileno())
         session.connection.close()
@@ -247,9 +228,9 @@ class Pump:
 
     def refuse(self, session: ExecutorSession, text: str, reason: str = "protocol") -> None:
         """A sentence, and the end of the session, for its client broke the protocol or a limit."""
-        if session.closed:
+        if session.life.is_closed:
             return
-        _log.warning("session %d of %s is refused: %s", session.number, session.user, text)
+        _log.warning("session %d of %s is refused: %s", session.number, session.owner.user, text)
         session.connection.send(Refused(reason, text))
         session.connection.flush()
         self.end(session, text)
@@ -258,8 +239,9 @@ class Pump:
         # On the thread that pinned it, for it may still be at that.
         self._asides[1].put(session.number, lambda: self._close_arena(session), _nothing)
         del self.sessions[session.number]
-        self._blocked.discard(session.number)
-        self.on_ended(SessionEnded(session.number, session.charged_s(), session.ending or ""))
+        self._streams.forget(session.number)
+        charged_s = session.standing.charged_s()
+        self.on_ended(SessionEnded(session.number, charged_s, session.life.reason))
 
     def _close_arena(self, session: ExecutorSession) -> None:
         self.device.unpin(session.arena.memory)
@@ -269,30 +251,32 @@ class Pump:
 
     def _ready(self, session: ExecutorSession, mask: int) -> None:
         if mask & select.EPOLLOUT:
-            self._blocked.add(session.number)
-        if mask & ~select.EPOLLOUT and session.inbox is None:
-            session.inbox = session.connection.receive()
+            self._streams.blocked.add(session.number)
+        connection = session.connection
+        if mask & ~select.EPOLLOUT and connection.inbox is None:
+            connection.inbox = connection.receive()
             self._deal(session)
         elif mask & (select.EPOLLHUP | select.EPOLLERR):
             self.end(session, "")
 
     def _deal(self, session: ExecutorSession) -> None:
         """Deal with a few of the messages that were read; the rest comes in the next round."""
-        if session.closed or session.inbox is None:
+        connection = session.connection
+        if session.life.is_closed or connection.inbox is None:
             return
         try:
             for _ in range(_BATCH):
-                if not self._has_room(session):
+                if not self._streams.has_room(session):
                     break
-                message = next(session.inbox, None)
+                message = next(connection.inbox, None)
                 if message is None:
-                    session.inbox = None
+                    connection.inbox = None
                     break
                 self._dispatch.handle(session, message)
-                if session.ending is not None:
-                    self.end(session, session.ending)
+                if session.life.has_ended:
+                    self.end(session, session.life.reason)
                     return
-            session.connection.check_acknowledgement()
+            connection.check_acknowledgement()
         except ProtocolError as error:
             self.refuse(session, str(error))
             return
@@ -304,68 +288,40 @@ class Pump:
         self._after_batch(session)
 
     def _after_batch(self, session: ExecutorSession) -> None:
-        self._backlog.pop(session.number, None)
-        if session.inbox is None:
+        self._streams.backlog.pop(session.number, None)
+        if session.connection.inbox is None:
             session.connection.acknowledge()
             if session.connection.ended:
                 self.end(session, "")
                 return
-        elif self._has_room(session):
-            self._backlog[session.number] = session
         else:
-            self._stalled[session.number] = session
+            self._streams.put_back(session)
         self.turns.flush()
         self._update_mask(session)
 
-    def _has_room(self, session: ExecutorSession) -> bool:
-        return (
-            session.outstanding < _QUEUED_WORKS
-            and self._has_room_for_bytes(session)
-            and session.helping + len(session.cancel_requests) < HELPING
-        )
-
-    def _has_room_for_bytes(self, session: ExecutorSession) -> bool:
-        """Whether what waits is little, or not much: of the session, and of all of its user's."""
-        waiting = session.waiting_bytes
-        if waiting < _LITTLE_BYTES or waiting >= _QUEUED_BYTES:
-            return waiting < _LITTLE_BYTES
-        account = session.account
-        if account.user not in self._waiting_bytes:
-            self._waiting_bytes[account.user] = account.waiting_bytes
-        return self._waiting_bytes[account.user] < _USERS_QUEUED_BYTES
-
-    def _unstall(self) -> None:
-        self._waiting_bytes.clear()
-        for session in list(self._stalled.values()):
-            if session.closed:
-                del self._stalled[session.number]
-            elif self._has_room(session):
-                del self._stalled[session.number]
-                self._backlog[session.number] = session
-                self._update_mask(session)
-
     def _write_blocked(self) -> None:
-        while self._blocked:
-            session = self.sessions.get(self._blocked.pop())
-            if session is None or session.closed:
+        blocked = self._streams.blocked
+        while blocked:
+            session = self.sessions.get(blocked.pop())
+            if session is None or session.life.is_closed:
                 continue
             if session.connection.broken is not None:
                 self.end(session, session.connection.broken)
             else:
                 session.connection.flush()
                 unsent = session.connection.unsent_bytes
-                if unsent > _LITTLE_BYTES and session.account.unsent_bytes > _USERS_UNSENT_BYTES:
+                if unsent > LITTLE_BYTES and session.account.unsent_bytes > _USERS_UNSENT_BYTES:
                     self.end(session, "This user's notebooks do not read what they are sent.")
                     continue
                 self._update_mask(session)
 
     def _update_mask(self, session: ExecutorSession) -> None:
         """Read while there is room, write while something waits to be written."""
-        mask = 0 if session.number in self._stalled else select.EPOLLIN
+        mask = 0 if session.number in self._streams.stalled else select.EPOLLIN
         if session.connection.unsent_bytes:
             mask |= select.EPOLLOUT
-        if mask != session.mask:
-            session.mask = mask
+        if mask != session.connection.mask:
+            session.connection.mask = mask
             self._epoll.modify(session.connection.fileno(), mask)
 
 

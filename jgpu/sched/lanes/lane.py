@@ -15,7 +15,8 @@ from jgpu.sched.states import LANE_MOVES, LaneState, check_move
 
 if TYPE_CHECKING:
     from jgpu.sched.limits import Limits
-    from jgpu.sched.sessions import ScheduledSession, ScheduledWork
+    from jgpu.sched.sessions.session import ScheduledSession
+    from jgpu.sched.sessions.work import ScheduledWork
 
 __all__ = ["InFlight", "Lane"]
 
@@ -73,7 +74,7 @@ class Lane:
 
     def await_turn(self, session: ScheduledSession, now: float) -> None:
         """Queue a member with work for its turn."""
-        session.waits_since = now
+        session.waiting.turn_since = now
         self.waiting[session.id] = session
 
     def has_room(self, seconds: float, limits: Limits) -> bool:
@@ -88,20 +89,20 @@ class Lane:
         assert self.members
         for session in self.members.values():
             assert session.lane is self
-            assert session.need <= self.capacity
+            assert session.room.need <= self.capacity
             waits = bool(session.queue) and session is not self.holder
             assert waits == (session.id in self.waiting)
             open_aside = session.iteration_open and session is not self.holder
-            assert session.suspended == open_aside
+            assert session.room.suspended == open_aside
             flying = [each for each in self.in_flight if each.session is session]
             assert session.in_flight == sum(each.count for each in flying)
             assert flying or self.state is not LaneState.RETIRED
         assert self.waiting.keys() <= self.members.keys()
-        since = [session.waits_since for session in self.waiting.values()]
+        since = [session.waiting.turn_since for session in self.waiting.values()]
         assert since == sorted(since)
         assert self.holder is None or self.members.get(self.holder.id) is self.holder
         assert self.suspended == sum(
-            session.need for session in self.members.values() if session.suspended
+            session.room.need for session in self.members.values() if session.room.suspended
         )
         self._validate_in_flight()
 

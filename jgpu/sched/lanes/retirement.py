@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jgpu.sched.journal import Journal
     from jgpu.sched.lanes.lane import InFlight, Lane
     from jgpu.sched.lanes.table import LaneTable
-    from jgpu.sched.sessions import ScheduledSession
+    from jgpu.sched.sessions.session import ScheduledSession
     from jgpu.sched.spilling import SpillPlanner
     from jgpu.sched.turns import Turns
 
@@ -84,14 +84,14 @@ class Retirement:
                 else:
                     table.leave(session, "its lane is retired")
             if lane.members:
-                table.resize(lane, max(each.need for each in lane.members.values()))
+                table.resize(lane, max(each.room.need for each in lane.members.values()))
 
     def _rescue(self, session: ScheduledSession) -> None:
         """Have a session in mid-iteration, nothing of which is in flight, go on in another lane."""
         table = self._table
         open_lanes = [each for each in table.lanes.values() if each.state is LaneState.OPEN]
         if len(open_lanes) < table.maximum:
-            lane = table.open_lane(session.need)
+            lane = table.open_lane(session.room.need)
         else:
             lane = max(open_lanes, key=lambda each: (each.capacity, -each.id))
         table.move(session, lane, "its lane is retired")
@@ -119,9 +119,9 @@ class Retirement:
     def _square(self, lane: Lane, session: ScheduledSession) -> None:
         """Bring in line what a member waits for and what of it is suspended."""
         holds = lane.holder is session
-        if session.suspended and (holds or not session.iteration_open):
+        if session.room.suspended and (holds or not session.iteration_open):
             self._table.resume(session)
-        elif session.iteration_open and not (holds or session.suspended):
+        elif session.iteration_open and not (holds or session.room.suspended):
             self._table.suspend(session)
         if holds:
             lane.waiting.pop(session.id, None)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jgpu.sched.lanes.table import LaneTable
     from jgpu.sched.ledger import FairShare
     from jgpu.sched.reports.measures import Counts
-    from jgpu.sched.sessions import ScheduledSession
+    from jgpu.sched.sessions.session import ScheduledSession
     from jgpu.sched.turns import Turns
     from jgpu.sched.waits import QueuePlace
 
@@ -165,19 +165,19 @@ def _session_status(session: ScheduledSession, place: QueuePlace | None) -> Sess
         state=str(session.state),
         residence=str(session.residence),
         priority=name_of(session.priority),
-        waits_since=session.wait_began if session.state is SessionState.WAITING else None,
+        waits_since=session.waiting.began if session.state is SessionState.WAITING else None,
         waits_for=place.why.users if place else (),
         waits_on=place.why.on if place else "",
         lane=None if session.lane is None else session.lane.id,
-        resident=session.resident,
-        kept=session.kept,
-        transient=session.transient,
-        spilled=session.spilled,
-        device_seconds=session.device_seconds,
-        iterations=session.iterations,
-        iteration_s=session.iteration_s,
-        iteration_median_s=_percentile(session.iteration_times, 50),
-        iteration_p95_s=_percentile(session.iteration_times, 95),
+        resident=session.memory.resident,
+        kept=session.memory.kept,
+        transient=session.room.transient,
+        spilled=session.memory.spilled,
+        device_seconds=session.progress.device_seconds,
+        iterations=session.progress.iterations,
+        iteration_s=session.progress.iteration_s,
+        iteration_median_s=_percentile(session.progress.iteration_times, 50),
+        iteration_p95_s=_percentile(session.progress.iteration_times, 95),
         queue_position=place.position if place else 0,
         ahead=place.ahead if place else None,
     )

@@ -23,7 +23,7 @@ def times():
 
 def test_a_cell_has_what_it_sent(host):
     client = host.connect("user1")
-    cells = host.pump.sessions[1].cells
+    cells = host.pump.sessions[1].cells.times
     client.upload(b"before the first cell")
     for name, works in (("1", 1), ("2", 0), ("3", 2)):
         client.send(m.CellStarted(name))
@@ -43,7 +43,7 @@ def test_cells_that_come_at_once_are_told_apart(host):
         client.upload(b"1234")
         client.send(m.CellEnded())
     host.settle()
-    assert list(host.pump.sessions[1].cells.seconds) == ["1", "2", "3"]
+    assert list(host.pump.sessions[1].cells.times.seconds) == ["1", "2", "3"]
 
 
 def test_a_cell_whose_work_was_taken_back_has_what_was_done(times):

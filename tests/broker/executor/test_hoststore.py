@@ -11,11 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jgpu.broker.executor.devices.cpu import CpuDevice
+from jgpu.broker.executor.lifecycle import Lifecycle
 from jgpu.broker.executor.memory import hoststore
 from jgpu.broker.executor.memory.hoststore import HostStore
+from jgpu.broker.executor.memory.movement import MemoryMovement
 from jgpu.broker.executor.memory.spilling import UNREADABLE, SpillCopier
 from jgpu.broker.executor.memory.table import BufferTable
 from jgpu.broker.executor.programs import Buffer
+from jgpu.broker.executor.works.queue import WorkQueue
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.sched import MemoryPart
 
@@ -98,7 +101,11 @@ def test_what_cannot_be_read_any_more_is_lost_and_says_so_and_the_rest_comes_bac
     store = HostStore(100, "", host)
     spilling = SpillCopier(device, store, woken.set)
     session = SimpleNamespace(
-        number=1, launched=0, copying=False, offered=(), table=BufferTable(), over=False
+        number=1,
+        queue=WorkQueue(),
+        movement=MemoryMovement(),
+        table=BufferTable(),
+        life=Lifecycle(),
     )
     for number, nbytes in ((1, 80), (2, 200)):
         session.table.add(Buffer(number, noise(nbytes, number)))

@@ -8,11 +8,13 @@ import pytest
 from client import Executor, matmul
 from results import write_result
 
+from jgpu.broker.executor.admission.pending import PendingPrograms
 from jgpu.broker.executor.admission.probes import Probes
 from jgpu.broker.executor.admission.refusals import Refusals
 from jgpu.broker.executor.aside import HelperThread
 from jgpu.broker.executor.memory.accounts import Account
 from jgpu.broker.executor.programs import HANDS, Chooser, Prober
+from jgpu.broker.executor.session import SessionOwner
 from jgpu.wire import messages as m
 from jgpu.wire.program import Geometry, Op, Slot
 
@@ -39,13 +41,15 @@ class Visitor:
 
     number: int
     identity: str
-    user: str = "user1"
     account: Account = field(default_factory=lambda: Account("user1", 1 << 30))
     ahead_s: float = 0.0
     charged_s: float = 0.0
-    helping: int = 0
-    helping_bytes: int = 0
+    programs: PendingPrograms = field(default_factory=PendingPrograms)
     answers: list = field(default_factory=list)
+
+    @property
+    def owner(self):
+        return SessionOwner("user1", self.identity)
 
     def send(self, message):
         self.answers.append(message)
@@ -136,11 +140,11 @@ def test_one_identity_has_one_probe_made_at_a_time_and_others_theirs_meanwhile(b
     bench.collect()
     assert [answer.request for answer in other.answers] == [20]
     assert sorted(bench.begun(2)) == [10, 20]
-    assert (greedy.helping, greedy.answers) == (4, [])
+    assert (greedy.programs.helping, greedy.answers) == (4, [])
     bench.kernels.ends[10].set()
     bench.collect()
     assert [answer.request for answer in greedy.answers] == [10]
-    assert greedy.helping == 3
+    assert greedy.programs.helping == 3
 
 
 def test_no_more_than_a_few_are_made_at_a_time_and_the_least_served_comes_next(bench):
@@ -251,7 +255,7 @@ def test_a_question_that_is_too_large_is_answered_at_once_and_not_kept(bench, co
     (answer,) = visitor.answers
     assert answer.error[0] == "ProgramError"
     assert f"at most 1024 tensors; aten::relu.default came with {count}" in answer.error[1]
-    assert (len(bench.kernels), visitor.helping, bench.probes.waiting) == (0, 0, False)
+    assert (len(bench.kernels), visitor.programs.helping, bench.probes.waiting) == (0, 0, False)
 
 
 def test_a_long_question_of_few_tensors_is_too_large_as_well(bench):

@@ -20,7 +20,7 @@ from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.devices.null import NullDevice
 from jgpu.broker.executor.memory.accounts import Account
 from jgpu.broker.executor.pump import Pump
-from jgpu.broker.executor.session import ExecutorSession
+from jgpu.broker.executor.session import ExecutorSession, SessionOwner
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.wire import messages as m
 from jgpu.wire.arena import Arena
@@ -57,7 +57,7 @@ class Host:
         )
         arena = Arena.adopt(os.dup(client.arena.descriptor), 1 << 16)
         session = ExecutorSession(
-            number, user, "", 1.0, connection, arena, account, self.pump.device
+            number, SessionOwner(user), connection, arena, account, self.pump.device
         )
         client.duplicate = theirs
         self.pump.adopt(session, 0)
@@ -70,7 +70,11 @@ class Host:
             self.now += 0.05
             self.pump.turn(0.002)
             self.pump.validate()
-            busy = [s for s in self.pump.sessions.values() if s.helping or s.copying]
+            busy = [
+                s
+                for s in self.pump.sessions.values()
+                if s.programs.helping or s.movement.is_copying
+            ]
             if not busy:
                 break
         self.pump.turn(0.0)
@@ -210,7 +214,7 @@ class Clients(RuleBasedStateMachine):
         client = self.one(choice)
         if client is not None and client.session in self.host.pump.sessions:
             session = self.host.pump.sessions[client.session]
-            if session.ending is None:
+            if not session.life.has_ended:
                 self.host.pump.turns.evict(session, resident=resident)
 
     @rule(seconds=st.sampled_from([0.2, 3.0, 30.0]))

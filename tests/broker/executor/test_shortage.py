@@ -9,6 +9,11 @@ import torch
 from client import Executor, program, scale
 
 from jgpu.broker.executor.scheduling.shortage import Shortage
+from jgpu.broker.executor.scheduling.standing import LaneStanding
+from jgpu.broker.executor.works.base import Work
+from jgpu.broker.executor.works.course import Course
+from jgpu.broker.executor.works.queue import WorkQueue
+from jgpu.broker.executor.works.states import LaneProgress
 from jgpu.wire import messages as m
 from jgpu.wire.program import Geometry, Op, Out, Slot
 
@@ -102,15 +107,19 @@ class Launches:
         )
 
     def works(self, count, number=1):
-        session = SimpleNamespace(number=number, launched=count, lane=3, stops=False, short=None)
-        works = [
-            SimpleNamespace(
-                session=session, lacking=0, put_off=True, last_try=False, measured_s=0.5,
-                earlier_s=0.0,
-            )
-            for _ in range(count)
-        ]  # fmt: skip
-        works[0].lacking, works[0].put_off, session.short = 100, False, works[0]
+        session = SimpleNamespace(
+            number=number,
+            queue=WorkQueue(),
+            standing=LaneStanding(lane=3),
+            course=Course(),
+            stops=False,
+        )
+        works = [Work(session, at, ends_iteration=False) for at in range(count)]
+        for work in works:
+            session.queue.launch(work)
+            work.progress, work.measured_s = LaneProgress.PUT_OFF, 0.5
+        works[0].lacking, works[0].progress = 100, LaneProgress.HALTED
+        session.course.halted = works[0]
         return session, works
 
 
@@ -125,9 +134,9 @@ def test_works_are_launched_again_together_when_all_are_back_and_nothing_is_copi
     assert ground.launched == []
     ground.shortage.comes_back(works[1])
     assert ground.launched == [(3, works)]
-    assert session.short is None
-    assert [(w.lacking, w.put_off, w.last_try, w.earlier_s) for w in works] == [
-        (0, False, False, 0.5)
+    assert session.course.halted is None
+    assert [(w.lacking, w.progress, w.last_try, w.earlier_s) for w in works] == [
+        (0, LaneProgress.DUE, False, 0.5)
     ] * 2
     ground.shortage.retry([session])
     assert len(ground.launched) == 1

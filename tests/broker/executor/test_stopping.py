@@ -21,7 +21,7 @@ from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.devices.cpu import CpuDevice
 from jgpu.broker.executor.memory.accounts import Account
 from jgpu.broker.executor.pump import Pump
-from jgpu.broker.executor.session import ExecutorSession
+from jgpu.broker.executor.session import ExecutorSession, SessionOwner
 from jgpu.broker.flightpage import FlightPage
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.wire import messages as m
@@ -123,7 +123,9 @@ class Host:
         )
         arena = Arena.adopt(os.dup(client.arena.descriptor), 1 << 16)
         account = Account(user, CAPACITY)
-        session = ExecutorSession(number, user, "", 1.0, connection, arena, account, self.device)
+        session = ExecutorSession(
+            number, SessionOwner(user), connection, arena, account, self.device
+        )
         client.duplicate = theirs
         self.pump.adopt(session, 0)
         self.clients.append(client)
@@ -140,7 +142,8 @@ class Host:
         self.turn_until(
             lambda: (
                 not any(
-                    s.outstanding or s.helping or s.copying for s in self.pump.sessions.values()
+                    s.queue.outstanding or s.programs.helping or s.movement.is_copying
+                    for s in self.pump.sessions.values()
                 )
             )
         )
@@ -339,7 +342,7 @@ def test_an_interrupted_session_ends_before_its_model_changes_or_when_its_iterat
             client.ask(first, NBYTES) for first, run in zip(firsts, runs, strict=True) if run.made()
         ]
         request = client.cancel(last - len(runs) + older if older else 0)
-        host.turn_until(lambda: session.cancel_requests)
+        host.turn_until(lambda: session.queue.cancel_requests)
         late = client.upload(bytes(NBYTES))
         host.page.go.set()
         assert isinstance(host.reply(client, request), m.Synced)
@@ -384,7 +387,7 @@ def test_of_a_session_that_is_gone_nothing_is_held_but_what_its_op_in_progress_u
         client, session = host.connect()
         inputs, _ = begin(host, client, session, runs, {0}, (strike, op, where))
         client.socket.close()
-        host.turn_until(lambda: session.ending is not None)
+        host.turn_until(lambda: session.life.has_ended)
         in_progress = op if where == "inside" else op - 1
         if in_progress >= 0:
             used = {inputs[k] for k in runs[strike].touched(in_progress)}
@@ -425,7 +428,7 @@ def test_values_that_were_told_are_those_of_the_buffers():
         first = client.run(told, [total], wanted=(0,), ends_iteration=True)
         host.turn_until(host.page.there.is_set)
         request = client.cancel()
-        host.turn_until(lambda: host.pump.sessions[1].cancel_requests)
+        host.turn_until(lambda: host.pump.sessions[1].queue.cancel_requests)
         host.page.go.set()
         assert host.reply(client, request)
         (value,) = [each for each in values if isinstance(each, m.Value)]
@@ -438,7 +441,7 @@ def test_a_stopped_run_teaches_nothing():
         client, session = host.connect()
         begin(host, client, session, [CHAIN], (), (0, 2, "before"))
         request = client.cancel()
-        host.turn_until(lambda: session.cancel_requests)
+        host.turn_until(lambda: session.queue.cancel_requests)
         host.page.go.set()
         assert host.reply(client, request)
         host.settle()
@@ -446,7 +449,7 @@ def test_a_stopped_run_teaches_nothing():
         assert definition.predicted_s is None
         assert definition.surplus_bytes == 0
         assert definition.learnt == ()
-        assert session.iterations == 0
+        assert session.standing.iterations == 0
 
 
 def test_an_interrupt_stops_what_waits_for_memory_in_its_midst_while_memory_is_on_its_way():
@@ -481,7 +484,7 @@ def check_waiting(act):
         run = Run(CHAIN.ops, ends=False)
         first = client.run(run.program(), inputs)
         behind = client.run(CHAIN.program(), inputs, ends_iteration=True)
-        host.turn_until(lambda: rested.copying and session.short is not None)
+        host.turn_until(lambda: rested.movement.is_copying and session.course.halted is not None)
         request = act(host, client)
         if request is None:
             host.turn_until(lambda: host.ended)
@@ -493,7 +496,7 @@ def check_waiting(act):
             assert host.read(client, first) == made
             lost = [first + 1, behind, behind + 1]
             assert [host.read(client, buffer) for buffer in lost] == ["WorkCancelled"] * 3
-        assert rested.copying
+        assert rested.movement.is_copying
         going.set()
 
 
@@ -515,7 +518,7 @@ def test_what_is_put_off_behind_a_work_that_waits_ends_after_it_when_its_session
             client.run(run.program(), inputs)
         host.turn_until(host.page.there.is_set)
         client.socket.close()
-        host.turn_until(lambda: session.ending is not None)
+        host.turn_until(lambda: session.life.has_ended)
         host.page.go.set()
         host.turn_until(lambda: host.ended)
         assert session.account.sessions == []

@@ -261,7 +261,7 @@ def test_a_view_that_shares_an_input_raises_what_the_input_must_have():
     small = contiguous(2)
     view = sketch.op("view.default", sketch.seen(0, small), (2,), outs=[small])
     sketch.op("relu.default", sketch.seen(view, contiguous(32)), outs=[contiguous(32)])
-    assert sketch.define().least_bytes == (128,)
+    assert sketch.define().plan.least_bytes == (128,)
 
 
 def test_host_tensors_have_the_bytes_they_say_and_are_never_written():

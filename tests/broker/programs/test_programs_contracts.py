@@ -170,17 +170,19 @@ def inside_canaries(name, definition, geometries):
     results = []
     for canary in (0xA5, 0x3C):
         blocks = []
-        for nbytes in definition.least_bytes[: len(geometries)]:
+        for nbytes in definition.plan.least_bytes[: len(geometries)]:
             block = torch.full((nbytes + 8192,), canary, dtype=torch.uint8)
             block[4096 : 4096 + nbytes] = 0
             blocks.append(block)
         bufs = [
             Inside(k, block, nbytes)
-            for k, (block, nbytes) in enumerate(zip(blocks, definition.least_bytes, strict=True))
+            for k, (block, nbytes) in enumerate(
+                zip(blocks, definition.plan.least_bytes, strict=True)
+            )
         ]
         run = RunContext(CPU, {0: torch.Generator().manual_seed(1)})
         outcome = definition.run(bufs, (), all_live(definition), b"", run)
-        for block, nbytes in zip(blocks, definition.least_bytes, strict=True):
+        for block, nbytes in zip(blocks, definition.plan.least_bytes, strict=True):
             assert (block[:4096] == canary).all(), name
             assert (block[4096 + nbytes :] == canary).all(), name
         made = [t for t in outcome.outputs if isinstance(t, torch.Tensor)]

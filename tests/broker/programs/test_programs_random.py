@@ -187,12 +187,12 @@ def test_unsound_programs_are_refused_and_the_rest_fails_by_itself(data):
         definition = define(encode_program(program), "cpu")
     except ProgramError:
         return
-    if max(definition.least_bytes) > 1 << 20 or sum(definition.slot_bytes()) > 1 << 24:
+    if max(definition.plan.least_bytes) > 1 << 20 or sum(definition.slot_bytes()) > 1 << 24:
         return
     for _ in range(2):
         bufs = [
             Buffer(k, torch.zeros(max(n, 8), dtype=torch.uint8))
-            for k, n in enumerate(definition.least_bytes)
+            for k, n in enumerate(definition.plan.least_bytes)
         ]
         run = RunContext(CPU, {k: torch.Generator() for k in range(3)})
         outcome = definition.run(bufs, (0.5, 1), all_live(definition), b"", run)

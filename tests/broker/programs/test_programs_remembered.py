@@ -19,6 +19,7 @@ from jgpu.broker.executor.programs.checking.arguments import bind
 from jgpu.broker.executor.programs.checking.inference import infer
 from jgpu.broker.executor.programs.contracts import language, recurrent
 from jgpu.broker.executor.programs.geometry import geometry_of, intern
+from jgpu.broker.executor.session import SessionOwner
 from jgpu.errors import ProgramError
 from jgpu.sched.policies import known_policies, load_policy
 from jgpu.wire.program import (
@@ -313,7 +314,7 @@ class ShortAtFirst:
 
 def test_a_check_that_broke_down_is_made_again_and_a_bad_program_stays_bad(caplog):
     definitions = Definitions("cpu", ShortAtFirst())
-    session = SimpleNamespace(number=1, identity="")
+    session = SimpleNamespace(number=1, owner=SessionOwner("user1"))
     good, bad, told = scaled(2), b"no program", []
     for data in (good, good, bad, bad, good):
         definitions.learn(session, data, told.append)

@@ -199,7 +199,7 @@ def test_bytes_are_counted_per_mask():
     assert definition.output_bytes(b"\x08") == 4
     assert definition.transient_bytes(b"\x08") == 128
     assert definition.transient_bytes(b"\x0f") == 196
-    assert definition.least_bytes == (64,)
+    assert definition.plan.least_bytes == (64,)
 
 
 def channels_last_convolution():
@@ -425,7 +425,7 @@ def test_resizing_ops_grow_the_buffer_and_later_views_fit():
     sketch.op("arange.start_out", 0, 5, 1, out=sketch.seen(0, empty), outs=[None])
     sketch.op("mul.Tensor", sketch.seen(0, grown), 2, outs=[grown])
     definition = sketch.define()
-    assert definition.resized == (0,)
+    assert definition.plan.resized == (0,)
     for _ in range(3):
         bufs = buffers(torch.empty(0))
         outcome = run(definition, bufs)

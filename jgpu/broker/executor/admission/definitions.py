@@ -61,7 +61,7 @@ class Definitions:
     ) -> None:
         """Check a program aside; `then` is told the verdict on the pump, at once if known."""
         key = program_hash(data)
-        known = self.get(key, session.identity)
+        known = self.get(key, session.owner.identity)
         if known is not None and not isinstance(known, _BrokeDown):
             then(known)
         elif key in self._pending:
@@ -74,9 +74,9 @@ class Definitions:
                 return define(data, self._device)
 
             def settle(result: Any) -> None:
-                self._settle(key, data, session.identity, result)
+                self._settle(key, data, session.owner.identity, result)
 
-            self._aside.put(session.number, check, settle, whose=session.identity)
+            self._aside.put(session.number, check, settle, whose=session.owner.identity)
 
     def _settle(self, key: bytes, data: bytes, identity: str, result: Any) -> None:
         verdict: Verdict

@@ -101,9 +101,9 @@ class Probes:
             return
         known: Any
         if isinstance(message, messages.Probe):
-            known = self._prober.known(question, session.identity)
+            known = self._prober.known(question, session.owner.identity)
         else:
-            known = self._chooser.known(question, session.identity)
+            known = self._chooser.known(question, session.owner.identity)
         if known is not None:
             _reply(session, message, known)
             return
@@ -111,18 +111,17 @@ class Probes:
         if refused:
             _reply(session, message, ProgramRefused(refused))
             return
-        session.helping += 1
-        session.helping_bytes += _WAITING_BYTES
-        queue = self._waiting.setdefault(session.identity, deque())
+        session.programs.begin(_WAITING_BYTES)
+        queue = self._waiting.setdefault(session.owner.identity, deque())
         queue.append(_Waiting(session, message, question))
         self.start()
 
     def _refusal(self, session: ExecutorSession, question: bytes) -> str:
         """Why a question is not tried: it has ended executors, or its user has; empty if it is."""
-        refused = self._refusals.of(session.user, question)
+        refused = self._refusals.of(session.owner.user, question)
         if refused is not None:
             return refused.text
-        if self._lost_of(session.identity) >= _MOST_LOST_EACH:
+        if self._lost_of(session.owner.identity) >= _MOST_LOST_EACH:
             return _TOO_MANY_LOST
         return session.account.refusal if session.account.held else ""
 
@@ -146,10 +145,10 @@ class Probes:
 
     def forget(self, session: ExecutorSession) -> None:
         """The session ends: what waits is not begun."""
-        queue = self._waiting.pop(session.identity, None)
+        queue = self._waiting.pop(session.owner.identity, None)
         kept = deque(each for each in queue or () if each.session is not session)
         if kept:
-            self._waiting[session.identity] = kept
+            self._waiting[session.owner.identity] = kept
 
     def close(self) -> None:
         """End the threads."""
@@ -223,13 +222,12 @@ class Probes:
         if hand in self._lost:
             self._lost.discard(hand)
         else:
-            self._running.discard(session.identity)
-        session.helping -= 1
-        session.helping_bytes -= _WAITING_BYTES
+            self._running.discard(session.owner.identity)
+        session.programs.end(_WAITING_BYTES)
         self._turns.charge(session, seconds)
         if not isinstance(answer, Exception):
             remembers = self._prober if isinstance(probe.message, messages.Probe) else self._chooser
-            remembers.remember(probe.question, session.identity, answer)
+            remembers.remember(probe.question, session.owner.identity, answer)
         _reply(session, probe.message, answer)
 
 

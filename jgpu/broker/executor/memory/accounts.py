@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from jgpu.wire.sizes import size_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jgpu.broker.executor.session import ExecutorSession
 
 __all__ = ["Account"]
@@ -31,6 +33,8 @@ class Account:
         #: the name of the error that this is
         self.refused_as = ""
         self.sessions: list[ExecutorSession] = []
+        #: bytes of the device that no session holds
+        self.free_bytes: Callable[[], int] = lambda: 0
         #: device time of sessions that had ended when it was measured; the next session pays
         self.owed_s = 0.0
 

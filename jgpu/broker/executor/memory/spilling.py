@@ -17,6 +17,7 @@ import torch
 from jgpu.broker.executor.aside import HelperThread
 from jgpu.broker.executor.devices.base import Device
 from jgpu.broker.executor.memory.hoststore import HostStore, Saved
+from jgpu.broker.executor.memory.movement import MovementState
 from jgpu.broker.executor.programs import Buffer, Failure
 from jgpu.broker.executor.session import ExecutorSession
 from jgpu.broker.executor.works.base import Work
@@ -87,9 +88,9 @@ class SpillCopier:
 
     def spill(self, session: ExecutorSession, part: MemoryPart) -> None:
         """Copy a part of what a session holds to the host; nothing of it is in flight."""
-        assert session.launched == 0, "the core spills at boundaries"
+        assert session.queue.launched == 0, "the core spills at boundaries"
         buffers = _chosen(session, part)
-        session.copying = True
+        session.movement.become(MovementState.LEAVING)
         self._device.leaving(buffers)
 
         def over(result: list[Saved] | Exception) -> None:
@@ -101,7 +102,7 @@ class SpillCopier:
         saved: list[Saved] = []
         try:
             for buffer in buffers:
-                if session.over:
+                if session.life.is_over:
                     break
                 saved.append(self._save(buffer))
         except BaseException:
@@ -119,17 +120,17 @@ class SpillCopier:
     def _spilled(
         self, session: ExecutorSession, buffers: list[Buffer], result: list[Saved] | Exception
     ) -> None:
-        session.copying = False
+        session.movement.become(MovementState.STILL)
         if isinstance(result, Exception):
             self._say_full(result)
         else:
             self._full = False
             # Of a session that has ended there may be fewer: all of it goes.
-            for buffer, saved in zip(buffers, result, strict=not session.over):
+            for buffer, saved in zip(buffers, result, strict=not session.life.is_over):
                 session.table.go(buffer, saved, aside=buffer.stale and not buffer.resident)
             self._device.discard(buffers)
             self.on_moved(session, sum(saved.nbytes for saved in result))
-            self.want(session, session.offered)
+            self.want(session, session.queue.offered)
         self.on_spilled(session)
 
     def _say_full(self, error: Exception) -> None:
@@ -157,11 +158,10 @@ class SpillCopier:
 
     def restore(self, session: ExecutorSession) -> None:
         """Copy back all that is to come back, as soon as nothing of the session is in flight."""
-        if session.launched:
-            session.to_restore = True
+        if session.queue.launched:
+            session.movement.become(MovementState.DUE_BACK)
             return
-        session.to_restore = False
-        session.copying = True
+        session.movement.become(MovementState.RETURNING)
         away = [b for b in session.table.buffers.values() if b.saved is not None and not b.aside]
 
         def over(result: CopiedBack | Exception) -> None:
@@ -173,7 +173,7 @@ class SpillCopier:
         """Load one after another, as long as there is room and somebody to load for."""
         loaded = CopiedBack([], [])
         for buffer in buffers:
-            if session.over:
+            if session.life.is_over:
                 break
             assert isinstance(buffer.saved, Saved)
             try:
@@ -198,7 +198,7 @@ class SpillCopier:
         saved.load(write)
 
     def _restored(self, session: ExecutorSession, result: CopiedBack | Exception) -> None:
-        session.copying = False
+        session.movement.become(MovementState.STILL)
         if isinstance(result, Exception):
             raise result  # a mistake of ours: the bytes may be lost
         for buffer in result.back:

@@ -20,6 +20,7 @@ import torch
 from jgpu.broker.executor.programs.buffers import Buffer, Failure
 from jgpu.broker.executor.programs.checking.check import check_program
 from jgpu.broker.executor.programs.flags import check_flags, gate
+from jgpu.broker.executor.programs.inputs import InputCheck
 from jgpu.broker.executor.programs.outcome import Outcome, RunContext, Stopped, Suspended
 from jgpu.broker.executor.programs.plan import ProgramPlan, mask_bits
 from jgpu.broker.executor.programs.running.callables import below_autograd
@@ -48,7 +49,6 @@ DEVICES: Final[dict[DeviceKind, torch.device]] = {
 _MAX_VARIANTS: Final = 8
 #: Weight of the newest run in `predicted_s`.
 _NEWEST: Final = 0.25
-_TYPES: Final = {"int": int, "float": float, "bool": bool, "complex": tuple}
 
 
 #: masks of live fresh slots and of dead inputs, and the wanted slots
@@ -91,10 +91,6 @@ class Definition:
         self.names = "\n".join(step.info.name for step in plan.steps).encode()
         #: EWMA of the seconds a run took, None before the first `observe`
         self.predicted_s: float | None = None
-        #: smallest bytes of each input slot's buffer
-        self.least_bytes = plan.least_bytes
-        #: input slots whose buffers may be resized by a run: call `Buffer.remeasure` after it
-        self.resized = plan.resized
         #: outputs that are known to lie otherwise than claimed, for sessions that come later
         self.learnt: tuple[TensorReport, ...] = ()
         self._lock = Lock()
@@ -111,39 +107,7 @@ class Definition:
         #: the allocator tells of them. An estimate: the next run may need less.
         self.surplus_bytes = 0
         self._masks: dict[_Key, _Masks] = {}
-        #: what parameters are, and whether some have a range to keep
-        self._types = [_TYPES[kind] for kind in plan.params]
-        self._ranged = "int" in plan.params
-        #: (slot, view, parameter) of input views whose offset is given at run time
-        self._lifted = [
-            (slot, view, plan.views[view][1])
-            for slot, view, _ in plan.taken
-            if plan.views[view][1] >= 0
-        ]
-
-    def check(self, buffers: Sequence[Buffer], params: Sequence[Number]) -> None:
-        """Raise `ProgramError` unless these inputs fit: counts, bytes, offsets, kinds."""
-        plan = self.plan
-        if len(buffers) != plan.inputs or len(params) != len(plan.params):
-            raise ProgramError(
-                f"The program takes {plan.inputs} buffers and {len(plan.params)} parameters, "
-                f"not {len(buffers)} and {len(params)}."
-            )
-        for buffer, least in zip(buffers, plan.least_bytes, strict=True):
-            if buffer.nbytes < least and buffer.poison is None:
-                raise ProgramError(
-                    f"Input {buffers.index(buffer)} of the program needs {least} bytes, "
-                    f"buffer {buffer.id} has {buffer.nbytes}."
-                )
-        if [type(value) for value in params] != self._types or self._ranged:
-            for value, kind in zip(params, plan.params, strict=True):
-                _check_value(value, kind)
-        for slot, view, param in self._lifted:
-            spec = plan.views[view][0]
-            if buffers[slot].poison is None:
-                offset = int(params[param])  # type: ignore[arg-type]
-                if offset < 0 or spec.bytes_at(offset) > buffers[slot].nbytes:
-                    raise ProgramError(f"Offset {offset} is outside of buffer {buffers[slot].id}.")
+        self._given = InputCheck(plan)
 
     def run(
         self,
@@ -155,11 +119,11 @@ class Definition:
     ) -> Outcome:
         """Run it. Unpoisoned inputs must be on the device; dead ones are released on the way.
 
-        Raises `ProgramError` before anything ran (see `check`); failures of ops are in the
+        Raises `ProgramError` before anything ran (see `InputCheck`); failures of ops are in the
         outcome, and so are running out of memory (`Outcome.suspended`) and being told to stop
         (`Outcome.stopped`).
         """
-        self.check(buffers, params)
+        self._given.check(buffers, params)
         generators = self._generators(context.generators)
         values = [complex(*v) if isinstance(v, tuple) else v for v in params]
         poison = {k: b.poison for k, b in enumerate(buffers) if b.poison is not None}
@@ -186,7 +150,7 @@ class Definition:
 
     def growth_bytes(self, buffers: Sequence[Buffer]) -> int:
         """Bytes by which the run makes its inputs' storages larger, as far as it is foretold."""
-        sizes = zip(self.resized, self.plan.resized_bytes, strict=True)
+        sizes = zip(self.plan.resized, self.plan.resized_bytes, strict=True)
         return sum(max(0, nbytes - buffers[k].nbytes) for k, nbytes in sizes)
 
     def resume(self, halted: Suspended | Stopped, context: RunContext) -> Outcome:
@@ -403,11 +367,3 @@ def define(data: bytes, device: DeviceKind) -> Definition:
     with gate.passing(program.flags):  # what ops return depends on the default dtype
         plan = check_program(program, device, DEVICES[device])
     return Definition(program_hash(data), plan, device)
-
-
-def _check_value(value: Number, kind: str) -> None:
-    fits = type(value) is _TYPES[kind]
-    if fits and kind == "int":
-        fits = -(1 << 63) <= int(value) < 1 << 63  # type: ignore[arg-type]
-    if not fits:
-        raise ProgramError(f"Parameter {value!r} is not of kind {kind}.")

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any, Final
 
-from jgpu.broker.executor.devices.base import Device, LaneJob
+from jgpu.broker.executor.devices.base import Device
 from jgpu.broker.executor.devices.idle import IdlePort
 from jgpu.broker.executor.memory.spilling import SpillCopier
 from jgpu.broker.executor.programs import Definition
+from jgpu.broker.executor.scheduling.feed import LaneFeed
 from jgpu.broker.executor.scheduling.forecast import Forecast
 from jgpu.broker.executor.scheduling.oversized import look_at_oldest
 from jgpu.broker.executor.scheduling.rests import NEVER, Rests
@@ -26,9 +27,10 @@ from jgpu.broker.executor.scheduling.trace import Stamped, Trace
 from jgpu.broker.executor.scheduling.waits import say_why
 from jgpu.broker.executor.session import ExecutorSession
 from jgpu.broker.executor.tallies import Tallies
-from jgpu.broker.executor.works.base import Work, WorkProgress
+from jgpu.broker.executor.works.base import Work
 from jgpu.broker.executor.works.cancel import finish_cancel
 from jgpu.broker.executor.works.runs import RunWork
+from jgpu.broker.executor.works.states import WorkProgress
 from jgpu.errors import ConfigError
 from jgpu.sched import Core, MemoryPart, Snapshot, actions, events
 from jgpu.sched.reports.recording import EventRecorder
@@ -69,12 +71,8 @@ class SchedulerDriver:
         self._works: dict[int, Work] = {}
         #: lease of each launched work
         self._leases: dict[int, int] = {}
-        self._starts: dict[int, list[Work]] = {}
-        #: by lane, the session that was last given to it
-        self._tails: dict[int, ExecutorSession] = {}
-        #: resting sessions of which the core was told
-        self._idle_told: set[int] = set()
-        self._shortage = Shortage(self._make_room, self._is_copying, self._launch_again)
+        self._feed = LaneFeed(device, trace)
+        self._shortage = Shortage(self._make_room, self._is_copying, self._feed.launch_again)
         self._port = IdlePort(device)
         self.tallies, self._draining = Tallies(), False
         #: called when a session has ended and nothing of it runs any more
@@ -102,18 +100,17 @@ class SchedulerDriver:
         """A session was adopted."""
         self._sessions[session.number] = session
         self._forecasts[session.number] = Forecast(self._device.facts.capacity)
-        self._tell(
-            events.SessionOpened(session.number, session.user, session.weight, session.priority)
-        )
-        session.free_bytes = self.free_bytes
-        session.charged_s = self._core.charge_of(session.number)
+        owner = session.owner
+        self._tell(events.SessionOpened(session.number, owner.user, owner.weight, owner.priority))
+        session.account.free_bytes = self.free_bytes
+        session.standing.charged_s = self._core.charge_of(session.number)
         owed_s, session.account.owed_s = session.account.owed_s, 0.0
         self.charge(session, owed_s)
 
     def charge(self, session: ExecutorSession, seconds: float) -> None:
         """Have a session pay for what was computed beside the lanes, or another of its user."""
-        if session.ending is not None:
-            live = (other for other in session.account.sessions if other.ending is None)
+        if session.life.has_ended:
+            live = (other for other in session.account.sessions if not other.life.has_ended)
             heir = next(live, None)
             if heir is None:
                 session.account.owed_s += seconds
@@ -132,14 +129,8 @@ class SchedulerDriver:
 
     def close(self, session: ExecutorSession) -> None:
         """A session ends: what has not started is dropped; the rest runs out."""
-        for work in session.offered:
-            if work.state is not WorkProgress.LAUNCHED:
-                self._works.pop(work.key, None)
-        while len(session.offered) > session.launched:
-            session.offered.pop()
-        session.received.clear()
-        session.held.clear()
-        session.queued_bytes = sum(work.nbytes for work in session.offered)
+        for work in session.queue.drop_waiting():
+            self._works.pop(work.key, None)
         self._tell(events.SessionClosed(session.number))
         self._abandon(session)
         self._shortage.retry([session])
@@ -149,25 +140,26 @@ class SchedulerDriver:
         """Of a session that has ended only the op in progress goes on, with what it uses."""
         before = session.table.used
         session.abandon()
-        if session.launched and session.table.used != before:
+        if session.queue.launched and session.table.used != before:
             measured = self._forecasts[session.number].measured(session.table, at_rest=False)
             if measured is not None:
                 self._tell(events.MemoryMeasured(session.number, *measured))
 
     def cell_started(self, session: ExecutorSession) -> None:
         """A cell's completion time counts from here."""
-        session.cell_first = None
-        self._idle_told.discard(session.number)
+        session.cells.forget_buffers()
+        session.rest.is_told = False
         self._tell(events.CellStarted(session.number))
 
     def cell_ended(self, session: ExecutorSession, *, failed: bool) -> None:
         """What was sent so far is a whole iteration; what a failed cell made is garbage, mostly."""
-        if failed and session.failed_from is None:
-            session.failed_from = session.cell_first
+        queue, standing = session.queue, session.standing
+        if failed:
+            session.cells.fail()
         self.boundary(session)
-        if failed and session.quiet and not session.outstanding:
+        if failed and session.quiet and not queue.outstanding:
             self._measure(session)
-        session.at_boundary = session.at_boundary or session.launched == session.outstanding
+        standing.at_boundary = standing.at_boundary or queue.launched == queue.outstanding
         self._tell(events.CellEnded(session.number))
 
     def loop_told(self, session: ExecutorSession, left: int) -> None:
@@ -176,7 +168,8 @@ class SchedulerDriver:
 
     def boundary(self, session: ExecutorSession) -> None:
         """The last work received turns out to end an iteration, be it over or not."""
-        works = session.held or session.received or session.offered
+        queue = session.queue
+        works = queue.held or queue.received or queue.offered
         if not works:
             self._end_iteration(session)
             return
@@ -188,13 +181,13 @@ class SchedulerDriver:
             # The core was told otherwise.
             self._tell_boundary(session)
             if last.state is WorkProgress.LAUNCHED:
-                session.at_boundary = True
+                session.standing.at_boundary = True
 
     def _end_iteration(self, session: ExecutorSession) -> None:
         """An iteration ends with no work left of it."""
         session.course.end_iteration()
-        if not session.at_boundary:
-            session.at_boundary = True
+        if not session.standing.at_boundary:
+            session.standing.at_boundary = True
             self._tell_boundary(session)
             if session.quiet:
                 self._measure(session)
@@ -208,20 +201,20 @@ class SchedulerDriver:
         """Tell of sessions that rest for long, and those that wait for long; whether to go on."""
         now, again, waiting = self._clock(), False, False
         for session in list(self._sessions.values()):
-            if session.ending is not None:
+            if session.life.has_ended:
                 again = True
                 self._abandon(session)
-            elif session.outstanding:
+            elif session.queue.outstanding:
                 again = True
-                waiting = waiting or not session.launched
+                waiting = waiting or not session.queue.launched
                 self._check_fits(session)
                 say_why(session, draining=self._draining)
-            elif session.number not in self._idle_told:
+            elif not session.rest.is_told:
                 again = True
-                if now - session.rests_since >= IDLE_S:
-                    self._idle_told.add(session.number)
+                if now - session.rest.since >= IDLE_S:
+                    session.rest.is_told = True
                     self._tell(events.SessionIdle(session.number))
-            elif self._rests.asks(session):
+            elif self._rests.asks(session.rest):
                 again = True
                 self._ask_to_spill(session, now)
         if waiting:
@@ -230,9 +223,9 @@ class SchedulerDriver:
 
     def _ask_to_spill(self, session: ExecutorSession, now: float) -> None:
         """Have a session that has rested for long give its memory up."""
-        part = self._rests.due(session, now)
+        part = self._rests.due(session.rest, now)
         if part is not None:
-            session.rest_asked = part
+            session.rest.asked = part
             self.evict(session, resident=part is MemoryPart.ALL)
 
     def evict(self, session: ExecutorSession, *, resident: bool) -> None:
@@ -251,7 +244,7 @@ class SchedulerDriver:
             del self._leases[work.key]
         for work in back.dead:
             self._works.pop(work.key, None)
-        self._tails.pop(lane, None)
+        self._feed.give_up(lane)
         self._tell(events.LaneRetired(lane, tuple(work.key for work in returned)))
         for ended in {work.session for work in back.dead}:
             self.settle(ended)
@@ -271,26 +264,26 @@ class SchedulerDriver:
         """Begin no iteration any more, or do again."""
         self._draining = on
         for session in self._sessions.values():
-            session.drain_told = session.wait_told = False
+            session.wait.begin_anew()
         self._tell(events.DrainChanged(on))
 
     # -- works -------------------------------------------------------------------------------
 
     def offer(self, session: ExecutorSession) -> None:
         """Tell the core of all works of a session that are ready."""
-        if session.ending is not None:
+        if session.life.has_ended:
             return
-        self._idle_told.discard(session.number)
-        session.rest_asked = None
+        rest, queue = session.rest, session.queue
+        rest.is_told, rest.asked = False, None
         forecast = self._forecasts[session.number]
-        while (work := session.next_ready()) is not None:
+        while (work := queue.offer_next()) is not None:
             work.key = next(self._keys)
             if session.table.aside and self._spilling.want(session, (work,)):
                 spilled = self._forecasts[session.number].held(session.table)[2]
                 self._tell(events.MemoryWanted(session.number, spilled))
             if self._trace is not None:
                 self._trace.ready(work)
-            if may_ride(session, work, self._tails.get(session.lane)):
+            if may_ride(session, work, self._feed.tail(session.standing.lane)):
                 self._ride(session, work, forecast)
                 continue
             work.claim = forecast.live_bytes(work)
@@ -303,11 +296,12 @@ class SchedulerDriver:
 
     def _ride(self, session: ExecutorSession, work: Work, forecast: Forecast) -> None:
         forecast.live_bytes(work)
-        if work.ends_iteration and not session.at_boundary:
+        standing = session.standing
+        if work.ends_iteration and not standing.at_boundary:
             self._tell(events.WorkArrived(session.number, work.key, (), ends_iteration=True))
         work.rides = True
-        session.riders += 1
-        self._launch(session, work, session.lane)
+        standing.riders += 1
+        self._feed.launch(session, work, standing.lane)
 
     def taken_back(self, session: ExecutorSession, works: Iterable[Work]) -> None:
         """A session was interrupted, and these works of it that were offered were cancelled."""
@@ -320,10 +314,12 @@ class SchedulerDriver:
 
     def flush(self) -> None:
         """Hand what was started to the lanes."""
-        while self._starts:
-            lane, works = self._starts.popitem()
-            jobs: list[LaneJob] = list(works) if self._trace is None else [*map(Stamped, works)]
-            self._device.submit(lane, jobs)
+        self._feed.flush()
+
+    def write_trace(self) -> None:
+        """The executor ends: write down when its works ran, if that was asked for."""
+        if self._trace is not None:
+            self._trace.write()
 
     def collect(self) -> None:
         """Deal with what the device is through with."""
@@ -337,25 +333,24 @@ class SchedulerDriver:
         """Do what waited for the session's works to be over, if they are."""
         if not session.quiet:
             return
-        if session.ending is not None:
+        if session.life.has_ended:
             if self._sessions.pop(session.number, None) is not None:
                 del self._forecasts[session.number]
-                self._idle_told.discard(session.number)
-                if self._tails.get(session.lane) is session:
-                    del self._tails[session.lane]
+                self._feed.forget(session)
                 session.release()
                 self.on_released(session)
             return
-        if session.offered or session.received:
+        queue = session.queue
+        if queue.offered or queue.received:
             return
-        if session.cancel_requests:
+        if queue.cancel_requests:
             if finish_cancel(session, self._port):
                 self._end_iteration(session)
             self._measure(session)
             self.offer(session)
-        if not session.outstanding and session.after:
-            session.settle(session.after, self._port)
-            session.after_bytes = 0
+        if queue.notes and not queue.outstanding:
+            session.settle(queue.notes, self._port)
+            queue.notes_bytes = 0
             self._measure(session)
 
     def snapshot(self) -> Snapshot:
@@ -371,8 +366,9 @@ class SchedulerDriver:
     def validate(self) -> None:
         """Check what must always hold between two rounds."""
         self._core.validate()
-        known = [work for session in self._sessions.values() for work in session.offered]
-        leaders = [s.leader for s in self._sessions.values() if s.leader is not None]
+        known = [work for session in self._sessions.values() for work in session.queue.offered]
+        standings = [session.standing for session in self._sessions.values()]
+        leaders = [each.leader for each in standings if each.leader is not None]
         told = [*leaders, *(work for work in known if not work.rides)]
         assert {work.key for work in told} == self._works.keys()
         launched = {
@@ -391,7 +387,7 @@ class SchedulerDriver:
         event: type[events.SessionSpilled | events.SessionRestored],
     ) -> None:
         """Tell the core where the session's memory is now, and do what waited for that."""
-        if session.ending is None:
+        if not session.life.has_ended:
             held = self._forecasts[session.number].held(session.table)
             self._tell(event(session.number, *held))
         self._shortage.retry(self._sessions.values())
@@ -402,10 +398,7 @@ class SchedulerDriver:
         self._tell(events.MemoryShort(session.number, nbytes))
 
     def _is_copying(self) -> bool:
-        return any(session.copying for session in self._sessions.values())
-
-    def _launch_again(self, lane: int, works: list[Work]) -> None:
-        self._starts.setdefault(lane, []).extend(works)
+        return any(session.movement.is_copying for session in self._sessions.values())
 
     # -- between core and device -------------------------------------------------------------
 
@@ -419,40 +412,35 @@ class SchedulerDriver:
     def _start(self, action: actions.Start) -> None:
         work = self._works[action.work]
         session = work.session
-        session.lane, session.riders, session.waits_for = action.lane, 0, ()
+        queue, standing = session.queue, session.standing
+        standing.lane, standing.riders, session.wait.users = action.lane, 0, ()
         self._leases[work.key] = action.epoch
-        self._launch(session, work, action.lane)
+        self._feed.launch(session, work, action.lane)
         # What rode behind it in a lane that was retired does so again.
-        while session.launched < len(session.offered) and session.offered[session.launched].rides:
-            session.riders += 1
-            self._launch(session, session.offered[session.launched], action.lane)
-
-    def _launch(self, session: ExecutorSession, work: Work, lane: int) -> None:
-        work.state = WorkProgress.LAUNCHED
-        work.began_at_boundary = session.at_boundary
-        session.launched += 1
-        session.at_boundary = work.ends_iteration or (work.rides and session.at_boundary)
-        self._starts.setdefault(lane, []).append(work)
-        self._tails[lane] = session
+        while queue.launched < len(queue.offered) and queue.offered[queue.launched].rides:
+            standing.riders += 1
+            self._feed.launch(session, queue.offered[queue.launched], action.lane)
 
     def _finished(self, lane: int, work: Work) -> None:
         if work.waits:
             self._shortage.comes_back(work)
             return
         session = work.session
+        queue = session.queue
         work.measured_s += work.earlier_s
         session.complete(work)
-        if work.violation is not None and session.ending is None:
+        if work.violation is not None and not session.life.has_ended:
             self.on_violation(session, work.violation)
         if isinstance(work, RunWork):
             self.tallies.programs.note(work.measured_s)
             if work.whole and isinstance(work.definition, Definition):
                 work.definition.observe(work.measured_s)
-        if session.to_restore and not session.launched and session.ending is None:
+        has_ended, rests = session.life.has_ended, not queue.outstanding
+        if session.movement.is_due and not queue.launched and not has_ended:
             self._spilling.restore(session)
-        if not session.outstanding:
-            session.rests_since = self._clock()
-        if session.ending is None and (work.ends_iteration or not session.outstanding):
+        if rests:
+            session.rest.since = self._clock()
+        if not has_ended and (rests or work.ends_iteration):
             self._measure(session)
         self._report(lane, work)
         self.settle(session)
@@ -460,33 +448,32 @@ class SchedulerDriver:
     def _report(self, lane: int, work: Work) -> None:
         """Tell the core of a work and of those that rode behind it, when the last is done."""
         session = work.session
+        standing, offered = session.standing, session.queue.offered
         if not work.rides:
-            session.leader, session.leader_s = work, 0.0
-        session.leader_s += work.measured_s
-        if session.offered and session.offered[0].rides:
+            standing.leader, standing.leader_s = work, 0.0
+        standing.leader_s += work.measured_s
+        if offered and offered[0].rides:
             return
-        leader, session.leader = session.leader, None
+        leader, standing.leader = standing.leader, None
         assert leader is not None, "nobody rides alone"
         del self._works[leader.key]
         lease = self._leases.pop(leader.key)
-        self._tell(events.SegmentsFinished(lane, lease, leader.key, 1, session.leader_s))
+        self._tell(events.SegmentsFinished(lane, lease, leader.key, 1, standing.leader_s))
 
     def _measure(self, session: ExecutorSession) -> None:
-        if session.failed_from is not None and session.quiet and not session.outstanding:
-            session.table.mark_stale(session.failed_from)
-            session.failed_from = None
-        measured = self._forecasts[session.number].measured(
-            session.table, at_rest=not session.outstanding
-        )
+        cells, at_rest = session.cells, not session.queue.outstanding
+        if cells.failed_from is not None and at_rest and session.quiet:
+            session.table.mark_stale(cells.failed_from)
+            cells.failed_from = None
+        measured = self._forecasts[session.number].measured(session.table, at_rest=at_rest)
         if measured is not None:
             self._tell(events.MemoryMeasured(session.number, *measured))
 
     def _wait(self, action: actions.Wait) -> None:
         session = self._sessions.get(action.session)
-        if session is None:
-            return
-        # Told by `look_around` if it lasts: turns change often.
-        session.waits_for, session.wait_told = action.waits_for, False
+        if session is not None:
+            # Told by `look_around` if it lasts: turns change often.
+            session.wait.wait_for(action.waits_for)
 
     def _check_fits(self, session: ExecutorSession) -> None:
         """A work that waits and could not fit if all others were gone waits for them no longer."""

@@ -19,13 +19,14 @@ def look_at_oldest(session: ExecutorSession, port: Port) -> tuple[tuple[Work, ..
 
     Returns the works that the scheduler is to forget, and whether it is to be told of them anew.
     """
-    if not session.quiet or not session.offered or any(work.rides for work in session.offered):
+    offered = session.queue.offered
+    if not session.quiet or not offered or any(work.rides for work in offered):
         return None
-    work = session.offered[0]
+    work = offered[0]
     if work.in_parts or session.may_use(work.transient - session.table.bytes_of(work.frees())):
         return None
     if isinstance(work, RunWork):
         work.in_parts, work.claim = True, 0
-        return tuple(session.offered), True
+        return tuple(offered), True
     fail_oldest(session, port)
     return (work,), False

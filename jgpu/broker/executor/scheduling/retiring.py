@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from jgpu.broker.executor.devices.base import Device, LaneJob
 from jgpu.broker.executor.scheduling.trace import Stamped
 from jgpu.broker.executor.session import ExecutorSession
-from jgpu.broker.executor.works.base import Work, WorkProgress
+from jgpu.broker.executor.works.base import Work
+from jgpu.broker.executor.works.states import WorkProgress
 
 __all__ = ["GivenBack", "take_back"]
 
@@ -39,8 +40,8 @@ def take_back(
     left = [
         work
         for session in sessions
-        if session.lane == lane
-        for work in session.offered
+        if session.standing.lane == lane
+        for work in session.queue.offered
         if work.state is WorkProgress.LAUNCHED and work.key not in keys
         if not (work.waits or work.over)
     ]
@@ -55,8 +56,8 @@ def take_back(
     for work in reversed(others):
         work.session.unlaunch(work)
     return GivenBack(
-        tuple(work for work in others if work.session.ending is None),
-        tuple(work for work in others if work.session.ending is not None),
+        tuple(work for work in others if not work.session.life.has_ended),
+        tuple(work for work in others if work.session.life.has_ended),
     )
 
 

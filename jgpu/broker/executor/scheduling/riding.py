@@ -19,9 +19,10 @@ _LITTLE_S: Final = 20e-6
 
 def may_ride(session: ExecutorSession, work: Work, tail: ExecutorSession | None) -> bool:
     """Whether a work may follow the session's others; `tail` was last given to their lane."""
+    queue = session.queue
     return (
-        0 < session.launched == len(session.offered) - 1
-        and session.riders < _RIDERS
+        0 < queue.launched == len(queue.offered) - 1
+        and session.standing.riders < _RIDERS
         and tail is session
         and not session.table.away
         and not isinstance(work, RunWork)

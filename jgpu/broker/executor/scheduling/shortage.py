@@ -52,13 +52,13 @@ class Shortage:
         """Launch again what came back, where all of a session has and no memory is on its way."""
         for session in sessions:
             works = self._back.get(session.number)
-            if works is None or len(works) < session.launched:
+            if works is None or len(works) < session.queue.launched:
                 continue
             waits = not works[0].last_try and not session.stops
             if waits and self._copying():
                 continue
             del self._back[session.number]
-            session.short = None
+            session.course.halted = None
             for work in works:
-                work.lacking, work.put_off = 0, False
-            self._launch(session.lane, works)
+                work.launch_again()
+            self._launch(session.standing.lane, works)

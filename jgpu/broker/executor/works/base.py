@@ -9,13 +9,13 @@ Invariant: replies, failures among them, leave in the order of the works.
 
 from collections import deque
 from collections.abc import Iterable
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 import torch
 
 from jgpu.broker.executor.devices.base import Port
 from jgpu.broker.executor.programs import Failure
+from jgpu.broker.executor.works.states import LaneProgress, WorkProgress
 from jgpu.broker.flightpage import Kind
 from jgpu.errors import ProtocolError
 from jgpu.wire import limits, messages
@@ -30,7 +30,6 @@ __all__ = [
     "ShortOfMemory",
     "SyncWork",
     "Work",
-    "WorkProgress",
     "report_failure",
 ]
 
@@ -38,20 +37,11 @@ __all__ = [
 LEAST_S: Final = 5e-6
 #: buffers named in one `Failed`
 _IDS: Final = limits.MAX_SLOTS
-
-
-class WorkProgress(StrEnum):
-    """How far a work has come."""
-
-    #: received; waits for its definition, or behind one that does
-    RECEIVED = "received"
-    #: the scheduler knows it
-    OFFERED = "offered"
-    #: given to a lane
-    LAUNCHED = "launched"
-    DONE = "done"
-    #: taken back before it was launched
-    CANCELLED = "cancelled"
+_DUE: Final = LaneProgress.DUE
+_BEGUN: Final = LaneProgress.BEGUN
+_HALTED: Final = LaneProgress.HALTED
+_PUT_OFF: Final = LaneProgress.PUT_OFF
+_SKIPPED: Final = LaneProgress.SKIPPED
 
 
 class ShortOfMemory(Exception):
@@ -115,16 +105,12 @@ class Work:
         self.violation: str | None = None
         #: whether its session was at a boundary when it was launched
         self.began_at_boundary = True
-        #: it was not begun: the session was over, or it was taken back
-        self.skipped = False
-        #: an interrupt ended it in its midst
-        self.stopped = False
+        #: what a lane has done of it
+        self.progress = LaneProgress.DUE
         #: an interrupt took it back; a lane that has it skips it (`course`)
         self.taken = False
-        #: bytes that it did not get: it waits for them, and goes on when it is launched again
+        #: bytes that it did not get; above 0 exactly while it is HALTED
         self.lacking = 0
-        #: it is behind one that waits, and was not begun
-        self.put_off = False
         #: nobody could make room for it: what does not get its memory fails
         self.last_try = False
         #: seconds that it took before it had to wait
@@ -150,23 +136,24 @@ class Work:
     def launch(self, port: Port) -> None:
         """Do it, or enqueue it on the device."""
         session = self.session
-        if session.short is not None:
-            self.put_off = True
+        course = session.course
+        if course.halted is not None:
+            self.progress = _PUT_OFF
             return
-        if session.over or not session.course.begin(self):
-            self.skipped = True
+        if session.life.is_over or not course.begin(self):
+            self.progress = _SKIPPED
             return
+        self.progress = _BEGUN
         try:
             self.note(port)
             session.settle(self.before, port)
             self.do(port)
         except ShortOfMemory as short:
-            self.lacking, session.short = short.nbytes, self
+            self.lacking, self.progress, course.halted = short.nbytes, _HALTED, self
         except ProtocolError as error:
-            self.violation = str(error)
-            session.violated = True
+            self.violate(error)
         finally:
-            session.course.end()
+            course.end()
 
     def note(self, port: Port) -> None:
         """Say on the flight page what begins here."""
@@ -175,7 +162,17 @@ class Work:
     @property
     def waits(self) -> bool:
         """Whether it has to be launched again."""
-        return self.put_off or self.lacking > 0
+        progress = self.progress
+        return progress is _HALTED or progress is _PUT_OFF
+
+    def launch_again(self) -> None:
+        """It waits no longer: a lane is to go on with it."""
+        self.lacking, self.progress = 0, _DUE
+
+    def violate(self, error: ProtocolError) -> None:
+        """Its client breaks the protocol with it. Any thread."""
+        self.violation = str(error)
+        self.session.life.violate()
 
     def finish(self) -> None:
         """The device is through with it, unless it waits."""
@@ -188,7 +185,7 @@ class Work:
             self.over = True
             return
         try:
-            if not self.skipped and self.violation is None:
+            if self.progress is not _SKIPPED and self.violation is None:
                 self.reply()
             self.answer_followers()
         finally:
@@ -205,8 +202,7 @@ class Work:
             try:
                 download.answer()
             except ProtocolError as error:
-                self.violation = str(error)
-                self.session.violated = True
+                self.violate(error)
 
     def frees(self) -> set[int]:
         """Numbers of the buffers that go before anything of it runs."""
@@ -245,6 +241,13 @@ class Work:
     def request(self) -> int | None:
         """The request that waits for a reply of this work."""
         return None
+
+    def validate(self) -> None:
+        """Check what must always hold of a work that no lane has."""
+        assert self.progress is _DUE
+        assert not self.lacking
+        assert not self.over
+        assert not self.rides or self.state is WorkProgress.OFFERED
 
 
 class SyncWork(Work):

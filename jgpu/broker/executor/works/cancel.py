@@ -9,7 +9,7 @@ it would have dropped is dropped. These wait until no lane has anything of the s
 from jgpu.broker.executor.devices.base import Port
 from jgpu.broker.executor.programs import Failure
 from jgpu.broker.executor.session import ExecutorSession
-from jgpu.broker.executor.works.base import Work, WorkProgress, report_failure
+from jgpu.broker.executor.works.base import Work, report_failure
 from jgpu.wire import messages
 
 __all__ = ["begin_cancel", "fail_oldest", "finish_cancel"]
@@ -24,20 +24,9 @@ def begin_cancel(session: ExecutorSession, request: int, since: int = 0) -> list
 
     Launched ones stay in the order, for a lane has them; it skips them.
     """
-    session.cancel_requests.append(request)
-    works = [*session.offered, *session.received]
-    taken = works[session.course.interrupt(works, since) :]
-    known = [work for work in taken if work.state is WorkProgress.OFFERED]
-    waiting = [work for work in taken if work.state is not WorkProgress.LAUNCHED]
-    for work in waiting:
-        session.queued_bytes -= work.nbytes
-        work.state = WorkProgress.CANCELLED
-    for _ in known:
-        session.offered.pop()
-    for _ in range(len(waiting) - len(known)):
-        session.received.pop()
-    session.cancelled.extend(taken)
-    return known
+    queue = session.queue
+    works = [*queue.offered, *queue.received]
+    return queue.begin_cancel(request, works[session.course.interrupt(works, since) :])
 
 
 def finish_cancel(session: ExecutorSession, port: Port) -> bool:
@@ -45,8 +34,7 @@ def finish_cancel(session: ExecutorSession, port: Port) -> bool:
 
     Returns whether its iteration was cut short.
     """
-    taken, session.cancelled = session.cancelled, []
-    requests, session.cancel_requests = session.cancel_requests, []
+    taken, requests = session.queue.finish_cancel()
     if taken:
         failure = Failure(taken[0].number, 0, "", "WorkCancelled", _TEXT)
         poisoned = {number: None for work in taken for number in work.cancel(port, failure)}
@@ -57,8 +45,6 @@ def finish_cancel(session: ExecutorSession, port: Port) -> bool:
             work.answer_followers()
     for request in requests:
         session.send(messages.Synced(request))
-    session.received.extend(session.held)
-    session.held.clear()
     return session.course.resume()
 
 
@@ -67,9 +53,7 @@ def fail_oldest(session: ExecutorSession, port: Port) -> None:
 
     No lane has anything of the session.
     """
-    work = session.offered.popleft()
-    session.queued_bytes -= work.nbytes
-    work.state = WorkProgress.CANCELLED
+    work = session.queue.cancel_oldest()
     text = session.out_of_memory(work.transient)
     failure = Failure(work.number, 0, "", "OutOfMemoryError", text)
     report_failure(session, failure, work.cancel(port, failure), work.request)

@@ -18,6 +18,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from jgpu.broker.executor.programs import Buffer, Definition, Running, has_written_resident
+from jgpu.broker.executor.works.states import LaneProgress
 
 if TYPE_CHECKING:
     from jgpu.broker.executor.works.base import Work
@@ -49,6 +50,8 @@ class Course:
         #: an interrupt was told that the iteration is not finished
         self._cut = False
         self._ended = False
+        #: a launched work that waits for memory in its midst; nothing of the session runs before it
+        self.halted: Work | None = None
 
     # -- the lane ----------------------------------------------------------------------------
 
@@ -186,7 +189,7 @@ class Course:
         latest = self._latest
         if latest is None:
             return False
-        is_over = self._work is None and not latest.lacking
+        is_over = self._work is None and latest.progress is not LaneProgress.HALTED
         if is_over and latest.ends_iteration:
             return False
         if self._has_written():

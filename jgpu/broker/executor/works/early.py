@@ -31,10 +31,10 @@ def may_answer_early(session: "ExecutorSession") -> bool:
     """Whether downloads of this session may leave the order of its works now."""
     return bool(
         session.device.reads_directly
-        and not session.over
-        and not session.cancel_requests
+        and not session.life.is_over
+        and not session.queue.cancel_requests
         and not session.lost
-        and not session.copying
+        and not session.movement.is_copying
         and not session.table.spilled
     )
 
@@ -48,7 +48,7 @@ class EarlyDownload:
 
     def answer(self) -> None:
         """Reply; on the pump, or on the lane's thread that ran the writer."""
-        if not self._work.session.over:
+        if not self._work.session.life.is_over:
             self._work.take(self._device.read_now)
             self._work.reply()
 
@@ -71,7 +71,7 @@ def answer_early(session: "ExecutorSession", work: DownloadWork, writer: Work | 
 
 def last_writer(session: "ExecutorSession", buffer: int) -> Work | None:
     """The last unfinished work that writes a buffer."""
-    for works in (session.received, session.offered):
+    for works in (session.queue.received, session.queue.offered):
         for work in reversed(works):
             if work.may_write(buffer) and not work.over:
                 return work

@@ -24,6 +24,7 @@ from jgpu.broker.executor.programs import (
     Suspended,
 )
 from jgpu.broker.executor.works.base import ShortOfMemory, Work, report_failure
+from jgpu.broker.executor.works.states import LaneProgress
 from jgpu.broker.flightpage import Kind
 from jgpu.errors import ProgramError
 from jgpu.wire import limits, messages
@@ -36,6 +37,7 @@ __all__ = ["RunWork", "bits"]
 
 #: programs of which a session's client is remembered to know the learnt geometry
 _TOLD: Final = 8192
+_SKIPPED: Final = LaneProgress.SKIPPED
 #: what is said of a run that an interrupt stopped
 STOPPED: Final = "The computation was interrupted before it was over."
 
@@ -143,7 +145,7 @@ class RunWork(Work):
             self._run(self.definition, buffers, port)
         except ProgramError as error:
             self._fail("ProgramError", str(error))
-        if not self.skipped:
+        if self.progress is not _SKIPPED:
             session.drop(dead, port)
 
     def _run(self, definition: Definition, buffers: list[Buffer], port: Port) -> None:
@@ -182,11 +184,12 @@ class RunWork(Work):
                 raise ShortOfMemory(max(1, suspended.nbytes))
         self._suspended, self.whole = None, True
         self._settle(outcome, definition, buffers, port)
-        if not outcome.learnt and message.program not in session.told:
+        if not outcome.learnt and message.program not in session.programs.told:
             # An earlier session's run found out; this one has not been told yet.
-            if len(session.told) >= _TOLD:
-                session.told.clear()  # what is told twice is known
-            session.told.add(message.program)
+            told = session.programs.told
+            if len(told) >= _TOLD:
+                told.clear()  # what is told twice is known
+            told.add(message.program)
             self._learnt = definition.learnt
         else:
             self._learnt = outcome.learnt
@@ -207,7 +210,7 @@ class RunWork(Work):
         finally:
             if not self.session.course.leave(definition, buffers, done):
                 self._skip()
-        return None if self.skipped else outcome
+        return None if self.progress is _SKIPPED else outcome
 
     def _stop(
         self,
@@ -217,10 +220,10 @@ class RunWork(Work):
         port: Port,
     ) -> None:
         """Do no more of it: the session has ended, or was interrupted."""
-        if self.session.over:
+        if self.session.life.is_over:
             self._skip()
             return
-        self.stopped = True
+        self.progress = LaneProgress.STOPPED
         if halted is None:
             self._fail("WorkCancelled", STOPPED)
         else:
@@ -232,14 +235,14 @@ class RunWork(Work):
     def _settle(
         self, outcome: Outcome, definition: Definition, buffers: list[Buffer], port: Port
     ) -> None:
-        for k in definition.resized:
+        for k in definition.plan.resized:
             self.session.table.remeasure(buffers[k])
         self._keep(outcome, port)
 
     def _skip(self) -> None:
         """Its buffers may be gone: touch nothing."""
         self.forget()
-        self.skipped = True
+        self.progress = _SKIPPED
 
     def forget(self) -> None:
         """Drop what its ops have made so far."""
@@ -248,7 +251,7 @@ class RunWork(Work):
     def _context(self) -> RunContext:
         session, message, device = self.session, self.message, self.session.device
         context = RunContext(
-            session.torch_device, session.generators, work=self.number, report=message.report
+            device.torch_device, session.generators, work=self.number, report=message.report
         )
         if message.wanted and device.reads_directly:
             context.wanted, context.tell = message.wanted, self._tell
@@ -283,7 +286,7 @@ class RunWork(Work):
         if not session.may_use(added + nbytes):
             raise NeverFits(session.out_of_memory(nbytes, max(0, added)))
         lacking = added + nbytes if self._counts else nbytes
-        if lacking > session.free_bytes() and not self.last_try:
+        if lacking > session.account.free_bytes() and not self.last_try:
             raise torch.OutOfMemoryError(session.out_of_memory(nbytes, max(0, added)))
         session.table.note_peak(added + nbytes)
 

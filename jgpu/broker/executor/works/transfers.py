@@ -40,8 +40,8 @@ class UploadWork(Work):
         if message.offset + self.count > message.size:
             raise ProtocolError("An upload has more bytes than its buffer.")
         if message.data is None:
-            session.arena_upload(message.arena, message.count)
-            self.position = session.reserve_arena(message.arena, message.count)
+            session.arena.upload(message.arena, message.count)
+            self.position = session.arena.reserve(message.arena, message.count)
         self._failure: Failure | None = None
 
     def predicted_s(self) -> float:
@@ -83,7 +83,7 @@ class UploadWork(Work):
         try:
             if session.device.allocate is not None:
                 session.device.allocate(0, message.size)
-            return Buffer.allocate(message.buffer, message.size, session.torch_device)
+            return Buffer.allocate(message.buffer, message.size, session.device.torch_device)
         except (RuntimeError, MemoryError):
             if self.last_try:
                 raise
@@ -93,7 +93,7 @@ class UploadWork(Work):
         message = self.message
         source: memoryview | bytes
         if message.data is None:
-            source = self.session.arena_upload(message.arena, message.count)
+            source = self.session.arena.upload(message.arena, message.count)
         else:
             source = message.data
         port.use([buffer])
@@ -135,7 +135,7 @@ class DownloadWork(Work):
         self._data: bytearray | None = None
         self._failure: Failure | None = None
         if message.arena is not None:
-            session.arena_download(message.arena, message.count)
+            session.arena.download(message.arena, message.count)
         elif message.count > limits.INLINE_BYTES:
             raise ProtocolError(f"A download of {message.count} bytes needs the arena.")
 
@@ -181,7 +181,7 @@ class DownloadWork(Work):
         if self._data is not None:
             return memoryview(self._data)
         assert self.message.arena is not None
-        return self.session.arena_download(self.message.arena, self.message.count)
+        return self.session.arena.download(self.message.arena, self.message.count)
 
     def reply(self) -> None:
         """Reply with the bytes, or with what happened to them."""

@@ -59,6 +59,16 @@ class LedgerState(enum.Enum):
     FAILING = "failing"
 
 
+class _File(enum.Enum):
+    """What has become of the ledger's file."""
+
+    #: not opened yet
+    UNKNOWN = "unknown"
+    OPEN = "open"
+    #: was open, and broke: a new one lacks what is known
+    LOST = "lost"
+
+
 class LedgerOwner(Protocol):
     """Whom a ledger tells; called on the event loop."""
 
@@ -98,9 +108,7 @@ class UsageLedger:
         self._attempts = asyncio.Lock()
         self._store: Any = None
         self._wake = asyncio.Event()
-        self._opened = False
-        #: the ledger was open once, so a new file lacks what is known
-        self._was_open = False
+        self._file = _File.UNKNOWN
         #: rows to be written, the newest of each key
         self._charges: dict[ChargeKey, Charge] = {}
         self._settings: dict[SettingKey, StoredSetting | None] = {}
@@ -164,7 +172,7 @@ class UsageLedger:
     @property
     def is_open(self) -> bool:
         """Whether it could be read at the last attempt."""
-        return self._opened
+        return self._file is _File.OPEN
 
     def is_unwritten(self, key: SettingKey) -> bool:
         """Whether a setting that was changed here waits to be written."""
@@ -173,7 +181,7 @@ class UsageLedger:
     async def usage_since(self, since: float) -> list[tuple[str, float, float]]:
         """What is on record since a time; nothing where the ledger cannot be read."""
         store = self._store
-        if store is None or not self._opened:
+        if store is None or not self.is_open:
             return []
         try:
             found: list[tuple[str, float, float]] = await self._thread.call(
@@ -216,12 +224,14 @@ class UsageLedger:
 
     async def _attempt(self) -> bool:
         try:
-            if not self._opened:
+            if not self.is_open:
                 await self._open()
             if self._charges or self._settings or self._events:
                 await self._write()
         except LedgerBroken as error:
-            self._opened, self.note = False, f"The usage ledger was broken: {error}."
+            if self.is_open:
+                self._file = _File.LOST
+            self.note = f"The usage ledger was broken: {error}."
             _LOG.error("%s A new one is begun with all that is known.", self.note)
             self._wake.set()
             return False
@@ -250,12 +260,11 @@ class UsageLedger:
             _LOG.warning(
                 "Usage that an earlier run could not write is in the ledger now: %s.", file
             )
-        self._opened = True
-        if self._was_open:
+        was, self._file = self._file, _File.OPEN
+        if was is _File.LOST:
             self._run, charges = self._owner.ledger_begun_anew()
             self._charges = {charge.key: charge for charge in charges}
         else:
-            self._was_open = True
             self._owner.ledger_opened(loaded.usage, loaded.settings)
 
     async def _write(self) -> None:

@@ -1,0 +1,85 @@
+"""What has become of a session: it lives, its client broke the protocol, it ends, it is gone.
+
+The pump moves a session on; a lane that finds the protocol broken says so, and no more. What a
+lane says of a session that the pump has ended meanwhile changes nothing.
+
+Invariant: a phase follows another only as `PHASE_MOVES` says.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from threading import Lock
+from typing import Final
+
+__all__ = ["PHASE_MOVES", "LifePhase", "Lifecycle"]
+
+
+class LifePhase(StrEnum):
+    """How far a session's life has come."""
+
+    LIVE = "live"
+    #: a work showed that the client breaks the protocol; lanes skip what is behind it
+    VIOLATED = "violated"
+    #: its client wants to end; the pump closes the stream next
+    ENDING = "ending"
+    #: the stream is closed; what runs runs out
+    CLOSED = "closed"
+    #: everything was given back
+    RELEASED = "released"
+
+
+PHASE_MOVES: Final[Mapping[LifePhase, frozenset[LifePhase]]] = {
+    LifePhase.LIVE: frozenset({LifePhase.VIOLATED, LifePhase.ENDING, LifePhase.CLOSED}),
+    LifePhase.VIOLATED: frozenset({LifePhase.ENDING, LifePhase.CLOSED}),
+    LifePhase.ENDING: frozenset({LifePhase.CLOSED}),
+    LifePhase.CLOSED: frozenset({LifePhase.RELEASED}),
+    LifePhase.RELEASED: frozenset(),
+}
+
+_LIVE: Final = LifePhase.LIVE
+_VIOLATED: Final = LifePhase.VIOLATED
+
+
+class Lifecycle:
+    """One session's."""
+
+    __slots__ = ("_lock", "phase", "reason")
+
+    def __init__(self) -> None:
+        self.phase = LifePhase.LIVE
+        #: why the session ends, for its client; empty while it lives, and where nothing is wrong
+        self.reason = ""
+        self._lock = Lock()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether lanes skip the session's works from here on."""
+        return self.phase is not _LIVE
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the session ends, or has: nothing is sent to its client any more."""
+        phase = self.phase
+        return phase is not _LIVE and phase is not _VIOLATED
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the stream is closed."""
+        return self.phase in {LifePhase.CLOSED, LifePhase.RELEASED}
+
+    def become(self, phase: LifePhase, reason: str = "") -> None:
+        """Go to another phase, if the table of phases leads there."""
+        with self._lock:
+            assert phase in PHASE_MOVES[self.phase], f"a session goes from {self.phase} to {phase}"
+            self.phase = phase
+            self.reason = reason or self.reason
+
+    def violate(self) -> None:
+        """The client broke the protocol; where the session ends already, that is nothing new."""
+        with self._lock:
+            if self.phase is _LIVE:
+                self.phase = LifePhase.VIOLATED
+
+    def validate(self) -> None:
+        """Check what must always hold."""
+        assert not self.reason or self.has_ended

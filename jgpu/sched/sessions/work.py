@@ -1,0 +1,42 @@
+"""A work: segments that run in order, and how far they have come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jgpu.sched.states import WORK_MOVES, WorkState, check_move
+
+__all__ = ["ScheduledWork"]
+
+
+@dataclass(slots=True, eq=False)
+class ScheduledWork:
+    """One program to run, cut into segments."""
+
+    id: int
+    #: predicted device time of each segment; all above 0, at least one
+    seconds: tuple[float, ...]
+    #: whether an iteration ends with the last segment; may still become true while unfinished
+    ends_iteration: bool
+    #: transient bytes that it is known to need at least; not negative
+    claim: int
+    state: WorkState = WorkState.QUEUED
+    #: whether an iteration was open when its first segment was started; means nothing before
+    continues: bool = False
+    #: segments started; 0 exactly while QUEUED or CANCELLED
+    started: int = 0
+    #: segments finished; at most `started`, and all of them exactly when FINISHED
+    finished: int = 0
+
+    def become(self, state: WorkState) -> None:
+        """Go to another state, if the table of states leads there."""
+        self.state = check_move(WORK_MOVES, f"work {self.id}", self.state, state)
+
+    def validate(self) -> None:
+        """Check every invariant of a work."""
+        assert self.seconds
+        assert all(each > 0 for each in self.seconds)
+        assert self.claim >= 0
+        assert 0 <= self.finished <= self.started <= len(self.seconds)
+        assert (self.started == 0) == (self.state in {WorkState.QUEUED, WorkState.CANCELLED})
+        assert (self.finished == len(self.seconds)) == (self.state is WorkState.FINISHED)
