@@ -72,10 +72,6 @@ WITH_A_CLOCK = {"jgpu.wire.asking"}
 WITH_THEIR_HOST = {"jgpu.hub.tljh"}
 
 MOST_LINES = 500
-#: Longer files, each with the reason why it stays whole.
-LONGER = {
-    "jgpu/device/client/session.py": "one lock, one order of sending",
-}
 
 MOST_MODULES = 12
 #: Folders with more modules, each with the reason why they stay together.
@@ -330,13 +326,8 @@ def test_every_file_begins_with_what_it_is_about(path):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_module_grows_past_what_one_reads_in_one_go(path):
-    name = str(path.relative_to(ROOT))
     lines = len(path.read_text().splitlines())
-    assert lines <= MOST_LINES or name in LONGER, f"{name} has {lines} lines; split it"
-
-
-def test_the_list_of_longer_files_is_true():
-    assert all(len((ROOT / name).read_text().splitlines()) > MOST_LINES for name in LONGER)
+    assert lines <= MOST_LINES, f"{path.relative_to(ROOT)} has {lines} lines; split it"
 
 
 # -- tests ---------------------------------------------------------------------------------------

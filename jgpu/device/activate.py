@@ -105,8 +105,7 @@ def _install(problem: errors.JgpuError | None) -> None:
         subclasses,
     )
 
-    current.set_session(ClientSession(_connector(problem)))
-    current.session.generators = rng.Generators()
+    current.set_session(ClientSession(_connector(problem), rng.Generators()))
     registration.install()
     interrupts.install()
     patches.install()
@@ -130,7 +129,7 @@ def _install(problem: errors.JgpuError | None) -> None:
     collectives.install()
     largest.install()
     atexit.register(current.session.close)
-    os.register_at_fork(after_in_child=current.session.forked)
+    os.register_at_fork(after_in_child=current.session.after_fork)
 
 
 def _connector(problem: errors.JgpuError | None) -> Any:

@@ -96,13 +96,13 @@ def _session() -> Any:
 
 def _waited() -> float:
     session = _session()
-    return 0.0 if session is None else float(session.waited)
+    return 0.0 if session is None else float(session.connection.waited)
 
 
 def _device_seconds() -> float:
     """What the session has used of the device, as the broker counts it; 0 where that is unknown."""
     session = _session()
-    number = None if session is None else session.number
+    number = None if session is None else session.connection.number
     if number is None:
         return 0.0
     try:

@@ -48,17 +48,18 @@ def anew(failure: BaseException) -> BaseException:
 def use_of_lost(session: Any, buffer: Any) -> BaseException:
     """The error of using a tensor whose computation failed or whose device is gone."""
     cause: BaseException | None = None
-    if buffer.graveyard is session.graveyard:
-        cause = session.poisoned.get(buffer.id)
+    if buffer.graveyard is session.buffers.graveyard:
+        cause = session.buffers.poisoned.get(buffer.id)
     if cause is not None:
         # Of a lost device it is never said that a computation failed.
-        if session.tell(cause) or isinstance(cause, errors.DeviceLost):
+        if session.requests.tell(cause) or isinstance(cause, errors.DeviceLost):
             return anew(cause)
         return errors.PoisonedTensor(
             f"This tensor has no value, because its computation failed earlier: {cause}"
         )
-    why = session.why_lost or "The broker or its device ended."
-    return errors.DeviceLost(session.on_lost(f"This tensor was on a device that is gone. {why}"))
+    why = session.connection.why_lost or "The broker or its device ended."
+    text = f"This tensor was on a device that is gone. {why}"
+    return errors.DeviceLost(session.connection.on_lost(text))
 
 
 _CLASSES: dict[str, type[errors.JgpuError]] = {

@@ -49,7 +49,7 @@ class Steps:
     @contextmanager
     def watched(self):
         """Have all steps of this process counted."""
-        enter, receive, connect = quiet.__enter__, Link.receive, current.session._connect
+        enter, receive, connect = quiet.__enter__, Link.receive, current.session.connection._connect
 
         def entering(block):
             outermost = not interrupts._Handler.depth
@@ -69,12 +69,12 @@ class Steps:
             return connect()
 
         quiet.__enter__, Link.receive = entering, receiving
-        current.session._connect = connecting
+        current.session.connection._connect = connecting
         try:
             yield self
         finally:
             quiet.__enter__, Link.receive = enter, receive
-            current.session._connect = connect
+            current.session.connection._connect = connect
 
 
 class Notebook:
@@ -165,8 +165,8 @@ class Walk:
         self.kept = torch.arange(100.0).cuda()
         self.twice = self.kept * 2
         torch.cuda.synchronize()
-        self.generation = current.session.generation
-        self.session = current.session._link.welcome.session
+        self.generation = current.session.connection.generation
+        self.session = current.session.connection.link.welcome.session
         self._leave_nothing()
         self.baseline = self._held()
 
@@ -234,15 +234,18 @@ class Walk:
     def _held(self):
         """What both ends have of this session."""
         session = current.session
-        assert session.generation == self.generation
-        assert session._link.welcome.session == self.session
-        tables = ("_later", "_wanted", "_replies", "_reports", "_failures", "poisoned", "log")
-        waiting = {name: len(getattr(session, name)) for name in tables}
-        assert session._in_arena == 0
+        assert session.connection.generation == self.generation
+        assert session.connection.link.welcome.session == self.session
         used = session.memory().used
-        ring = session._link.arena.ring
+        requests, buffers = session.requests, session.buffers
+        for part in (session.connection, requests, buffers):
+            part.validate()
+        assert requests.arena_is_free
+        assert not requests.takes_back
+        waiting = [len(requests), len(requests.failures), len(buffers.poisoned), len(session.log)]
+        ring = session.connection.link.arena.ring
         assert ring.released == ring.reserved
-        return waiting, used, session.held.nbytes, len(session.held)
+        return waiting, used, buffers.held.nbytes, len(buffers.held)
 
 
 def connecting(steps, at):
@@ -251,7 +254,7 @@ def connecting(steps, at):
     Whatever is struck, what is drawn afterwards is what the seed says, or what follows it.
     """
     session = current.session
-    session.lost(errors.DeviceLost("A test goes on."))
+    session.connection.lost(errors.DeviceLost("A test goes on."))
     torch.manual_seed(at)
     drawn = torch.rand(8)
     torch.manual_seed(at)

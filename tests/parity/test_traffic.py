@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cases_optimizers import OPTIMIZERS, SCHEDULERS
 
-from jgpu.device.client.session import PIECES
+from jgpu.device.client.oplog import PIECES
 
 _COUNTER = Path(__file__).parent / "traffic.py"
 #: These read values of their state back to the host at each step, on every device.

@@ -46,7 +46,7 @@ def counted(loop):
     session = current.session
     for _ in range(WARM_UP):
         loop.step().item()
-    before, trips, loss = session.position[1], session.round_trips, None
+    before, trips, loss = session.outbox.position[1], session.round_trips, None
     for _ in range(STEPS):
         loss = loop.step()
     streamed = session.round_trips - trips
@@ -55,8 +55,8 @@ def counted(loop):
     for _ in range(STEPS):
         loop.step().item()
     with_item = session.round_trips - trips
-    programs = {cut.compiled.hash for work, cut in session._works if work > before}
-    ops = sum(len(cut.lines) for work, cut in session._works if work > before) / (2 * STEPS)
+    programs = {cut.compiled.hash for work, cut in session.outbox.runs if work > before}
+    ops = sum(len(cut.lines) for work, cut in session.outbox.runs if work > before) / (2 * STEPS)
     return {
         "with_item": with_item / STEPS,
         "streamed": streamed / STEPS,

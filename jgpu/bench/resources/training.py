@@ -122,12 +122,12 @@ def _traffic(device: Training, steps: int = 50) -> dict[str, Any]:
     found = {}
     for name, wait in (("item", True), ("streamed", False)):
         torch.cuda.synchronize()
-        trips, sent = session.round_trips, session.bytes_sent
+        trips, sent = session.round_trips, session.connection.bytes_sent
         device.block(steps, wait=wait)
         torch.cuda.synchronize()
         extra = 1 if wait else 2  # the wait at the end of a block, and the one just above
         found[f"round_trips_{name}"] = (session.round_trips - trips - extra) / steps
-        found[f"bytes_{name}"] = (session.bytes_sent - sent) / steps
+        found[f"bytes_{name}"] = (session.connection.bytes_sent - sent) / steps
     return found | {"ops": _ops_of(device.step)}
 
 
@@ -135,10 +135,10 @@ def _ops_of(function: Callable[[], Any]) -> int:
     """Ops that a call records."""
     session = current.session
     torch.cuda.synchronize()
-    before = session._works[-1][0]
+    before = session.outbox.runs[-1][0]
     function()
     torch.cuda.synchronize()
-    return sum(len(cut.lines) for work, cut in session._works if work > before)
+    return sum(len(cut.lines) for work, cut in session.outbox.runs if work > before)
 
 
 def _same(make: Maker, batch: int) -> dict[str, bool]:

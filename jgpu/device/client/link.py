@@ -162,7 +162,7 @@ class Link:
         return errors.DeviceLost(f"The connection to the GPU broker ended{why}.")
 
     def resync(self, epoch: int) -> None:
-        """Answer `Resync`: the marker, then every frame that was not acknowledged."""
+        """Answer `Resync` with the marker alone: what is queued was for the executor before."""
         with quiet():
             self._out.clear()
             self._out += marker(self.welcome.token, epoch)
@@ -171,11 +171,6 @@ class Link:
         """Number frames from 1 again: the peer is a new executor that knows nothing."""
         self._writer = FrameWriter()
         self.arena.ring.begin_anew()
-
-    @property
-    def unacknowledged(self) -> int:
-        """Frames that the executor has not acknowledged yet."""
-        return self._writer.unacknowledged
 
 
 def _first_reply(stream: socket.socket, where: address.Address) -> m.Welcome:

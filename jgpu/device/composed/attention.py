@@ -131,7 +131,7 @@ def _kernel(
     question = (
         *geometries, dropout, causal, scale, grouped, wanted, _allowed(), preferred, flags.current()
     )  # fmt: skip
-    asked = (session.generation, *question)
+    asked = (session.connection.generation, *question)
     found = _known.get(asked)
     if found is None:
         (found,) = session.choose(lambda request: m.ChooseAttention(request, *question))

@@ -101,7 +101,7 @@ def _layout(weights: Sequence[Any], layer: tuple[Any, ...]) -> tuple[int, ...]:
     session = current.session
     shapes = tuple(intern(w.dtype, (*w.shape,), _rows(w.shape)).wire for w in weights)
     question = (shapes, *layer, flags.current())
-    key = (session.generation, *question)
+    key = (session.connection.generation, *question)
     found = _layouts.get(key)
     if found is None:
         found = session.choose(lambda request: m.LayOutWeights(request, *question))
@@ -171,7 +171,7 @@ def _state_of_dropout(dropout: float, train: bool) -> Tensor | None:
     if not train or dropout == 0:
         return None
     session = current.session
-    now = (session.generation, session.generators.reseeded)
+    now = (session.connection.generation, session.generators.reseeded)
     if _Dropout.state is None or _Dropout.made_at != now:
         with torch.no_grad():
             seed = torch.empty((), dtype=torch.int64, device=device()).random_().item()

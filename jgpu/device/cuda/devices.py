@@ -95,11 +95,11 @@ def init() -> None:
 
 def is_initialized() -> bool:
     """Whether this process has used the device."""
-    return current.session.used and not current.session._forked
+    return current.session.used and not current.session.connection.is_forked
 
 
 def _lazy_init() -> None:
-    if current.session._forked:
+    if current.session.connection.is_forked:
         raise RuntimeError(
             "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, "
             "you must use the 'spawn' start method"
@@ -111,7 +111,7 @@ def _lazy_call(callable: Any, **kwargs: Any) -> None:  # noqa: A002 - torch's na
 
 
 def _is_in_bad_fork() -> bool:
-    return current.session._forked
+    return current.session.connection.is_forked
 
 
 def synchronize(device: Any = None) -> None:
@@ -125,7 +125,7 @@ class Properties:
 
     def __init__(self) -> None:
         facts = current.session.device_facts()
-        ready = current.session.ready
+        ready = current.session.connection.ready
         limit = ready.limit if ready is not None else 0
         self.name = facts.name
         self.major, self.minor = facts.capability

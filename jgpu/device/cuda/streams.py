@@ -193,10 +193,10 @@ class _Tail:
 
 def _tail() -> Event:
     session = current.session
-    if _Tail.position != session.position:
+    if _Tail.position != session.outbox.position:
         _Tail.event = Event()
         _Tail.event.record()
-        _Tail.position = session.position
+        _Tail.position = session.outbox.position
     return _Tail.event
 
 

@@ -29,11 +29,11 @@ _running = 0
 
 def install() -> None:
     """Hook IPython's events, now or as soon as there is a shell."""
-    current.session.on_lost = _explain
+    current.session.connection.on_lost = _explain
     found = ipython.shell()
     if found is not None:
         _hook(found)
-    current.session.find_frame = _find_frame
+    current.session.log.find_frame = _find_frame
 
 
 def _hook(shell: Any) -> None:
@@ -64,11 +64,11 @@ def _by_statement(run_code: Callable[..., Awaitable[Any]]) -> Callable[..., Awai
 
     @functools.wraps(run_code)
     async def run_statement(*args: Any, **kwargs: Any) -> Any:
-        current.session.forget_frame()
+        current.session.log.forget_frame()
         try:
             return await run_code(*args, **kwargs)
         finally:
-            current.session.forget_frame()  # one that ran a cell itself goes on
+            current.session.log.forget_frame()  # one that ran a cell itself goes on
 
     return run_statement
 
@@ -79,12 +79,8 @@ def _started(info: Any) -> None:
     interrupts.install()  # the kernel sets its own handler for each cell
     if _only_asks(info.raw_cell):
         return
-    session = current.session
-    session.forget_frame()
-    session.loops.forget()
-    session.waits.forget()
     shell = ipython.shell()
-    session.begin_cell(str(shell.execution_count if shell else ""))
+    current.session.progress.begin_cell(str(shell.execution_count if shell else ""))
 
 
 def _only_asks(code: str | None) -> bool:
@@ -105,9 +101,7 @@ def _ended(result: Any) -> None:
     info = getattr(result, "info", None)
     if _only_asks(getattr(info, "raw_cell", None)):
         return
-    session = current.session
-    session.forget_frame()
-    session.finish_cell(result)
+    current.session.progress.finish_cell(result)
 
 
 def _warm_between_cells() -> None:
@@ -141,7 +135,7 @@ def lost_names() -> list[str]:
 def _is_lost(value: Any, depth: int = 0) -> bool:
     """Whether a tensor, or one in a module, optimizer or container, is of an earlier session."""
     if isinstance(value, DeviceTensor):
-        return value._b.graveyard is not current.session.graveyard
+        return value._b.graveyard is not current.session.buffers.graveyard
     if isinstance(value, nn.Module):
         return any(_is_lost(tensor) for tensor in (*value.parameters(), *value.buffers()))
     if depth > 3:

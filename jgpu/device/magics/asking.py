@@ -32,8 +32,8 @@ def session() -> "ClientSession | None":
         return None
     if found.used:
         found.catch_up()
-    elif found.why_lost:
-        raise DeviceLost(found.on_lost(found.why_lost))
+    elif found.connection.why_lost:
+        raise DeviceLost(found.connection.on_lost(found.connection.why_lost))
     else:
         return None
     return found
@@ -41,7 +41,8 @@ def session() -> "ClientSession | None":
 
 def counted(mine: "ClientSession") -> int:
     """Bytes that the executor has for this session and that Python has not forgotten."""
-    return mine.held.nbytes - mine.held.of(mine.graveyard[:])
+    held = mine.buffers.held
+    return held.nbytes - held.of(mine.buffers.graveyard[:])
 
 
 def ask_report() -> report.Report:
@@ -62,7 +63,7 @@ def report_of(mine: "ClientSession") -> tuple[report.Report, report.SessionRepor
     deadline = time.monotonic() + 2 * limits.REPORT_AGE_S
     while True:
         told = ask_report()
-        row = own_row(told, mine.number)
+        row = own_row(told, mine.connection.number)
         known = row.resident_bytes + row.ephemeral_bytes if row is not None else None
         if known == counted(mine) or time.monotonic() > deadline:
             return told, row

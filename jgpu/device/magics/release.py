@@ -41,7 +41,7 @@ def release() -> str:
     gc.collect()
     mine.catch_up()
     freed = max(0, before - counted(mine))
-    first, last = _move(mine.number)
+    first, last = _move(mine.connection.number)
     return _said(freed, dropped=dropped, first=first, last=last)
 
 

@@ -116,8 +116,8 @@ def _storages(session: ClientSession) -> dict[int, _Storage]:
     """By the id of its buffer, each storage that lives in the session."""
     found = {}
     for buffer in [each for each in gc.get_objects() if type(each) is BufferHandle]:
-        if buffer.graveyard is session.graveyard:
-            nbytes = session.held.of((buffer.id,)) if buffer.id else buffer.nbytes
+        if buffer.graveyard is session.buffers.graveyard:
+            nbytes = session.buffers.held.of((buffer.id,)) if buffer.id else buffer.nbytes
             if nbytes:
                 found[id(buffer)] = _Storage(buffer, nbytes)
     return found

@@ -57,7 +57,8 @@ def download(source: DeviceTensor) -> torch.Tensor:
     if geometry.bits or not is_dense(geometry):
         return _download_by_copy(source)
     session = current.session
-    if source._b.graveyard is not session.graveyard or source._b.id in session.poisoned:
+    known = session.buffers
+    if source._b.graveyard is not known.graveyard or source._b.id in known.poisoned:
         raise use_of_lost(session, source._b)
     host = torch.empty_strided(geometry.shape, geometry.stride, dtype=geometry.dtype, device="cpu")
     if geometry.numel:
@@ -79,7 +80,7 @@ def _download_by_copy(source: DeviceTensor) -> torch.Tensor:
             raise AssertionError("clone left a lazy bit, or holes")
         return download(dense)
     except torch.OutOfMemoryError as error:
-        failure = current.session.poisoned.get(dense._b.id) if dense is not None else error
+        failure = current.session.buffers.poisoned.get(dense._b.id) if dense is not None else error
         if failure is None or str(failure) != str(error):
             raise  # something else failed, and is told now
     shown = source._g
@@ -100,7 +101,8 @@ def item(source: DeviceTensor) -> Any:
     buffer = source._b
     if number is None or geometry.numel != 1 or geometry.bits:
         return download(source).item()
-    if buffer.graveyard is not session.graveyard or buffer.id in session.poisoned:
+    known = session.buffers
+    if buffer.graveyard is not known.graveyard or buffer.id in known.poisoned:
         raise use_of_lost(session, buffer)
     data = bytearray(number.size)
     session.download(buffer, source._o * number.size, memoryview(data))
@@ -169,7 +171,7 @@ def _fill_new(target: DeviceTensor, host: torch.Tensor) -> bool:
     geometry = target._g
     if target._o or geometry.nbytes != target._b.nbytes or not is_dense(geometry):
         return False
-    if not current.session.is_just_made(target._b):
+    if not current.session.log.is_just_made(target._b):
         return False
     if host.shape != target.shape or host.stride() != geometry.stride or not _plain(host):
         laid = torch.empty_strided(

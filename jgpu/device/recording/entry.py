@@ -46,8 +46,9 @@ def torch_dispatch(
                 if not (kind is float or kind is int) or not lift.get(name):
                     return _other(func, types, args, kwargs)
         session = current.session
-        graveyard = session.graveyard
-        poisoned = session.poisoned
+        known = session.buffers
+        graveyard = known.graveyard
+        poisoned = known.poisoned
         key: list[Any] = [info]
         buffers: list[BufferHandle] = []
         offsets: list[int] = []
@@ -120,12 +121,13 @@ def torch_dispatch(
         else:
             return _other(func, types, args, kwargs)
         log = session.log
-        frame = session.frame or session.look()
-        log.append(
+        entries = log.entries
+        frame = log.frame or log.look()
+        entries.append(
             (plan, buffers, offsets, outs, params, frame.f_lasti if frame is not None else -1)
         )
-        if len(log) >= session.limit:
-            session.piece_is_full()
+        if len(entries) >= log.limit:
+            session.cut()
     except BaseException as error:
         hide(error, sys._getframe())
         raise

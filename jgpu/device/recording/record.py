@@ -85,9 +85,9 @@ class RecordedCall:
 def record(plan: OpPlan, call: RecordedCall) -> Any:
     """Append the op to the log and make what it returns."""
     session = current.session
-    graveyard = session.graveyard
+    graveyard, poisoned = session.buffers.graveyard, session.buffers.poisoned
     for buffer in call.buffers:
-        if buffer.graveyard is not graveyard or buffer.id in session.poisoned:
+        if buffer.graveyard is not graveyard or buffer.id in poisoned:
             raise use_of_lost(session, buffer)
     geometry = plan.single
     if geometry is not None:
@@ -118,7 +118,7 @@ def _record_many(plan: OpPlan, call: RecordedCall) -> Any:
             flat.append(None)
             continue
         geometry = grown[out] if isinstance(out, int) else out
-        made = BufferHandle(geometry.nbytes, session.graveyard)
+        made = BufferHandle(geometry.nbytes, session.buffers.graveyard)
         outs.append(made)
         if isinstance(out, int):
             new[out] = made

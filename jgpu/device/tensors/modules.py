@@ -72,7 +72,7 @@ def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
                 if type(value) is DeviceTensor
             ]
         )
-    current.session.boundary()
+    current.session.progress.boundary()
 
 
 def _apply(self: nn.Module, fn: Any, recurse: bool = True) -> nn.Module:

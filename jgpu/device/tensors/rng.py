@@ -85,12 +85,12 @@ class Generators:
         if state is None:
             self._states.pop(index, None)
         else:
-            self._states[index] = current.session.generation, state
+            self._states[index] = current.session.connection.generation, state
 
     def known_state(self, index: int) -> bytes | None:
         """The state if nothing was drawn since it was last asked for or set."""
         generation, state = self._states.get(index, (0, None))
-        return state if generation == current.session.generation else None
+        return state if generation == current.session.connection.generation else None
 
     def host_seed(self, index: int) -> int:
         """The seed by which a generator's host twin is known at dispatch."""
@@ -261,8 +261,7 @@ def get_state(index: int = 0) -> torch.Tensor:
     session.cut()
     state = session.generators.known_state(index)
     if state is None:
-        reply = session.request_ordered(lambda work, request: m.GetRng(work, request, index))
-        state = bytes(reply.state)
+        state = session.state_of_generator(index)
         session.generators.note_state(index, state)
     with torch._C._DisableFuncTorch():
         return torch.frombuffer(bytearray(state), dtype=torch.uint8)

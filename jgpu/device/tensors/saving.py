@@ -89,7 +89,7 @@ def _uploaded(untyped: Any) -> BufferHandle:
     """
     buffer: BufferHandle | None = getattr(untyped, "_jgpu_buffer", None)
     if buffer is None:
-        buffer = BufferHandle(untyped.nbytes(), current.session.graveyard)
+        buffer = BufferHandle(untyped.nbytes(), current.session.buffers.graveyard)
         if not getattr(untyped, "_torch_load_uninitialized", False):
             current.session.fill(buffer, _bytes(untyped))
         untyped._jgpu_buffer = buffer

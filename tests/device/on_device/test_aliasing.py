@@ -45,7 +45,7 @@ def test_a_grown_parameter_stays_resident():
     layer = torch.nn.Linear(2, 2, device="cuda")
     layer.weight.data.resize_(4, 2)
     assert layer.weight._b.resident
-    assert layer.weight._b.id in current.session._tags or not current.session._tags
+    assert layer.weight._b.id in current.session.outbox._tags or not current.session.outbox._tags
 
 
 def test_a_host_tensor_is_not_indexed_by_the_devices():

@@ -41,7 +41,7 @@ def training(wrap):
         optimizer.step()
         losses.append(loss.item())
     torch.cuda.synchronize()
-    return losses, [cut.compiled.hash for _, cut in current.session._works][-2:]
+    return losses, [cut.compiled.hash for _, cut in current.session.outbox.runs][-2:]
 
 
 @pytest.mark.parametrize(

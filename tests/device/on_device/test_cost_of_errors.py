@@ -38,7 +38,8 @@ def test_a_failure_says_whose_fault_it_is(error, kind, fault):
 def test_what_the_device_has_lost_is_not_the_notebook_s_fault_however_often_it_is_used():
     lost, kept = torch.ones(3, device="cuda"), torch.ones(3, device="cuda")
     lost.sum().item()
-    current.session._on_failed(failed("DeviceLost", UNREADABLE, lost._b.id))
+    failure = failed("DeviceLost", UNREADABLE, lost._b.id)
+    current.session.connection.handlers[m.Failed](failure)
     for use in (lost.cpu, lambda: lost + 1, lambda: lost.sum().item()):
         with pytest.raises(errors.DeviceLost) as caught:
             use()
@@ -52,10 +53,10 @@ def test_answers_that_were_awaited_when_the_device_was_lost_are_not_taken_for_la
     x = torch.tensor([0.0, 1.0], device="cuda")
     x.sum().item()
     session = current.session
-    session._link._stream.shutdown(socket.SHUT_RDWR)
+    session.connection.link._stream.shutdown(socket.SHUT_RDWR)
     with pytest.raises(errors.DeviceLost):
         x.nonzero()
-    assert session._reports == {}
+    assert len(session.requests) == 0
     for length in range(1, 9):  # works are numbered anew
         mask = torch.ones(length, device="cuda")
         assert mask.nonzero().shape == (length, 1)

@@ -69,7 +69,7 @@ def test_a_process_has_not_used_the_device_before_it_does():
         "torch.cuda.set_device(0); torch.cuda.empty_cache(); torch.cuda.max_memory_allocated()\n"
         "torch.cuda.Event().record(); torch.cuda.current_stream()\n"
         "assert not torch.cuda.is_initialized()\n"
-        "from jgpu.device import current; assert not current.session.connected\n"
+        "from jgpu.device import current; assert not current.session.is_connected\n"
         "torch.cuda.init(); assert torch.cuda.is_initialized() and torch.cuda._initialized\n"
     )
     processes.run([sys.executable, "-c", source], check=True, timeout=100)
@@ -82,9 +82,9 @@ def test_who_waits_for_the_device_has_told_it_what_was_forgotten():
     gone = torch.ones(1000, device="cuda")
     torch.cuda.synchronize()
     del gone
-    assert current.session.graveyard
+    assert current.session.buffers.graveyard
     torch.cuda.synchronize()
-    assert not current.session.graveyard
+    assert not current.session.buffers.graveyard
 
 
 def test_memory_figures_follow_the_tensors():
@@ -188,7 +188,7 @@ def test_an_event_that_tells_the_time_begins_with_the_device():
         "import torch\n"
         "start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))\n"
         "start.record()\n"
-        "from jgpu.device import current; assert current.session.connected\n"
+        "from jgpu.device import current; assert current.session.is_connected\n"
         "end.record()\n"
         "assert 0 < start.elapsed_time(end) < 1000\n"
     )

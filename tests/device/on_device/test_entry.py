@@ -113,7 +113,7 @@ def entry_of(call):
         return type(error), str(error)
     if not session.log:
         return "not recorded", result if isinstance(result, bool) else None
-    plan, buffers, offsets, outs, params, _ = session.log[-1]
+    plan, buffers, offsets, outs, params, _ = session.log.entries[-1]
     returned = result if isinstance(result, list) else [result]
     numbers = [(type(each), repr(each)) for each in params]
     return (

@@ -39,17 +39,17 @@ def test_an_interrupt_while_the_connection_is_made_loses_no_seed():
 def after_a_piece(monkeypatch):
     """Ctrl-C behind the first piece of the next upload."""
     session = current.session
-    pump = session._pump
+    pump = session.connection.pump
     torch.cuda.synchronize()
-    works = session._work
+    works = session.outbox.work
 
     def pump_and_strike(link, timeout_s=0.0):
         pump(link, timeout_s)
-        if session._work > works:
+        if session.outbox.work > works:
             monkeypatch.undo()
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(session, "_pump", pump_and_strike)
+    monkeypatch.setattr(session.connection, "pump", pump_and_strike)
 
 
 def test_an_interrupt_between_the_pieces_of_an_upload_leaves_nothing_behind(request):
@@ -63,7 +63,7 @@ def test_an_interrupt_between_the_pieces_of_an_upload_leaves_nothing_behind(requ
 
 def test_a_tensor_whose_filling_was_interrupted_can_be_used(request):
     torch.ones(1, device="cuda").sum().item()
-    host, generation = torch.arange(3 << 20), current.session.generation
+    host, generation = torch.arange(3 << 20), current.session.connection.generation
     request.getfixturevalue("after_a_piece")
     target = torch.empty(3 << 20, dtype=torch.int64, device="cuda")
     with pytest.raises(KeyboardInterrupt):
@@ -71,7 +71,7 @@ def test_a_tensor_whose_filling_was_interrupted_can_be_used(request):
     target[:4] = 7
     assert target[:5].tolist() == [7, 7, 7, 7, 4]
     assert torch.equal(target.copy_(host).cpu(), host)
-    assert current.session.generation == generation
+    assert current.session.connection.generation == generation
 
 
 def test_an_event_whose_wait_was_interrupted_is_over(monkeypatch):
@@ -82,7 +82,7 @@ def test_an_event_whose_wait_was_interrupted_is_over(monkeypatch):
         x = x @ x
         x = x / x.norm()
     end.record()
-    receive = type(current.session._link).receive
+    receive = type(current.session.connection.link).receive
 
     def strike(link, timeout_s=0.0):
         if timeout_s:
@@ -90,7 +90,7 @@ def test_an_event_whose_wait_was_interrupted_is_over(monkeypatch):
             raise KeyboardInterrupt
         receive(link, timeout_s)
 
-    monkeypatch.setattr(type(current.session._link), "receive", strike)
+    monkeypatch.setattr(type(current.session.connection.link), "receive", strike)
     with pytest.raises(KeyboardInterrupt):
         end.synchronize()
     end.synchronize()
@@ -111,11 +111,11 @@ def second_cell(monkeypatch):
     for _ in range(12):
         large = large @ large
     counter += 1
-    session.finish_cell(None)
-    session.begin_cell("2")
+    session.progress.finish_cell(None)
+    session.progress.begin_cell("2")
 
     def interrupt():
-        pump = session._pump
+        pump = session.connection.pump
 
         def strike(link, timeout_s=0.0):
             pump(link)
@@ -123,13 +123,13 @@ def second_cell(monkeypatch):
                 raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(session, "_pump", strike)
+            patch.setattr(session.connection, "pump", strike)
             with pytest.raises(KeyboardInterrupt):
                 large.sum().item()
 
     yield counter, interrupt
     torch.cuda.synchronize()
-    session._before_cell = 0
+    session.outbox.before_cell = 0
 
 
 def test_what_an_earlier_cell_wrote_is_written_whatever_is_interrupted_later(second_cell):
@@ -141,12 +141,13 @@ def test_what_an_earlier_cell_wrote_is_written_whatever_is_interrupted_later(sec
 def test_a_second_interrupt_takes_back_earlier_cells_too(second_cell, monkeypatch):
     _, interrupt = second_cell
     session, queued = current.session, []
-    before = session._before_cell
-    queue = session._link.queue
+    before = session.outbox.before_cell
+    link = session.connection.link
+    queue = link.queue
     with monkeypatch.context() as patch:
-        patch.setattr(session._link, "queue", lambda each: (queued.append(each), queue(each)))
+        patch.setattr(link, "queue", lambda each: (queued.append(each), queue(each)))
         interrupt()
         interrupt()
         torch.cuda.synchronize()  # both were answered
-        session._cancel()
+        session._asker.cancel()
     assert [each.since for each in queued if isinstance(each, Cancel)] == [before, 0, before]

@@ -17,7 +17,7 @@ MIB = 1 << 20
 def little():
     """A user who may have 64 MiB."""
     torch.ones(1, device="cuda").item()
-    ready = current.session.ready
+    ready = current.session.connection.ready
     limit = type(ready)(ready.device, 64 * MIB)
     largest.watch(limit)
     yield 64 * MIB
@@ -36,11 +36,11 @@ def fill(kept):
 def test_the_line_that_asks_for_too_much_raises_and_nothing_is_sent(little):
     kept = full(40)
     kept.sum().item()
-    works = current.session._work
+    works = current.session.outbox.work
     recorded = len(current.session.log)
     with pytest.raises(torch.OutOfMemoryError, match=r"allocate 40\.00 MiB.*no other user"):
         full(40)
-    assert (current.session._work, len(current.session.log)) == (works, recorded)
+    assert (current.session.outbox.work, len(current.session.log)) == (works, recorded)
     assert kept.sum().item() == 40 * MIB / 4
     del kept
     assert full(60).sum().item() == 60 * MIB / 4
@@ -91,7 +91,7 @@ def test_small_tensors_count_and_are_refused_where_little_is_left(little):
 
 def test_memory_that_does_not_come_costs_only_what_was_to_have_it(little, monkeypatch):
     """The executor is asked for what this process does not know to be too much."""
-    capacity = current.session.ready.device.capacity
+    capacity = current.session.connection.ready.device.capacity
     monkeypatch.setattr(largest, "_limit", capacity << 2)
     x = torch.ones(1000, device="cuda")
     twice = x * 2
@@ -110,7 +110,7 @@ def test_wherever_the_log_is_cut_older_tensors_survive_what_does_not_fit(seed, l
     """Random sums and updates around one tensor that is too large; the log is cut at random."""
     monkeypatch.setattr(largest, "_limit", 1 << 60)
     rng, session = random.Random(seed), current.session
-    capacity = session.ready.device.capacity
+    capacity = session.connection.ready.device.capacity
     native = [torch.arange(5.0) + k for k in range(4)]
     ours, large = [each.cuda() for each in native], None
     at = rng.randrange(30)

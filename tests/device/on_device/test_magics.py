@@ -337,9 +337,9 @@ def test_what_something_else_in_python_holds_is_not_passed_over(notebook, monkey
 def test_looking_computes_nothing_and_keeps_nothing(notebook):
     notebook(x=made(), model=nn.Linear(3, 3).cuda())
     current.session.synchronize()
-    before = current.session.position, current.session.round_trips
+    before = current.session.outbox.position, current.session.round_trips
     memory.whole_table()
-    assert (current.session.position, current.session.round_trips) == before
+    assert (current.session.outbox.position, current.session.round_trips) == before
     gc.disable()
     try:
         gone = weakref.ref(vars(sys.modules["__main__"])["x"]._b)

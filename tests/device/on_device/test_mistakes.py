@@ -23,13 +23,13 @@ def error_of(code):
     name = "<a cell>"
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
     names = {"torch": torch, "nn": nn, "F": F, "np": np, "copy": copy, "__name__": "__main__"}
-    current.session.forget_frame()
+    current.session.log.forget_frame()
     try:
         exec(compile(code, name, "exec"), names)
     except Exception as error:
         return error
     finally:
-        current.session.forget_frame()
+        current.session.log.forget_frame()
     raise AssertionError("it went well")
 
 

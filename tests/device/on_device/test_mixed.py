@@ -200,11 +200,11 @@ def test_what_natively_may_be_on_the_cpu_may_be_there():
 def test_nothing_is_copied_for_the_sake_of_an_error():
     endless = torch.zeros(1).expand(1 << 40)
     X.sum().item()
-    sent = current.session.bytes_sent
+    sent = current.session.connection.bytes_sent
     for call in (lambda: X[0, :1] * endless, lambda: torch.cat([X[0], endless])):
         with pytest.raises(RuntimeError, match="on the same device"):
             call()
-    assert current.session.bytes_sent == sent
+    assert current.session.connection.bytes_sent == sent
 
 
 def test_no_op_takes_a_host_tensor_without_a_word():

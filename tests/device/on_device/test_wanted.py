@@ -14,14 +14,14 @@ from jgpu.wire import messages as m
 def asked(monkeypatch):
     """Downloads that were asked for."""
     sent = []
-    queue = type(current.session._open()).queue
+    queue = type(current.session.outbox.open()).queue
 
     def noting(self, message):
         if isinstance(message, m.Download):
             sent.append(message)
         queue(self, message)
 
-    monkeypatch.setattr(type(current.session._open()), "queue", noting)
+    monkeypatch.setattr(type(current.session.outbox.open()), "queue", noting)
     return sent
 
 
@@ -62,9 +62,9 @@ def test_whoever_stops_reading_is_told_no_more():
         step().item()
     for _ in range(8):
         step()
-    wanted = [cut.compiled.wanted for _, cut in current.session._works][-8:]
+    wanted = [cut.compiled.wanted for _, cut in current.session.outbox.runs][-8:]
     assert not any(wanted)
-    assert current.session._awaited._values == {}
+    assert current.session.buffers.reads._values == {}
 
 
 def test_a_value_is_forgotten_when_its_buffer_is_written():

@@ -47,9 +47,7 @@ _looks_at_all = False
 def install() -> None:
     """Look from the first storage on; what may be had is known when the broker has answered."""
     watch_large(_BEFORE, _note)
-    current.session.on_ready = watch
-    current.session.explain_memory = explain
-    current.session.held.on_change = _sort_out
+    current.session.watch_memory(watch, _sort_out, explain)
 
 
 def watch(ready: m.Ready) -> None:
@@ -68,7 +66,7 @@ def _look(*, everything: bool) -> None:
 
 
 def _is_near() -> bool:
-    return current.session.held.nbytes > _limit - _limit // _LEFT
+    return current.session.buffers.held.nbytes > _limit - _limit // _LEFT
 
 
 def _sort_out() -> None:
@@ -88,10 +86,10 @@ def _note(buffer: BufferHandle) -> None:
     session = current.session
     _unsent_bytes += buffer.nbytes
     _unsent.append(weakref.ref(buffer))
-    if not _limit and session.held.nbytes + _unsent_bytes > _ASK:
+    if not _limit and session.buffers.held.nbytes + _unsent_bytes > _ASK:
         session.device_facts()  # opens the connection, and so `watch` is called
     most = _limit if _looks_at_all else _limit - _limit // _LEFT
-    if not _limit or session.held.nbytes + _unsent_bytes <= most or _count() <= _limit:
+    if not _limit or session.buffers.held.nbytes + _unsent_bytes <= most or _count() <= _limit:
         return
     session.cut()  # ops that were recorded keep what they read, until they are sent
     gc.collect()  # what a circle of references keeps is garbage
@@ -125,7 +123,7 @@ def explain() -> str:
         nbytes = 0
         for tensor in _tensors(value, 0):
             buffer = tensor._b
-            if id(buffer) not in seen and buffer.graveyard is current.session.graveyard:
+            if id(buffer) not in seen and buffer.graveyard is current.session.buffers.graveyard:
                 seen.add(id(buffer))
                 nbytes += buffer.nbytes
         if nbytes:

@@ -1,0 +1,151 @@
+"""Ops that were recorded and not sent yet, in pieces, and who asked for them.
+
+The log is cut into pieces of growing size from each boundary on, so that the device works while
+Python still records. Which statement of the notebook asked for an op is noted by the frame that ran
+it: its code once a statement, and the instruction with each op.
+
+Entries are appended by `recording`, which may run in several threads; all else is done by whoever
+has the session's lock.
+"""
+
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from jgpu.device.recording.recorder import Entry
+from jgpu.device.tensor import BufferHandle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["PIECES", "OpLog", "line_of"]
+
+#: Ops in the pieces that a log is cut into, counted from each boundary; the last one repeats.
+PIECES = (12, 24, 48, 96, 128)
+
+#: statements of a run: the first op that each asked for, and its code
+Statements = tuple[tuple[int, CodeType | None], ...]
+
+
+class OpLog:
+    """The entries, how many of them make a piece, and the statement that runs."""
+
+    __slots__ = (
+        "_before", "_looks", "_piece", "_statements", "entries", "find_frame", "frame", "limit",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        #: number of entries that are to be sent at once
+        self.limit = PIECES[0]
+        self._piece = 0
+        #: ops that were recorded before those in the log
+        self._before = 0
+        #: frame whose instruction is noted with each op, how to find it, and whether to look
+        self.frame: Any = None
+        self.find_frame: Callable[[], Any] = lambda: None
+        self._looks = True
+        #: compiled statements that ops in the log were asked for by: ops before each, and its code
+        self._statements: list[tuple[int, CodeType | None]] = []
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def recorded(self) -> int:
+        """How many ops were recorded so far."""
+        return self._before + len(self.entries)
+
+    # -- statements --------------------------------------------------------------------------
+
+    def look(self) -> Any:
+        """The frame whose instructions are noted, looked for once a statement of a cell."""
+        if self._looks:
+            self._looks = False
+            self.frame = frame = self.find_frame()
+            code = frame.f_code if frame is not None else None
+            self._statements.append((self.recorded, code))
+        return self.frame
+
+    def forget_frame(self) -> None:
+        """What is recorded next is asked for by another statement."""
+        self.frame = None
+        self._looks = True
+
+    def instruction(self) -> int:
+        """Offset of the instruction that asks for an op now; -1 if it is not known."""
+        frame = self.frame or self.look()
+        return frame.f_lasti if frame is not None else -1
+
+    # -- cutting -----------------------------------------------------------------------------
+
+    def until(self, but: Entry | None) -> list[Entry]:
+        """The entries, those from `but` on left out."""
+        entries = self.entries[:]
+        if but is not None:
+            del entries[self._place(but) :]
+        return entries
+
+    def take(self, count: int) -> Statements:
+        """The first so many entries were sent; returns the statements that asked for them."""
+        del self.entries[:count]
+        first = self._before
+        self._before = first + count
+        statements = self._statements
+        codes = tuple([(at - first if at > first else 0, code) for at, code in statements])
+        del statements[:-1]  # the last one may go on
+        return codes
+
+    def next_piece(self) -> None:
+        """A piece was sent; the iteration goes on."""
+        self._piece = min(self._piece + 1, len(PIECES) - 1)
+        self.limit = PIECES[self._piece]
+
+    def first_piece(self) -> None:
+        """An iteration ended, or will have to wait for what was just sent."""
+        self._piece, self.limit = 0, PIECES[0]
+
+    # -- what was made last ------------------------------------------------------------------
+
+    def factory_of(self, buffer: BufferHandle) -> Entry | None:
+        """The last recorded op if it does nothing but make this buffer empty."""
+        last = self.entries[-1] if self.entries else None
+        if last is None or last[3] != (buffer,):
+            return None
+        return last if last[0].info.name.startswith("aten::empty") else None
+
+    def is_just_made(self, buffer: BufferHandle) -> bool:
+        """Whether the last recorded op does nothing but make this buffer empty."""
+        return self.factory_of(buffer) is not None
+
+    def makes(self, buffer: BufferHandle) -> bool:
+        """Whether an op in the log makes this buffer."""
+        return any(buffer in entry[3] for entry in self.entries)
+
+    def withdraw(self, entry: Entry) -> None:
+        """This op is not needed; it counts as recorded."""
+        del self.entries[self._place(entry)]  # other threads may have recorded since
+        self._before += 1
+
+    def _place(self, entry: Entry) -> int:
+        return next(k for k, each in enumerate(self.entries) if each is entry)
+
+    # -- loss --------------------------------------------------------------------------------
+
+    def forget(self) -> None:
+        """The device is gone, and with it what the ops in the log are about."""
+        self.entries.clear()
+        self._statements = [(self._before, code) for _, code in self._statements[-1:]]
+        self.first_piece()
+
+    def refuse(self) -> None:
+        """In a forked child: nothing is sent, and the first op that is recorded tells."""
+        self.entries.clear()
+        self.limit = 1
+
+
+def line_of(code: CodeType, instruction: int) -> int:
+    """The source line of an instruction's offset; 0 if it has none."""
+    for start, end, line in code.co_lines():
+        if start <= instruction < end:
+            return line or 0
+    return 0

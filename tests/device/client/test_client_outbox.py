@@ -1,0 +1,196 @@
+"""What goes out, message by message: runs, numbers, what was forgotten, tags, seeds."""
+
+import pytest
+from lesson import ADD, NEG, Client
+from memory_pair import CUDA
+
+from jgpu import errors
+from jgpu.device.client.connection import ConnectionPhase
+from jgpu.device.client.oplog import PIECES
+from jgpu.wire import messages as m
+
+
+@pytest.fixture
+def client():
+    made = Client()
+    yield made
+    made.validate()
+
+
+def runs(messages):
+    return [each for each in messages if isinstance(each, m.Run)]
+
+
+def test_a_program_is_defined_once_and_run_each_time(client):
+    x = client.upload()
+    made = [client.record(NEG, x)]
+    client.session.cut()
+    made.append(client.record(NEG, x))
+    client.session.cut()
+    upload, define, first, second = client.sent()
+    assert upload == m.Upload(1, 1, 16, 0, bytes(16))
+    assert isinstance(define, m.Define)
+    (compiled,) = client.session.outbox.recorder.by_hash.values()
+    assert define.program == compiled.data
+    assert first == m.Run(2, compiled.hash, (1,), 2, live=b"\x01")
+    assert second == m.Run(3, compiled.hash, (1,), 3, live=b"\x01")
+    assert [each.id for each in made] == [2, 3]
+
+
+def test_a_run_says_what_was_forgotten_since_the_last_one(client):
+    x, y, z = (client.upload() for _ in range(3))
+    client.sent()
+    first = client.record(NEG, x)
+    second = client.record(ADD, first, y)
+    del first, y, z
+    client.session.cut()
+    _, run = client.sent()
+    assert run.inputs == (1, 2)
+    assert (run.first, run.live, run.dead, run.free) == (4, b"\x02", b"\x02", (3,))
+    assert client.session.buffers.held.nbytes == x.nbytes + second.nbytes
+    del second, x
+    client.session.release()
+    assert client.sent() == [m.Free((5, 1))]
+    assert len(client.session.buffers.held) == 0
+    client.session.release()
+    assert client.sent() == []
+
+
+def test_pieces_grow_until_a_boundary(client):
+    x = client.upload()
+    for size in (*PIECES, PIECES[-1]):
+        for _ in range(size - 1):
+            client.record(NEG, x)
+        assert runs(client.sent()) == []
+        client.record(NEG, x)
+        (run,) = runs(client.sent())
+        assert (len(run.live) * 8 >= size, run.ends_iteration) == (True, False)
+    client.session.progress.boundary()
+    assert client.sent() == [m.IterationEnded()]
+    client.session.progress.boundary()
+    assert client.sent() == []
+    for _ in range(PIECES[0]):
+        client.record(NEG, x)
+    assert len(runs(client.sent())) == 1
+    client.record(NEG, x)
+    client.session.progress.boundary()
+    assert [run.ends_iteration for run in runs(client.sent())] == [True]
+
+
+def test_tags_go_before_what_follows_them(client):
+    x, y = client.upload(), client.upload()
+    client.sent()
+    client.session.tag_resident([x])
+    client.session.tag_resident([x])
+    made = client.record(NEG, x)
+    client.session.tag_resident([made])  # which has to be known to be tagged
+    assert [type(each) for each in client.sent()] == [m.Define, m.Tag, m.Run]
+    client.session.tag_resident([y])
+    client.session.notify(m.CellEnded())
+    assert client.sent() == [m.Tag((3, 2), m.RESIDENT), m.CellEnded()]
+
+
+def test_seeds_wait_for_a_connection_and_come_first():
+    client = Client()
+    client.session.seed(0, 5)
+    client.session.seed(3, 6)
+    client.session.seed(0, 7)
+    assert client.links == []
+    client.upload()
+    assert client.sent()[:2] == [m.Seed(1, 7, 0), m.Seed(2, 6, 3)]
+    client.session.seed(1, 8)
+    assert client.sent() == [m.Seed(4, 8, 1)]
+
+
+def test_nothing_connects_that_does_not_need_to():
+    client = Client()
+    session = client.session
+    session.release()
+    session.notify(m.CellStarted("1"))
+    session.progress.boundary()
+    session.synchronize()
+    session.progress.finish_cell(None)
+    session.poll()
+    session.close()
+    assert client.links == []
+    assert session.settled
+    assert session.connection.phase is ConnectionPhase.UNUSED
+
+
+def test_a_program_that_the_broker_forgot_is_defined_again(client):
+    x = client.upload()
+    kept = client.record(NEG, x)
+    client.session.cut()
+    define, run = client.sent()[1:]
+    client.peer.send(m.DefinitionUnknown(run.work, run.program))
+    client.session.poll()
+    client.session.notify(m.CellEnded())
+    assert client.sent() == [define, m.CellEnded()]
+    client.peer.send(m.DefinitionUnknown(9, bytes(16)), CUDA)
+    client.session.poll()
+    assert client.session.connection.phase is ConnectionPhase.LOST
+    with pytest.raises(errors.DeviceLost, match="forgot a program that is needed again"):
+        client.session.download(kept, 0, memoryview(bytearray(16)))
+
+
+def test_another_connection_numbers_anew_and_frees_nothing_of_the_last(client):
+    x = client.upload()
+    kept = client.record(NEG, x)
+    client.session.cut()
+    waiting = client.record(NEG, x)
+    client.session.connection.lost(errors.DeviceLost("It is gone."))
+    assert (len(client.session.log), waiting.id) == (0, 0)
+    y = client.upload()
+    made = client.record(NEG, y)
+    del x, kept
+    client.session.cut()
+    upload, define, run = client.sent()
+    assert upload == m.Upload(1, 1, 16, 0, bytes(16))
+    assert isinstance(define, m.Define)
+    assert run == m.Run(2, run.program, (1,), 2, live=b"\x01")
+    assert (y.id, made.id) == (1, 2)
+
+
+def test_what_the_executor_says_is_taken_in_while_nobody_waits(client):
+    x = client.upload()
+    client.peer.send(m.Failed(1, 0, "", "IndexError", "Out of range.", (1,)))
+    for _ in range(6):
+        client.record(NEG, x)
+        client.session.cut()
+        assert client.session.buffers.poisoned == {}
+    client.record(NEG, x)
+    assert client.session.cut() == 8
+    assert list(client.session.buffers.poisoned) == [1]
+
+
+def test_a_full_socket_keeps_the_order(client):
+    x = client.upload()
+    client.sent()
+    client.peer.takes = 10
+    made = [client.record(NEG, x)]
+    client.session.cut()
+    made.append(client.record(NEG, x))
+    client.session.cut()
+    assert [each.work for each in runs(client.sent())] == [2, 3]
+
+
+def test_storages_change_places_and_stay_tagged(client):
+    x, y = client.upload(), client.upload(bytes(32))
+    client.session.tag_resident([x])
+    client.session.notify(m.CellEnded())
+    client.sent()
+    client.session.exchange(x, y)
+    assert ((x.id, x.nbytes), (y.id, y.nbytes)) == ((2, 32), (1, 16))
+    client.session.notify(m.CellEnded())
+    assert client.sent() == [m.Tag((2,), m.RESIDENT), m.CellEnded()]
+
+
+def test_bytes_that_live_are_counted_once_sent_or_not(client):
+    session = client.session
+    x, y = client.upload(), client.upload()
+    made = client.record(NEG, x)
+    assert session.living_bytes([made]) == 48
+    del y
+    assert session.living_bytes([]) == 32
+    session.cut()
+    assert session.living_bytes([made]) == 32
