@@ -85,7 +85,6 @@ MOST_ATTRIBUTES = 20
 #: read or write.
 WIDER = {
     "jgpu.broker.control.configuration.settings.BrokerSettings": "a setting each",
-    "jgpu.device.client.session.ClientSession": "it is being taken apart",
     "jgpu.device.cuda.devices.Properties": "torch.cuda's own names",
     "jgpu.device.recording.ops.OpInfo": "facts of one schema, read at each recorded op",
     "jgpu.wire.reports.report.SessionReport": "a field each of the status's JSON",

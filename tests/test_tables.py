@@ -273,7 +273,6 @@ OWNED = {
         broker.executor.admission.definitions.Definitions._pending
     """,
     "one work, and goes with it": """
-        broker.executor.admission.gate.RefusedRun._failures
         broker.executor.programs.running.interpret.Walker._held
         broker.executor.programs.running.interpret.Walker._lent
         broker.executor.programs.running.interpret.Walker.env
