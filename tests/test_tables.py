@@ -228,7 +228,6 @@ OWNED = {
     "a connection, whose number is limited": """
         broker.control.server.Broker._tasks
         broker.executor.connection.Connection._hunted
-        wire.framing.FrameWriter._kept
     """,
     "what was used between two counts, a row a session": """
         broker.control.quotas.ledger.meter.Meter._changed

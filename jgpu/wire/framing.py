@@ -1,17 +1,15 @@
 """Frames on a byte stream: length, sequence number, acknowledgement, checksum, payload.
 
-Sans-I/O: `FrameWriter` turns messages into bytes and keeps each frame until it is acknowledged;
-`FrameReader` turns bytes, cut anywhere, into messages. Neither owns a socket, a clock or a lock.
+Sans-I/O: `FrameWriter` turns messages into bytes; `FrameReader` turns bytes, cut anywhere, into
+messages. Neither owns a socket, a clock or a lock, and neither keeps what was sent.
 
-A stream that a dead executor had half read, or half written, is made whole again by a marker: the
-session's secret token and an epoch. After a `resync` both sides ignore bytes until the marker, the
-writer's unacknowledged frames follow it, and frames seen before are dropped by their number.
+A stream that a dead executor had half read, or half written, is begun anew at a marker: the
+session's secret token and an epoch. What was on its way before it is lost.
 
 Invariant: a message is delivered once, in order, or the stream fails loudly.
 """
 
 import struct
-from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final, Generic, TypeVar
 from zlib import crc32
@@ -34,25 +32,16 @@ M = TypeVar("M")
 
 
 def marker(token: bytes, epoch: int) -> bytes:
-    """The bytes that begin a resynchronised stream; `token` is the session's 16-byte secret."""
+    """The bytes at which a stream begins anew; `token` is the session's 16-byte secret."""
     return _MARKER.pack(_MARKER_MAGIC, token, epoch)
 
 
 class FrameWriter:
-    """Numbers, encodes and keeps frames of one direction of one connection."""
+    """Numbers and encodes the frames of one direction of one connection."""
 
     def __init__(self) -> None:
         #: number of the last frame written; frames are numbered from 1 without gaps
         self.sequence = 0
-        #: highest number that the peer has acknowledged; never above `sequence`
-        self.acknowledged = 0
-        #: frames written and not acknowledged, in order: `sequence - acknowledged` of them
-        self._kept: deque[tuple[int, bytes]] = deque()
-
-    @property
-    def unacknowledged(self) -> int:
-        """Number of frames kept for a possible resend."""
-        return len(self._kept)
 
     def encode(self, message: msgspec.Struct, seen: int) -> bytes:
         """The next frame, acknowledging the peer's frames up to `seen`."""
@@ -63,21 +52,12 @@ class FrameWriter:
                 f"({limits.MAX_FRAME_BYTES})."
             )
         self.sequence += 1
-        frame = HEADER.pack(MAGIC, len(payload), self.sequence, seen, crc32(payload)) + payload
-        self._kept.append((self.sequence, frame))
-        return frame
+        return HEADER.pack(MAGIC, len(payload), self.sequence, seen, crc32(payload)) + payload
 
-    def acknowledge(self, sequence: int) -> None:
-        """The peer has everything up to `sequence`; older acknowledgements are no-ops."""
+    def check_acknowledged(self, sequence: int) -> None:
+        """The peer says that it has everything up to `sequence`: raises if that was never sent."""
         if sequence > self.sequence:
             raise FrameError(f"Frame {sequence} was acknowledged but never sent.")
-        self.acknowledged = max(self.acknowledged, sequence)
-        while self._kept and self._kept[0][0] <= sequence:
-            self._kept.popleft()
-
-    def resync(self, token: bytes, epoch: int) -> bytes:
-        """What to write on a stream begun anew: the marker and every kept frame."""
-        return marker(token, epoch) + b"".join(frame for _, frame in self._kept)
 
 
 class FrameReader(Generic[M]):
@@ -91,26 +71,11 @@ class FrameReader(Generic[M]):
         self._buffer = bytearray()
         self._token = token
         self._renumber = renumber
-        #: epoch whose marker is awaited, or None while frames are read
-        self._awaiting: int | None = None
         #: highest epoch whose marker was seen
         self.epoch = 0
         #: number of the last message delivered; the next new frame has `seen + 1`
         self.seen = 0
-        #: highest acknowledgement in the peer's frames, for our writer
-        self.peer_seen = 0
-
-    def set_token(self, token: bytes) -> None:
-        """From here the session's marker is recognised."""
-        self._token = token
-
-    def expect_marker(self, epoch: int) -> None:
-        """Ignore everything until the marker of `epoch`: the stream was another reader's."""
-        self._awaiting = epoch
-
-    def reset_numbers(self) -> None:
-        """The peer is a new one: its frames start at 1 again."""
-        self.seen = 0
+        #: highest acknowledgement in the peer's frames, for our writer to check
         self.peer_seen = 0
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[M]:
@@ -121,18 +86,15 @@ class FrameReader(Generic[M]):
         self._buffer += data
         if self._token and _MARKER_MAGIC in self._buffer:
             self._find_marker()
-        if self._awaiting is not None:
-            # Keep what may be the beginning of the marker.
-            del self._buffer[: max(0, len(self._buffer) - _MARKER.size + 1)]
         return self._messages()
 
     def _messages(self) -> Iterator[M]:
-        while self._awaiting is None and (frame := self._take()) is not None:
-            yield frame
+        while (message := self._take()) is not None:
+            yield message
 
     def at_boundary(self) -> bool:
-        """No half frame is held: the stream may end, or be handed over, here."""
-        return not self._buffer and self._awaiting is None
+        """No half frame is held: the stream may end here."""
+        return not self._buffer
 
     def _find_marker(self) -> None:
         """Cut the buffer after the newest marker that is due; frames before it are dropped."""
@@ -141,11 +103,11 @@ class FrameReader(Generic[M]):
             if len(self._buffer) - at < _MARKER.size:
                 return
             _, token, epoch = _MARKER.unpack_from(self._buffer, at)
-            if token == self._token and epoch >= (self._awaiting or self.epoch + 1):
+            if token == self._token and epoch > self.epoch:
                 del self._buffer[: at + _MARKER.size]
-                self.epoch, self._awaiting, start = epoch, None, 0
+                self.epoch, start = epoch, 0
                 if self._renumber:
-                    self.reset_numbers()
+                    self.seen = self.peer_seen = 0
             else:
                 start = at + 1
 
@@ -161,7 +123,7 @@ class FrameReader(Generic[M]):
                 return None
             sequence, seen, payload = frame
             if sequence <= self.seen:
-                continue  # sent again after a resync
+                continue  # a frame is heard once, however often it comes
             if sequence != self.seen + 1:
                 raise FrameError(f"Frame {sequence} came where {self.seen + 1} was due.")
             message = self._decode(payload)

@@ -88,7 +88,7 @@ class Connected:
                 self._inbox.append(message)
                 if isinstance(message, m.Welcome):
                     self._reader.reset_numbers()  # an executor speaks from here
-            self._writer.acknowledge(self._reader.peer_seen)
+            self._writer.check_acknowledged(self._reader.peer_seen)
 
     def close(self):
         """End the session."""

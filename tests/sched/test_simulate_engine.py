@@ -11,7 +11,7 @@ from jgpu.sched.simulate.device import Hardware, SimulatedDevice
 from jgpu.sched.simulate.engine import Grain, contended_fairness, run_jobs, scaled_limits
 from jgpu.sched.simulate.jobs import Cell, JobMemory, SimulatedJob
 from jgpu.sched.simulate.loop import LoopPace
-from jgpu.sched.simulate.rates import load_of, packing_gain, packing_load, speed
+from jgpu.sched.simulate.rates import packing_load, speed
 from jgpu.sched.simulate.requests import Server
 from jgpu.sched.simulate.results import SimulatedCell, jain, mean, percentile, summarise
 
@@ -220,10 +220,10 @@ def test_scaled_limits_scale_times_alone():
 
 def test_loads_are_calibrated_to_what_was_measured():
     assert speed([3.0]) == 1.0
-    assert packing_gain(packing_load(81.8, 419.3), 20) == pytest.approx(419.3 / 81.8)
-    assert packing_gain(packing_load(10.3, 9.0), 2) == pytest.approx(9.0 / 10.3)
-    assert packing_gain(packing_load(81.8, 419.3), 3) == 3
-    assert load_of(0.5) == pytest.approx(0.5865)
+    gaining, losing = packing_load(81.8, 419.3), packing_load(10.3, 9.0)
+    assert 20 * speed([gaining] * 20) == pytest.approx(419.3 / 81.8)
+    assert 2 * speed([losing] * 2) == pytest.approx(9.0 / 10.3)
+    assert speed([gaining] * 3) == 1.0
 
 
 def test_the_clock_keeps_the_order_in_which_it_was_asked():

@@ -86,7 +86,7 @@ class WireKernel:
         with suppress(BlockingIOError):
             for _ in self._reader.feed(self._socket.recv(1 << 16)):
                 pass  # acknowledgements
-        self._writer.acknowledge(self._reader.peer_seen)
+        self._writer.check_acknowledged(self._reader.peer_seen)
 
     def _send(self, message: ClientMessage) -> None:
         self._socket.sendall(self._writer.encode(message, self._reader.seen))

@@ -19,7 +19,6 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from jgpu.errors import FrameError
 from jgpu.wire.framing import HEADER, FrameReader, FrameWriter, marker
 from jgpu.wire.messages import Ack
 
@@ -142,8 +141,7 @@ class Connection(Generic[M]):
 
     def check_acknowledgement(self) -> None:
         """Raises `FrameError` if the peer acknowledged what it was never sent."""
-        if self.reader.peer_seen > self._writer.sequence:
-            raise FrameError(f"Frame {self.reader.peer_seen} was acknowledged but never sent.")
+        self._writer.check_acknowledged(self.reader.peer_seen)
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -151,8 +149,6 @@ class Connection(Generic[M]):
         """Write a message now, or as soon as the socket takes it. Any thread."""
         with self._lock:
             frame = self._writer.encode(message, self.reader.seen)
-            # An executor never sends again: after it comes a new one, with a stream begun anew.
-            self._writer.acknowledge(self._writer.sequence)
             self._acknowledged, self._bytes_since_ack = self.reader.seen, 0
             self._write(frame)
 

@@ -132,8 +132,7 @@ class Link:
             if not data:
                 raise self._ended(None)
             self.inbox.extend(self._reader.feed(data))
-            if self._reader.peer_seen:
-                self._writer.acknowledge(self._reader.peer_seen)
+            self._writer.check_acknowledged(self._reader.peer_seen)
 
     def _wait(self, timeout_ms: float | None) -> bool:
         """Whether anything came, or could be sent, in time."""

@@ -4,9 +4,7 @@ There is one device, `cuda:0`. Its properties are the executor's, except that `t
 this user may have.
 """
 
-import contextlib
 import functools
-from collections.abc import Iterator
 from types import FunctionType
 from typing import Any, NoReturn
 
@@ -228,11 +226,6 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
 def _device_number(device: Any) -> torch.device:
     check_index(device)
     return CUDA
-
-
-@contextlib.contextmanager
-def _sleepless(*args: Any) -> Iterator[None]:
-    yield
 
 
 def _utilization(name: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from jgpu.device import current
-from jgpu.device.geometry import InternedGeometry, from_wire, geometry_of, has_idle_steps
+from jgpu.device.geometry import InternedGeometry, geometry_of, has_idle_steps
 from jgpu.device.likenative import mixed, warned, words
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
@@ -293,11 +293,6 @@ def list_returns(info: OpInfo, count: int) -> list[int] | None:
     if "List[Tensor]" not in kinds:
         return [-1] * count
     return [count - len(kinds) + 1 if kind == "List[Tensor]" else -1 for kind in kinds]
-
-
-def corrected(geometry: wire.Geometry | None) -> InternedGeometry | None:
-    """An executor's report as an interned geometry."""
-    return None if geometry is None else from_wire(geometry)
 
 
 class _Template:

@@ -29,7 +29,6 @@ _HUB_SILENT: Final = (
     "The hub does not answer, so this page cannot tell who you are. Notebooks and their cells run "
     "on. Load the page again in a moment."
 )
-_STRANGER: Final = "The hub does not know you, or not any more. Log in again."
 _NOT_KNOWN: Final = (
     "The hub does not accept this page's own token any more. The page's administrator sets a new "
     "one; nothing that runs on the GPU is affected."

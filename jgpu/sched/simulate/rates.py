@@ -6,9 +6,7 @@ to the sum. So n copies of a job with load s do min(n, 1/s) times the work of on
 packing gains at best. A load above 1 is a job that loses by company.
 
 Loads come from Gandiva's table (Xiao et al., OSDI 2018, Table 1), where both throughputs were
-measured: load = time-sliced / packed. For a job of which only the utilisation u is known, the load
-is u times `INTERFERENCE`, the mean of load / u over the six rows of the table with u above one
-half; for the two small ones (9 and 14 %) it is about 2, because several jobs are packed.
+measured: load = time-sliced / packed.
 
 What this leaves out: which resource is short (memory bandwidth, caches, SMs), the asymmetry between
 neighbours, power and clock limits. The rule: a job alone runs at speed 1 whatever its load.
@@ -16,15 +14,12 @@ neighbours, power and clock limits. The rule: a job alone runs at speed 1 whatev
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["INTERFERENCE", "load_of", "packing_gain", "packing_load", "speed"]
-
-#: load per unit of utilisation; see above
-INTERFERENCE: Final = 1.173
+__all__ = ["packing_load", "speed"]
 
 
 def speed(loads: Sequence[float]) -> float:
@@ -32,16 +27,6 @@ def speed(loads: Sequence[float]) -> float:
     return 1.0 if len(loads) < 2 else 1.0 / max(1.0, sum(loads))
 
 
-def load_of(utilisation: float) -> float:
-    """Return the load of a job of which only the utilisation (0 to 1) is known."""
-    return utilisation * INTERFERENCE
-
-
 def packing_load(sliced: float, packed: float) -> float:
     """Return the load of a job whose throughput was measured time-sliced and packed."""
     return sliced / packed
-
-
-def packing_gain(load: float, copies: int) -> float:
-    """Return how many times the work of one copy so many copies do in the same time."""
-    return copies * speed([load] * copies)

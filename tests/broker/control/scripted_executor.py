@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 
-from jgpu.wire.framing import FrameReader, FrameWriter
+from jgpu.wire.framing import FrameReader, FrameWriter, marker
 from jgpu.wire.messages import (
     Adopt,
     AskReport,
@@ -143,7 +143,7 @@ class Executor:
         self.selector.register(stream.socket, selectors.EVENT_READ, order.session)
         try:
             if order.epoch:
-                stream.socket.sendall(stream.writer.resync(order.token, order.epoch))
+                stream.socket.sendall(marker(order.token, order.epoch))
                 stream.send(Resync(order.epoch, lost=True, text="The executor ended."))
             else:
                 stream.send(Ready(self.facts, 0))

@@ -77,7 +77,7 @@ class Stream:
             self.ended = True
             raise EOFError
         self.inbox.extend(self.reader.feed(data))
-        self.writer.acknowledge(self.reader.peer_seen)
+        self.writer.check_acknowledged(self.reader.peer_seen)
 
     def receive(self, kind=object, timeout_s=DEADLINE_S):
         """The next message of a kind; others before it are returned by `seen`."""

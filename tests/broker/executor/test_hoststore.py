@@ -73,11 +73,11 @@ def test_what_is_saved_comes_back_equal_and_leaves_no_room_behind(pool, steps):
                 saved.drop()
                 saved.drop()
         store.validate()
-        assert store.pool_used + store.file_used == sum(len(data) for _, data in kept)
+        assert store._in_pool + store._in_file == sum(len(data) for _, data in kept)
     for saved, data in kept:
         assert torch.equal(load(saved), data)
         saved.drop()
-    assert (store.pool_used, store.file_used) == (0, 0)
+    assert (store._in_pool, store._in_file) == (0, 0)
     store.validate()
     store.close()
 
@@ -90,7 +90,7 @@ def test_a_copy_that_fails_keeps_nothing():
         store = HostStore(pool, "", host)
         with pytest.raises(RuntimeError, match="gone"):
             store.save(100, torn)
-        assert (store.pool_used, store.file_used) == (0, 0)
+        assert (store._in_pool, store._in_file) == (0, 0)
         store.validate()
         store.close()
 
@@ -118,12 +118,12 @@ def test_what_cannot_be_read_any_more_is_lost_and_says_so_and_the_rest_comes_bac
         session.table.validate()
 
     copied(lambda: spilling.spill(session, MemoryPart.KEPT))
-    assert (store.pool_used, store.file_used) == (80, 200)
+    assert (store._in_pool, store._in_file) == (80, 200)
     os.ftruncate(store._file, 0)
     copied(lambda: spilling.restore(session))
     buffers = session.table.buffers
     assert torch.equal(buffers[1].bytes(), noise(80, 1))
     assert buffers[2].poison is UNREADABLE
-    assert (session.table.spilled, store.pool_used, store.file_used) == (0, 0, 0)
+    assert (session.table.spilled, store._in_pool, store._in_file) == (0, 0, 0)
     spilling.close()
     device.close()

@@ -8,7 +8,7 @@ from client import TOKEN, Executor, matmul
 
 from jgpu.wire import limits
 from jgpu.wire import messages as m
-from jgpu.wire.framing import marker
+from jgpu.wire.framing import FrameReader, marker
 
 
 def test_bytes_come_back_as_they_went_in(connect):
@@ -42,8 +42,9 @@ def test_a_stream_without_replies_is_acknowledged(connect):
         client.upload(b"1234")
     ack = client.receive(m.Ack)
     assert ack.arena == 0
+    assert 0 < client.reader.peer_seen <= client.writer.sequence
     client.sync()
-    assert client.writer.unacknowledged == 0
+    assert client.reader.peer_seen == client.writer.sequence
 
 
 def test_an_empty_buffer_is_a_buffer(connect):
@@ -220,7 +221,7 @@ def test_a_stream_cut_inside_a_frame_begins_anew_at_the_marker(cpu):
     half = client.writer.encode(m.Sync(17, 4), 0)
     client.socket.sendall(half[5:])
     client.socket.sendall(half)
-    client.reader.set_token(TOKEN)
+    client.reader = FrameReader(m.ExecutorMessage, token=TOKEN)
     resync = client.receive(m.Resync)
     assert (resync.epoch, resync.lost) == (3, True)
     client.receive(m.Ready)

@@ -74,7 +74,6 @@ class ExecutorChannel:
         except BaseException:
             close_all(copies)
             raise
-        self._writer.acknowledge(self._writer.sequence)  # never resumed: nothing to keep
         self._outgoing.append((memoryview(frame), copies))
         if not self._writing:
             self._flush()

@@ -53,10 +53,8 @@ class _Watcher:
         self.since = 0.0
 
     def frame(self, message: msgspec.Struct) -> bytes:
-        """The message as bytes; nothing is ever sent again."""
-        frame = self.writer.encode(message, 1)
-        self.writer.acknowledge(self.writer.sequence)
-        return frame
+        """The message as bytes."""
+        return self.writer.encode(message, 1)
 
 
 class Watchers:

@@ -83,16 +83,6 @@ class HostStore:
         self._gaps: list[tuple[int, int]] = []
         self._stage: torch.Tensor | None = None
 
-    @property
-    def pool_used(self) -> int:
-        """Bytes in the pool."""
-        return self._in_pool
-
-    @property
-    def file_used(self) -> int:
-        """Bytes in the file."""
-        return self._in_file
-
     def save(self, nbytes: int, read: Copy) -> Saved:
         """Have `nbytes` copied out by `read`, piece by piece. One thread at a time.
 

@@ -11,7 +11,6 @@ __all__: list[str] = []
 
 #: Gates by the cell's number in aten: relu, tanh, lstm, gru.
 _GATES: Final = {0: 1, 1: 1, 2: 4, 3: 3}
-_SCHEMA: Final = torch.ops.aten.mkldnn_rnn_layer.default._schema
 
 
 def _layer(call: Call, weights: tuple[str, ...], state: tuple[str, str]) -> tuple[int, ...]:
