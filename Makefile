@@ -19,7 +19,7 @@ PROCESSES ?= logical
 BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -q
-PROXY := tests/hub/node_modules/.package-lock.json
+NODE := $(addsuffix /node_modules/.package-lock.json,tests/hub tests/lab)
 SIDE_BY_SIDE := --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: env test test-slow test-long test-anywhere coverage lint docs demo lab clean
@@ -36,16 +36,16 @@ $(STAMP): pyproject.toml constraints.txt labextension/built/package.json
 test: $(STAMP)
 	$(PYTEST) $(SIDE_BY_SIDE) -m "not slow and not long" $(ARGS)
 
-test-slow: $(STAMP) $(PROXY)
+test-slow: $(STAMP) $(NODE)
 	$(PYTEST) $(SIDE_BY_SIDE) -m "slow and not long" $(ARGS)
 
-# JupyterHub's proxy. Without npm, the tests that need it are skipped, and say so.
-$(PROXY): tests/hub/package-lock.json
-	@if command -v npm > /dev/null; then npm ci --prefix tests/hub --silent --no-fund --no-audit && touch $@; fi
+# JupyterHub's proxy and a page's rules. Without npm, the tests that need them are skipped, and say so.
+$(NODE): %/node_modules/.package-lock.json: %/package-lock.json
+	@if command -v npm > /dev/null; then npm ci --prefix $* --silent --no-fund --no-audit && touch $@; fi
 
 # What takes hours: whole databases, full-length fuzzers, soaks. By hand, before a change to its
 # subject is called done; what it measures goes to bench/results.
-test-long: $(STAMP) $(PROXY)
+test-long: $(STAMP) $(NODE)
 	$(PYTEST) -m long $(ARGS)
 
 # The everyday tests on a loaded machine, beside a private broker, in the background, and as another

@@ -1,12 +1,12 @@
 /** What a person can do: give memory back, and shut kernels down. */
 
 import { Notification } from '@jupyterlab/apputils';
-import { URLExt } from '@jupyterlab/coreutils';
 import type { ServiceManager } from '@jupyterlab/services';
 import { ServerConnection } from '@jupyterlab/services';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { Store } from './model/store';
+import { request } from './requests';
 
 /** Does it, and says in a passing notification how it went. */
 export class Actions {
@@ -56,15 +56,9 @@ export class Actions {
   }
 
   private async _post(action: string, kernel: string): Promise<void> {
-    const settings = this._services.serverSettings;
-    const url = URLExt.join(settings.baseUrl, 'jgpu/api', action);
     const init = { method: 'POST', body: JSON.stringify({ kernel }) };
     try {
-      const response = await ServerConnection.makeRequest(url, init, settings);
-      const answer = await response.json().catch(() => ({}));
-      if (!response.ok) {
-        throw new ServerConnection.ResponseError(response, answer.message);
-      }
+      const answer = await request(this._services.serverSettings, action, init);
       Notification.success(answer.text, { autoClose: 4000 });
     } catch (error) {
       this._failed(error);

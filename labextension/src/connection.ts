@@ -1,15 +1,24 @@
 /** How the page hears of the GPU: one WebSocket, or, where that is blocked, a question each 5 s. */
 
-import { URLExt } from '@jupyterlab/coreutils';
-import { ServerConnection } from '@jupyterlab/services';
+import type { ServerConnection } from '@jupyterlab/services';
 import type { IDisposable } from '@lumino/disposable';
 import { Poll } from '@lumino/polling';
 
-import type { Message, Store } from './model/store';
+import type { Store } from './model/store';
+import { isRefusal, request } from './requests';
+import type { End } from './watch';
+import { Watch } from './watch';
 
 /** So many WebSockets that fail in a row, and the page asks instead. */
 const MOST_FAILURES = 3;
 const POLL_MS = 5000;
+/**
+ * So long at most until a server that was away is asked again: whoever has started it anew looks at
+ * the page at once, and a question costs it less than JupyterLab's own.
+ */
+const AWAY_MS = 15000;
+/** So long it has for an answer; what holds one back for longer is as good as away. */
+const ANSWER_MS = 10000;
 
 /**
  * Keeps the store up to date while somebody looks and a kernel is open, and sends nothing
@@ -27,7 +36,7 @@ export class Connection implements IDisposable {
       name: '@jgpu/lab:connection',
       auto: false,
       factory: () => this._renew(),
-      frequency: { interval: POLL_MS, backoff: true, max: 12 * POLL_MS },
+      frequency: { interval: POLL_MS, backoff: true, max: AWAY_MS },
       standby: () => !this._active
     });
     document.addEventListener('visibilitychange', this._onVisibility);
@@ -68,7 +77,7 @@ export class Connection implements IDisposable {
 
   /** Open a WebSocket where none is open, or ask. */
   private async _renew(): Promise<void> {
-    if (this._socket) {
+    if (this._watch) {
       return;
     }
     if (this._failures < MOST_FAILURES) {
@@ -76,12 +85,14 @@ export class Connection implements IDisposable {
       return;
     }
     try {
-      const state = await this._ask();
+      const state = await request(this._settings, 'state', {
+        signal: AbortSignal.timeout(ANSWER_MS)
+      });
       if (this._active) {
         this._store.receive({ state });
       }
     } catch (error) {
-      this._store.fallSilent();
+      this._store.fallSilent(isRefusal(error) ? 'refused' : 'away');
       this._unanswered = true;
       throw error; // the next question comes later
     }
@@ -92,44 +103,32 @@ export class Connection implements IDisposable {
     }
   }
 
-  private async _ask() {
-    const url = URLExt.join(this._settings.baseUrl, 'jgpu/api/state');
-    const response = await ServerConnection.makeRequest(url, {}, this._settings);
-    if (!response.ok) {
-      throw new ServerConnection.ResponseError(response);
-    }
-    return response.json();
+  private _open(): void {
+    this._watch = new Watch(
+      this._settings,
+      message => {
+        this._failures = 0;
+        this._store.receive(message);
+      },
+      this._onEnd
+    );
   }
 
-  private _open(): void {
-    const { appendToken, token, wsUrl, WebSocket } = this._settings;
-    const url = URLExt.join(wsUrl, 'jgpu/api/watch');
-    const socket = new WebSocket(
-      appendToken && token ? `${url}?token=${encodeURIComponent(token)}` : url
-    );
-    this._socket = socket;
-    socket.onmessage = event => {
-      this._failures = 0;
-      this._store.receive(JSON.parse(event.data) as Message);
-    };
-    socket.onclose = () => {
-      if (this._socket === socket) {
-        this._socket = null;
-        this._failures += 1;
-        if (this._failures > 1) {
-          // One alone may be a proxy that closes what is quiet.
-          this._store.fallSilent();
-        }
-        const interval = this._failures < MOST_FAILURES ? 500 * this._failures : 0;
-        void this._poll.schedule({ interval, phase: 'constructed' });
-      }
-    };
-  }
+  private _onEnd = (how: End): void => {
+    this._watch = null;
+    // Who holds back one holds back all.
+    this._failures = how === 'closed' ? this._failures + 1 : MOST_FAILURES;
+    if (this._failures > 1) {
+      // One alone may be a proxy that closes what is quiet.
+      this._store.fallSilent('away');
+    }
+    const interval = this._failures < MOST_FAILURES ? 500 * this._failures : 0;
+    void this._poll.schedule({ interval, phase: 'constructed' });
+  };
 
   private _close(): void {
-    const socket = this._socket;
-    this._socket = null;
-    socket?.close();
+    this._watch?.dispose();
+    this._watch = null;
   }
 
   private _onVisibility = (): void => this.update();
@@ -138,7 +137,7 @@ export class Connection implements IDisposable {
   private _settings: ServerConnection.ISettings;
   private _wanted: () => boolean;
   private _poll: Poll;
-  private _socket: WebSocket | null = null;
+  private _watch: Watch | null = null;
   private _active = false;
   private _failures = 0;
   private _unanswered = false;

@@ -34,13 +34,15 @@ test('a clock of this machine that is wrong does not matter', () => {
 
 test('what was known stays while the server is silent, and is fresh when it speaks again', () => {
   const store = new Store();
-  store.fallSilent();
-  assert.equal(store.silent, false); // nothing is shown that could be of earlier
+  store.fallSilent('away');
+  assert.equal(store.silence, null); // nothing is shown that could be of earlier
   store.receive({ state: STATE });
-  store.fallSilent();
+  store.fallSilent('away');
   assert.deepEqual([store.stale, store.kernel('a').state], [true, 'idle']);
+  store.fallSilent('refused');
+  assert.equal(store.silence, 'refused');
   store.receive({ patch: { problem: 'The broker does not answer.' } });
-  assert.deepEqual([store.stale, store.silent], [true, false]);
+  assert.deepEqual([store.stale, store.silence], [true, null]);
   store.receive({ patch: { problem: '' } });
   assert.equal(store.stale, false);
 });
@@ -52,7 +54,7 @@ test('without a kernel nothing that was told of one stays', () => {
   store.forget();
   assert.equal(changes, 0);
   store.receive({ state: { ...STATE, device: { lanes: { 0: { session: 1 } } } } });
-  store.fallSilent();
+  store.fallSilent('away');
   store.forget();
   assert.deepEqual([store.state, store.stale, store.known], [NOTHING, false, false]);
   assert.equal(store.lanes.stretches.size, 0);

@@ -62,7 +62,8 @@ test('a cell that used the device says how long, and no other', () => {
 });
 
 test('one sentence says why figures are old', () => {
-  assert.equal(staleWords({ problem: 'Away.' }, false, trans), 'Away.');
-  assert.match(staleWords({ problem: 'Away.' }, true, trans), /notebook server/);
-  assert.equal(staleWords({ problem: '' }, false, trans), '');
+  assert.equal(staleWords({ problem: 'Away.' }, null, trans), 'Away.');
+  assert.match(staleWords({ problem: 'Away.' }, 'away', trans), /notebook server does not answer/);
+  assert.match(staleWords({ problem: 'Away.' }, 'refused', trans), /sign in again/);
+  assert.equal(staleWords({ problem: '' }, null, trans), '');
 });

@@ -1,4 +1,4 @@
-"""A Jupyter server as a process of its own, at a broker without a device."""
+"""A Jupyter server as a process of its own, at a broker without a device; and a browser."""
 
 import sys
 import tempfile
@@ -15,6 +15,15 @@ from real_broker import real_broker
 from jgpu.wire.address import Address, admin_socket
 from jgpu.wire.asking import ask
 from jgpu.wire.messages import MakeSocket
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Debian's; asyncio cannot be used while it is open, so each module has its own."""
+    from jupyter_pages import chromium
+
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

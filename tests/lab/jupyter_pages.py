@@ -22,6 +22,9 @@ playwright = pytest.importorskip("playwright.sync_api")
 DEADLINE_S = 60.0
 _CHROMIUM = "/usr/bin/chromium"
 _BUILT = Path(__file__).parents[2] / "labextension/built"
+_BAD = ("error", "warning")
+#: how the browser's own lines on failed requests begin
+_BROWSER = ("Failed to load resource:", "WebSocket connection to")
 _SETTINGS = {
     # It asks about news in a notification.
     "@jupyterlab/apputils-extension:notification": {
@@ -158,8 +161,10 @@ class Page:
             viewport={"width": 1280, "height": 860}, **options
         ).new_page()
         self.view.set_default_timeout(1000 * DEADLINE_S)
-        #: what the extension's code complained of
+        #: what the console says of the extension's code, or of its requests
         self.problems = []
+        #: whether a test has requests fail; then the browser says so by itself
+        self.may_fail = False
         #: addresses below jgpu/ that it asked
         self.asked = []
         self.view.on("console", self._console)
@@ -170,7 +175,9 @@ class Page:
         self.path = path
 
     def _console(self, message):
-        if "@jgpu" in message.location.get("url", "") and message.type in ("error", "warning"):
+        said = message.location.get("url", "") + message.text
+        by_itself = message.text.startswith(_BROWSER) and self.may_fail
+        if ("@jgpu" in said or "/jgpu/" in said) and message.type in _BAD and not by_itself:
             self.problems.append(message.text)
 
     def _error(self, error):

@@ -1,115 +1,26 @@
-"""Pictures of JupyterLab and Notebook 7 with a class at work, for `docs/pictures`.
+"""Pictures of JupyterLab and Notebook 7 with a class at work, for `docs/pictures`."""
 
-The state is told (`told_state`), so that they are the same each time.
-"""
-
-import time
 from pathlib import Path
 
 import pytest
-from jupyter_pages import Jupyter, Page, chromium, needs_chromium
+from jupyter_pages import Jupyter, needs_chromium
+from told_class import OPTION, shows_the_class
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e, needs_chromium, pytest.mark.timeout(300)]
 
 PICTURES = Path(__file__).parents[2] / "docs/pictures"
-GIB = 1 << 30
-MIB = 1 << 20
-OPTION = '--ServerApp.jpserver_extensions={"told_state": True, "jgpu.labserver": False}'
-CELLS = [
-    "import os, time\nmodel = 'a net'",
-    "for epoch in range(10):\n    while not os.path.exists('go'):\n        time.sleep(0.01)",
-    "model",
-]
 THEMES = {
     "light": "JupyterLab Light",
     "dark": "JupyterLab Dark",
     "contrast": "JupyterLab Dark High Contrast",
 }
 #: In which the panel has room for all its parts.
-HEIGHT = 960
-#: Who had the two lanes, and for how long, in seconds before now.
-TURNS = {
-    "0": [(60, 3), (51, 12), (47, 3), (38, 12), (33, None), (29, 3), (20, 12), (14, 3)],
-    "1": [(60, 5), (40, None), (35, 14), (31, 5), (12, 14), (9, 5)],
-}
-
-
-def state(kernel, at):
-    """A class of three at a device, one of whose notebooks waits."""
-    figures = {"iteration_seconds": 0.0231, "device_seconds": 62.1, "cells": {"1": 0.4}}
-    memory = {"model": 410 * MIB, "kept": 820 * MIB, "spilled": 0}
-    waits = {"waits_on": "turn", "ahead": 2, "behind": ["user2"], "waits_since": at - 3}
-    lesson = {"session": 12, "path": "lesson.ipynb", "state": "waiting", "cell": "2"}
-    homework = {"session": 14, "path": "homework.ipynb", "state": "spilled", "cell": ""}
-    return {
-        "at": at,
-        "problem": "",
-        "known": True,
-        "may_act": True,
-        "shares": True,
-        "drain": "",
-        "kernels": {
-            kernel: lesson | waits | memory | figures,
-            "other": homework | {"model": 0, "kept": 0, "spilled": 320 * MIB},
-        },
-        "share": {
-            "user": "user1",
-            "weight": 1.0,
-            "sessions": 2,
-            "most_sessions": 4,
-            "used": int(1.5 * GIB),
-            "memory": 4 * GIB,
-            "resident": 690 * MIB,
-            "most_resident": 2 * GIB,
-            "budget": 3600,
-            "period": 86400,
-            "spent": 1400,
-            "state": "within",
-            "text": "",
-        },
-        "device": {
-            "name": "the lab's GPU",
-            "kind": "cuda",
-            "state": "ready",
-            "capacity": 80 * GIB,
-            "used": 41 * GIB,
-            "lanes": {
-                lane: {
-                    key: value
-                    for key, value in {"session": now(turns, at), "members": 2}.items()
-                    if value is not None
-                }
-                for lane, turns in TURNS.items()
-            },
-            "sessions": {
-                "3": {"user": "user2", "own": False, "state": "running", "device_seconds": 400},
-                "5": {"user": "", "own": False, "state": "running", "device_seconds": 80},
-                "12": {"user": "user1", "own": True, "state": "waiting", "device_seconds": 62},
-                "14": {"user": "user1", "own": True, "state": "spilled", "device_seconds": 9},
-            },
-        },
-    }
-
-
-def now(turns, at):
-    """Who has a lane at a moment of the minute before `END`."""
-    return next((who for since, who in reversed(turns) if at >= END - since), None)
-
-
-#: The moment of the pictures.
-END = time.time()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as found:
-        yield found
+HEIGHT = 1000
 
 
 @pytest.fixture(scope="module")
 def jupyter(tmp_path_factory):
     made = Jupyter(tmp_path_factory.mktemp("jupyter"), OPTION)
-    made.write("lesson.ipynb", *CELLS)
     yield made
     made.close()
 
@@ -117,40 +28,18 @@ def jupyter(tmp_path_factory):
 @pytest.mark.parametrize("theme", THEMES)
 def test_jupyterlab_in_each_theme(browser, jupyter, theme):
     jupyter.set({"@jupyterlab/apputils-extension:themes": {"theme": THEMES[theme]}})
-    take(browser, jupyter, "lab/tree/lesson.ipynb?reset", f"lab-{theme}.png")
+    take(browser, jupyter, "lab/tree/lesson.ipynb?reset", f"lab-{theme}.png", HEIGHT)
 
 
 def test_notebook_7(browser, jupyter):
     jupyter.set({"@jupyterlab/apputils-extension:themes": {"theme": THEMES["light"]}})
-    take(browser, jupyter, "notebooks/lesson.ipynb", "lab-notebook.png")
+    take(browser, jupyter, "notebooks/lesson.ipynb", "lab-notebook.png", 560)
 
 
-def take(browser, jupyter, path, name):
-    """A picture of a lesson that waits, with the panel and what the status opens."""
-    for kernel in jupyter.ask("api/kernels"):
-        jupyter.ask(f"api/kernels/{kernel['id']}", method="DELETE")
-    page = Page(browser, jupyter, path)
-    page.view.set_viewport_size(
-        {"width": 1280, "height": HEIGHT if path.startswith("lab") else 560}
-    )
-    page.open()
-    kernel = jupyter.kernel("lesson.ipynb")
-    page.run(0, 1)
-    for second in range(60, -1, -1):
-        jupyter.ask("jgpu/told", state(kernel, END - second))
-    page.says("GPU · waiting, 2 ahead · 1.5/4 GiB")
-    page.mark(1, "waits for the GPU: 2 ahead")
-    if path.startswith("lab"):
-        show_panel(page)
+def take(browser, jupyter, path, name, height):
+    """A picture of a lesson that waits, with what the status opens."""
+    page = shows_the_class(browser, jupyter, path, 1280, height)
     page.status.click()
     page.view.get_by_role("dialog", name="Shared GPU").wait_for()
     page.view.screenshot(path=PICTURES / name)
     page.close()
-
-
-def show_panel(page):
-    """The panel with its strips, beside the notebook alone."""
-    page.view.evaluate("void jupyterapp.commands.execute('application:toggle-left-area')")
-    page.view.evaluate("void jupyterapp.commands.execute('jgpu:show')")
-    page.view.locator("#jgpu-panel").wait_for()
-    page.view.wait_for_function("document.querySelectorAll('.jgpu-Strip rect').length > 8")

@@ -13,7 +13,7 @@ from pathlib import Path
 import processes
 import pytest
 import world
-from jupyter_pages import Page, chromium, needs_chromium, playwright
+from jupyter_pages import Page, needs_chromium, playwright
 from results import write_result
 from shared_jupyter import FIRST, shared_jupyter
 
@@ -44,12 +44,6 @@ def figures():
     found = {}
     yield found
     write_result("jupyterlab-versions", {"versions": found})
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as found:
-        yield found
 
 
 @pytest.mark.parametrize("which", VERSIONS)

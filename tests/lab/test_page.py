@@ -7,7 +7,7 @@ Does not cover the broker's part (`test_two_notebooks`).
 import time
 
 import pytest
-from jupyter_pages import Jupyter, Page, chromium, needs_chromium, playwright, until
+from jupyter_pages import Jupyter, Page, needs_chromium, playwright, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, needs_chromium, pytest.mark.timeout(200)]
 
@@ -17,12 +17,6 @@ expect = playwright.expect
 WAITS = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.01)"
 LESSON = ["x = 1", WAITS, "x"]
 OPTION = '--ServerApp.jpserver_extensions={"told_state": True, "jgpu.labserver": False}'
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -267,6 +261,48 @@ def test_where_websockets_are_blocked_it_asks_every_five_seconds(browser, jupyte
     before = tell(jupyter, {kernel: waiting(3)})["polled"]
     page.says("GPU · waiting, 3 ahead · 1.2/4 GiB")
     assert tell(jupyter, {})["polled"] - before <= 2
+    page.close()
+
+
+@pytest.mark.long
+def test_where_websockets_open_and_are_held_back_it_asks_as_well(browser, jupyter):
+    page = Page(browser, jupyter, "lab/tree/lesson.ipynb?reset")
+    page.view.route_web_socket("**/jgpu/api/watch*", lambda socket: None)  # open, and silent
+    page.open()
+    kernel = jupyter.kernel("lesson.ipynb")
+    tell(jupyter, {kernel: session()})
+    page.says("GPU · resting · 1.2/4 GiB")
+    assert tell(jupyter, {kernel: waiting(3)})["polled"] > 0
+    page.says("GPU · waiting, 3 ahead · 1.2/4 GiB")
+    page.close()
+
+
+def test_a_page_that_is_let_in_no_more_says_so_and_is_back_when_it_is_again(browser, jupyter):
+    page = Page(browser, jupyter, "lab/tree/lesson.ipynb?reset")
+    refused = []
+    page.view.route_web_socket(
+        "**/jgpu/api/watch*", lambda line: line.close() if refused else line.connect_to_server()
+    )
+    page.open()
+    kernel = jupyter.kernel("lesson.ipynb")
+    open_panel(page)
+    tell(jupyter, {kernel: session()})
+    page.says("GPU · resting · 1.2/4 GiB")
+    page.hide()
+    page.asked.clear()
+    page.may_fail = True
+    refused.append(page.view.route("**/jgpu/api/state*", lambda asked: asked.fulfill(status=403)))
+    page.hide(hidden=False)
+    stale = page.view.locator("#jgpu-panel").get_by_role("status")
+    says = "The notebook server lets this page in no more; reload it to sign in again."
+    expect(stale).to_have_text(says, timeout=60_000)
+    page.says("GPU · resting · 1.2/4 GiB")
+    assert sum("watch" in url for url in page.asked) <= 3
+    refused.clear()
+    page.view.unroute("**/jgpu/api/state*")
+    tell(jupyter, {kernel: waiting(1)})
+    page.says("GPU · waiting, 1 ahead · 1.2/4 GiB")
+    expect(stale).to_have_count(0)
     page.close()
 
 

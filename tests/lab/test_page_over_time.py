@@ -8,7 +8,7 @@ import time
 from datetime import timedelta
 
 import pytest
-from jupyter_pages import Page, chromium, needs_chromium, until
+from jupyter_pages import Page, needs_chromium, until
 from results import write_result
 from shared_jupyter import FIRST, says, shared_jupyter
 
@@ -26,12 +26,6 @@ TRAINING = timedelta(minutes=10)
 #: A page may keep this much more after ten minutes than after one: JupyterLab's own buffers.
 MOST_BYTES = 3_000_000
 MOST_NODES = 500
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ One notebook, seen by two pages: restarted, closed in one of them, killed while 
 """
 
 import pytest
-from jupyter_pages import Page, chromium, needs_chromium, playwright, until
+from jupyter_pages import Page, needs_chromium, playwright, until
 from shared_jupyter import FIRST, in_front, kill, row, says, shared_jupyter
 
 from jgpu.wire.asking import ask
@@ -18,12 +18,6 @@ expect = playwright.expect
 END_MS = 2000
 NAME = "lesson.ipynb"
 ACCEPT = ".jp-Dialog button.jp-mod-accept"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ Does not cover states that a broker comes to rarely (`test_page`).
 import time
 
 import pytest
-from jupyter_pages import Page, chromium, needs_chromium, playwright
+from jupyter_pages import Page, needs_chromium, playwright
 from shared_jupyter import FIRST, in_front, kill, row, says, shared_jupyter
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, needs_chromium, pytest.mark.timeout(300)]
@@ -16,12 +16,6 @@ expect = playwright.expect
 LONG = "torch.linalg.svd(torch.rand(3000, 3000, device='cuda'))[1][0].item()"
 SHORT = "x = x + 1\nx.sum().item()"
 NAMES = ("one.ipynb", "other.ipynb", "third.ipynb")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,9 @@ For states that a real broker comes to rarely or late; the real one is in `test_
 
 import json
 
-from jupyter_server.base.handlers import APIHandler
+from jupyter_server.auth.decorator import ws_authenticated
+from jupyter_server.base.handlers import APIHandler, JupyterHandler
+from jupyter_server.base.websocket import WebSocketMixin
 from jupyter_server.utils import url_path_join
 from tornado import web, websocket
 
@@ -67,14 +69,19 @@ class Act(_Base):
         self.finish(json.dumps({"text": f"Done: {verb}."}))
 
 
-class Watch(websocket.WebSocketHandler):
-    """Whoever connects gets the state."""
+class Watch(WebSocketMixin, websocket.WebSocketHandler, JupyterHandler):
+    """Whoever is let in gets the state."""
 
     def initialize(self, told):
         """As above."""
         self.told = told
 
+    @ws_authenticated
+    async def get(self, *args, **kwargs):
+        await super().get(*args, **kwargs)
+
     def open(self):
+        super().open()
         self.told.pages.add(self)
         self.write_message(json.dumps({"state": self.told.state}))
 

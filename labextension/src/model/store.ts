@@ -10,6 +10,8 @@ import { NOTHING } from './state';
 
 /** What the server sends: the whole state at first, then what has changed of it. */
 export type Message = { state: IState } | { patch: object };
+/** Why the notebook server says nothing: it does not answer, or it lets the page in no more. */
+export type Silence = 'away' | 'refused';
 
 /** Holds what the server said last; parts of the page redraw themselves when it changes. */
 export class Store {
@@ -24,12 +26,12 @@ export class Store {
 
   /** Whether the figures are those of earlier: the server is silent, or the broker is for it. */
   get stale(): boolean {
-    return this._silent || this._state.problem !== '';
+    return this._silence !== null || this._state.problem !== '';
   }
 
-  /** Whether the notebook server itself does not answer. */
-  get silent(): boolean {
-    return this._silent;
+  /** Why nothing newer comes of the notebook server itself; null while it speaks. */
+  get silence(): Silence | null {
+    return this._silence;
   }
 
   /** Whether there is something to show at all. */
@@ -62,17 +64,17 @@ export class Store {
     const made = 'state' in message ? message.state : merge(this._state, message.patch);
     this._state = { ...NOTHING, ...(made as IState) };
     this._ahead = this._state.at - this._now();
-    this._silent = false;
+    this._silence = null;
     if (!this._state.problem) {
       this._lanes.see(this._state.device, this._state.at);
     }
     this._changed.emit();
   }
 
-  /** The server does not answer; what it said last stays. */
-  fallSilent(): void {
-    if (!this._silent && this._state.at) {
-      this._silent = true;
+  /** The server says nothing; what it said last stays. */
+  fallSilent(why: Silence): void {
+    if (this._silence !== why && this._state.at) {
+      this._silence = why;
       this._changed.emit();
     }
   }
@@ -81,7 +83,7 @@ export class Store {
   forget(): void {
     if (this._state !== NOTHING) {
       this._state = NOTHING;
-      this._silent = false;
+      this._silence = null;
       this._lanes = new Lanes();
       this._changed.emit();
     }
@@ -95,7 +97,7 @@ export class Store {
   private _now: () => number;
   private _state: IState = NOTHING;
   private _ahead = 0;
-  private _silent = false;
+  private _silence: Silence | null = null;
   private _lanes = new Lanes();
   private _changed = new Signal<this, void>(this);
 }

@@ -4,6 +4,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { duration, sizeOf } from './figures';
 import type { IKernelState, IShareState, IState } from './state';
+import type { Silence } from './store';
 import { waitingReason, waitingWords } from './waiting';
 
 /** The state in one or two words; what a person must see at a glance. */
@@ -75,8 +76,15 @@ export function budgetWords(share: IShareState, trans: TranslationBundle): strin
 }
 
 /** The one sentence that is said while the figures are those of earlier; empty otherwise. */
-export function staleWords(state: IState, silent: boolean, trans: TranslationBundle): string {
-  if (silent) {
+export function staleWords(
+  state: IState,
+  silence: Silence | null,
+  trans: TranslationBundle
+): string {
+  if (silence === 'refused') {
+    return trans.__('The notebook server lets this page in no more; reload it to sign in again.');
+  }
+  if (silence) {
     return trans.__('The notebook server does not answer; these are the last figures known.');
   }
   return state.problem;

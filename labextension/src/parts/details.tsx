@@ -31,7 +31,7 @@ export class Details extends ReactWidget {
       <div className={store.stale ? 'jgpu-mod-stale' : undefined}>
         <h3>{trans.__('GPU: %1', stateWords(kernel, trans))}</h3>
         <p>{state.drain_text || reason(kernel, trans, share?.user)}</p>
-        <Stale text={staleWords(state, store.silent, trans)} />
+        <Stale text={staleWords(state, store.silence, trans)} />
         {kernel && (
           <Figure
             label={trans.__('This notebook holds')}

@@ -17,7 +17,7 @@ import { Share } from './share';
 
 const TICK_MS = 1000;
 /** What the sections need of the height, one beside the other. */
-const SIZES = [11, 7, 8, 10];
+const SIZES = [10.5, 6.5, 8, 11];
 
 /** Part of the panel: a component that is drawn anew where the state has changed. */
 class Section extends ReactWidget {
@@ -60,7 +60,7 @@ class Head extends ReactWidget {
 
   protected render(): JSX.Element {
     const { store, trans } = this._gpu;
-    return <Stale text={staleWords(store.state, store.silent, trans)} />;
+    return <Stale text={staleWords(store.state, store.silence, trans)} />;
   }
 
   private _gpu: ISharedGpu;

@@ -47,7 +47,10 @@ export class Status extends ReactWidget {
         >
           <TextItem source={text} />
           {share && share.memory > 0 && (
-            <ProgressBar percentage={percentage(share.used, share.memory)} width={50} />
+            // It has no name of its own, and the text says the same.
+            <span aria-hidden="true">
+              <ProgressBar percentage={percentage(share.used, share.memory)} width={50} />
+            </span>
           )}
         </GroupItem>
         <span className="jgpu-Spoken" aria-live="polite">

@@ -19,6 +19,7 @@ function inStatusBar(gpu: ISharedGpu, statusBar: IStatusBar): void {
     item: new Status(gpu, () => front.kernel, 'status bar'),
     align: 'left',
     rank: 3,
+    priority: 1, // also where there is room for little
     isActive: () => front.isActive && store.known && store.state.shares,
     activeStateChanged: changed
   });

@@ -1,4 +1,4 @@
-"use strict";(self.rspackChunk_jgpu_lab=self.rspackChunk_jgpu_lab||[]).push([[884],{856(t,r,o){var e=o(939),a=o.n(e),p=o(812),n=(o.n(p))()(a());n.push([t.id,`.jp-CodeCell[data-jgpu]::after {
+"use strict";(self.rspackChunk_jgpu_lab=self.rspackChunk_jgpu_lab||[]).push([[266],{33(e,r,o){var t=o(601),a=o.n(t),p=o(314),n=(o.n(p))()(a());n.push([e.id,`.jp-CodeCell[data-jgpu]::after {
   content: attr(data-jgpu-text);
   display: block;
   margin-left: calc(var(--jp-cell-prompt-width) + var(--jp-cell-collapser-width));
@@ -26,8 +26,15 @@
 .jp-CodeCell[data-jgpu='waiting'] .jp-InputArea-editor {
   border-style: dashed;
 }
-`,""]),o.d(r,{},{A:n})},508(t,r,o){var e=o(939),a=o.n(e),p=o(812),n=o.n(p),i=o(64),u=o(856),l=o(466),d=n()(a());d.i(i.A),d.i(u.A),d.i(l.A),d.push([t.id,`
-`,""]),o.d(r,{},{A:d})},466(t,r,o){var e=o(939),a=o.n(e),p=o(812),n=(o.n(p))()(a());n.push([t.id,`.jgpu-Panel {
+
+/* Here JupyterLab has the prompt above the cell. */
+@media only screen and (width <= 760px) {
+  .jp-CodeCell[data-jgpu]::after {
+    margin-left: calc(var(--jp-code-padding) + var(--jp-cell-collapser-width));
+  }
+}
+`,""]),o.d(r,{},{A:n})},646(e,r,o){var t=o(601),a=o.n(t),p=o(314),n=o.n(p),i=o(842),u=o(33),l=o(724),d=n()(a());d.i(i.A),d.i(u.A),d.i(l.A),d.push([e.id,`
+`,""]),o.d(r,{},{A:d})},724(e,r,o){var t=o(601),a=o.n(t),p=o(314),n=(o.n(p))()(a());n.push([e.id,`.jgpu-Panel {
   color: var(--jp-ui-font-color1);
   background: var(--jp-layout-color1);
   font-size: var(--jp-ui-font-size1);
@@ -260,7 +267,18 @@
   text-overflow: ellipsis;
   white-space: nowrap;
 }
-`,""]),o.d(r,{},{A:n})},64(t,r,o){var e=o(939),a=o.n(e),p=o(812),n=(o.n(p))()(a());n.push([t.id,`.jgpu-Status > div,
+
+/* Where a person's own few colours replace the theme's, what is told by colour alone keeps it. */
+@media (forced-colors: active) {
+  .jgpu-Bar,
+  .jgpu-Mark,
+  .jgpu-State::before,
+  .jgpu-Strip {
+    forced-color-adjust: none;
+    border: 1px solid CanvasText;
+  }
+}
+`,""]),o.d(r,{},{A:n})},842(e,r,o){var t=o(601),a=o.n(t),p=o(314),n=(o.n(p))()(a());n.push([e.id,`.jgpu-Status > div,
 .jgpu-Status {
   display: flex;
   align-items: center;
@@ -329,4 +347,11 @@
   margin: 0 0 8px;
   color: var(--jp-ui-font-color2);
 }
-`,""]),o.d(r,{},{A:n})},812(t){t.exports=function(t){var r=[];return r.toString=function(){return this.map(function(r){var o="",e=void 0!==r[5];return r[4]&&(o+="@supports (".concat(r[4],") {")),r[2]&&(o+="@media ".concat(r[2]," {")),e&&(o+="@layer".concat(r[5].length>0?" ".concat(r[5]):""," {")),o+=t(r),e&&(o+="}"),r[2]&&(o+="}"),r[4]&&(o+="}"),o}).join("")},r.i=function(t,o,e,a,p){"string"==typeof t&&(t=[[null,t,void 0]]);var n={};if(e)for(var i=0;i<this.length;i++){var u=this[i][0];null!=u&&(n[u]=!0)}for(var l=0;l<t.length;l++){var d=[].concat(t[l]);e&&n[d[0]]||(void 0!==p&&(void 0===d[5]||(d[1]="@layer".concat(d[5].length>0?" ".concat(d[5]):""," {").concat(d[1],"}")),d[5]=p),o&&(d[2]&&(d[1]="@media ".concat(d[2]," {").concat(d[1],"}")),d[2]=o),a&&(d[4]?(d[1]="@supports (".concat(d[4],") {").concat(d[1],"}"),d[4]=a):d[4]="".concat(a)),r.push(d))}},r}},939(t){t.exports=function(t){return t[1]}},247(t,r,o){o.r(r);var e=o(42),a=o.n(e),p=o(499),n=o.n(p),i=o(617),u=o.n(i),l=o(701),d=o.n(l),s=o(6),c=o.n(s),g=o(715),j=o.n(g),f=o(508),v={};v.styleTagTransform=j(),v.setAttributes=d(),v.insert=u().bind(null,"head"),v.domAPI=n(),v.insertStyleElement=c(),a()(f.A,v);let m=f.A&&f.A.locals?f.A.locals:void 0;o.d(r,{},{default:m})},42(t){var r=[];function o(t){for(var o=-1,e=0;e<r.length;e++)if(r[e].identifier===t){o=e;break}return o}function e(t,e){for(var a={},p=[],n=0;n<t.length;n++){var i=t[n],u=e.base?i[0]+e.base:i[0],l=a[u]||0,d="".concat(u," ").concat(l);a[u]=l+1;var s=o(d),c={css:i[1],media:i[2],sourceMap:i[3],supports:i[4],layer:i[5]};if(-1!==s)r[s].references++,r[s].updater(c);else{var g=function(t,r){var o=r.domAPI(r);return o.update(t),function(r){r?(r.css!==t.css||r.media!==t.media||r.sourceMap!==t.sourceMap||r.supports!==t.supports||r.layer!==t.layer)&&o.update(t=r):o.remove()}}(c,e);e.byIndex=n,r.splice(n,0,{identifier:d,updater:g,references:1})}p.push(d)}return p}t.exports=function(t,a){var p=e(t=t||[],a=a||{});return function(t){t=t||[];for(var n=0;n<p.length;n++){var i=o(p[n]);r[i].references--}for(var u=e(t,a),l=0;l<p.length;l++){var d=o(p[l]);0===r[d].references&&(r[d].updater(),r.splice(d,1))}p=u}}},617(t){var r={};t.exports=function(t,o){var e=function(t){if(void 0===r[t]){var o=document.querySelector(t);if(window.HTMLIFrameElement&&o instanceof window.HTMLIFrameElement)try{o=o.contentDocument.head}catch(t){o=null}r[t]=o}return r[t]}(t);if(!e)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");e.appendChild(o)}},6(t){t.exports=function(t){var r=document.createElement("style");return t.setAttributes(r,t.attributes),t.insert(r,t.options),r}},701(t,r,o){t.exports=function(t){var r=o.nc;r&&t.setAttribute("nonce",r)}},499(t){t.exports=function(t){if("u"<typeof document)return{update:function(){},remove:function(){}};var r=t.insertStyleElement(t);return{update:function(o){var e,a,p;e="",o.supports&&(e+="@supports (".concat(o.supports,") {")),o.media&&(e+="@media ".concat(o.media," {")),(a=void 0!==o.layer)&&(e+="@layer".concat(o.layer.length>0?" ".concat(o.layer):""," {")),e+=o.css,a&&(e+="}"),o.media&&(e+="}"),o.supports&&(e+="}"),(p=o.sourceMap)&&"u">typeof btoa&&(e+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(p))))," */")),t.styleTagTransform(e,r,t.options)},remove:function(){var t;null===(t=r).parentNode||t.parentNode.removeChild(t)}}}},715(t){t.exports=function(t,r){if(r.styleSheet)r.styleSheet.cssText=t;else{for(;r.firstChild;)r.removeChild(r.firstChild);r.appendChild(document.createTextNode(t))}}}}]);
+
+@media (forced-colors: active) {
+  .jgpu-Status [role='progressbar'] {
+    forced-color-adjust: none;
+    border: 1px solid CanvasText;
+  }
+}
+`,""]),o.d(r,{},{A:n})},314(e){e.exports=function(e){var r=[];return r.toString=function(){return this.map(function(r){var o="",t=void 0!==r[5];return r[4]&&(o+="@supports (".concat(r[4],") {")),r[2]&&(o+="@media ".concat(r[2]," {")),t&&(o+="@layer".concat(r[5].length>0?" ".concat(r[5]):""," {")),o+=e(r),t&&(o+="}"),r[2]&&(o+="}"),r[4]&&(o+="}"),o}).join("")},r.i=function(e,o,t,a,p){"string"==typeof e&&(e=[[null,e,void 0]]);var n={};if(t)for(var i=0;i<this.length;i++){var u=this[i][0];null!=u&&(n[u]=!0)}for(var l=0;l<e.length;l++){var d=[].concat(e[l]);t&&n[d[0]]||(void 0!==p&&(void 0===d[5]||(d[1]="@layer".concat(d[5].length>0?" ".concat(d[5]):""," {").concat(d[1],"}")),d[5]=p),o&&(d[2]&&(d[1]="@media ".concat(d[2]," {").concat(d[1],"}")),d[2]=o),a&&(d[4]?(d[1]="@supports (".concat(d[4],") {").concat(d[1],"}"),d[4]=a):d[4]="".concat(a)),r.push(d))}},r}},601(e){e.exports=function(e){return e[1]}},665(e,r,o){o.r(r);var t=o(72),a=o.n(t),p=o(825),n=o.n(p),i=o(659),u=o.n(i),l=o(56),d=o.n(l),s=o(540),c=o.n(s),g=o(113),j=o.n(g),f=o(646),v={};v.styleTagTransform=j(),v.setAttributes=d(),v.insert=u().bind(null,"head"),v.domAPI=n(),v.insertStyleElement=c(),a()(f.A,v);let h=f.A&&f.A.locals?f.A.locals:void 0;o.d(r,{},{default:h})},72(e){var r=[];function o(e){for(var o=-1,t=0;t<r.length;t++)if(r[t].identifier===e){o=t;break}return o}function t(e,t){for(var a={},p=[],n=0;n<e.length;n++){var i=e[n],u=t.base?i[0]+t.base:i[0],l=a[u]||0,d="".concat(u," ").concat(l);a[u]=l+1;var s=o(d),c={css:i[1],media:i[2],sourceMap:i[3],supports:i[4],layer:i[5]};if(-1!==s)r[s].references++,r[s].updater(c);else{var g=function(e,r){var o=r.domAPI(r);return o.update(e),function(r){r?(r.css!==e.css||r.media!==e.media||r.sourceMap!==e.sourceMap||r.supports!==e.supports||r.layer!==e.layer)&&o.update(e=r):o.remove()}}(c,t);t.byIndex=n,r.splice(n,0,{identifier:d,updater:g,references:1})}p.push(d)}return p}e.exports=function(e,a){var p=t(e=e||[],a=a||{});return function(e){e=e||[];for(var n=0;n<p.length;n++){var i=o(p[n]);r[i].references--}for(var u=t(e,a),l=0;l<p.length;l++){var d=o(p[l]);0===r[d].references&&(r[d].updater(),r.splice(d,1))}p=u}}},659(e){var r={};e.exports=function(e,o){var t=function(e){if(void 0===r[e]){var o=document.querySelector(e);if(window.HTMLIFrameElement&&o instanceof window.HTMLIFrameElement)try{o=o.contentDocument.head}catch(e){o=null}r[e]=o}return r[e]}(e);if(!t)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");t.appendChild(o)}},540(e){e.exports=function(e){var r=document.createElement("style");return e.setAttributes(r,e.attributes),e.insert(r,e.options),r}},56(e,r,o){e.exports=function(e){var r=o.nc;r&&e.setAttribute("nonce",r)}},825(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var r=e.insertStyleElement(e);return{update:function(o){var t,a,p;t="",o.supports&&(t+="@supports (".concat(o.supports,") {")),o.media&&(t+="@media ".concat(o.media," {")),(a=void 0!==o.layer)&&(t+="@layer".concat(o.layer.length>0?" ".concat(o.layer):""," {")),t+=o.css,a&&(t+="}"),o.media&&(t+="}"),o.supports&&(t+="}"),(p=o.sourceMap)&&"u">typeof btoa&&(t+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(p))))," */")),e.styleTagTransform(t,r,e.options)},remove:function(){var e;null===(e=r).parentNode||e.parentNode.removeChild(e)}}}},113(e){e.exports=function(e,r){if(r.styleSheet)r.styleSheet.cssText=e;else{for(;r.firstChild;)r.removeChild(r.firstChild);r.appendChild(document.createTextNode(e))}}}}]);
