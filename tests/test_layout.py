@@ -7,6 +7,7 @@ rule is checked also where a module's imports are inside functions.
 import ast
 import json
 import re
+import statistics
 import subprocess
 import sys
 import tomllib
@@ -71,7 +72,41 @@ WITH_A_CLOCK = {"jgpu.wire.asking"}
 #: Plugins of a program that is no package of the index, and imported by it alone.
 WITH_THEIR_HOST = {"jgpu.hub.tljh"}
 
-MOST_LINES = 500
+MOST_LINES = 300
+MEDIAN_LINES = 125
+#: However good the reason.
+MOST_LINES_EVER = 500
+#: Longer files, each with the reason why it stays whole.
+LONGER = {
+    "jgpu/broker/control/configuration/app.py": "a trait each, with its help",
+    "jgpu/broker/control/quotas/desk.py": "where quotas, usage and ledger meet",
+    "jgpu/broker/control/quotas/ledger/charges.py": "what waits to be written, and its writer",
+    "jgpu/broker/control/registry.py": "seats and sessions are counted against each other",
+    "jgpu/broker/control/server.py": "a connection, from its greeting to its answer",
+    "jgpu/broker/control/sessions.py": "each descriptor, from its coming to its end",
+    "jgpu/broker/executor/devices/cuda.py": "one stream's order: launches, uses, frees, events",
+    "jgpu/broker/executor/programs/checking/check.py": "one walk over a program",
+    "jgpu/broker/executor/programs/checking/guards.py": "a guard for each family of ops",
+    "jgpu/broker/executor/programs/definition.py": "the ways of one run, and what each learns",
+    "jgpu/broker/executor/programs/running/compile.py": "one writer of one function",
+    "jgpu/broker/executor/programs/running/interpret.py": "one walk over a plan",
+    "jgpu/broker/executor/scheduling/driver.py": "a method for each event and action of the core",
+    "jgpu/broker/executor/works/runs.py": "a run's way from its buffers to what is told of it",
+    "jgpu/broker/flightpage.py": "the layout of a page, for who writes it and who reads it",
+    "jgpu/device/composed/autocast.py": "lists of torch's casts, and what applies them",
+    "jgpu/device/composed/composites.py": "lowerings, and the stand-in that they run on",
+    "jgpu/device/recording/infer.py": "a plan, and all that makes one",
+    "jgpu/device/recording/ops.py": "facts of a schema, found once",
+    "jgpu/device/sparse/compressed.py": "a pattern, its tensor, the ways in and out",
+    "jgpu/device/sparse/compressed_ops.py": "a function for each op",
+    "jgpu/device/sparse/compressed_products.py": "a product for each pair of layouts",
+    "jgpu/device/sparse/coo.py": "a function for each op",
+    "jgpu/sched/core.py": "a handler for each event",
+    "jgpu/sched/simulate/device.py": "a device in virtual time carries out each action",
+    "jgpu/simulate/published/salus.py": "one table of a paper",
+    "jgpu/wire/program.py": "one form, with its limits, encoded and decoded",
+    "jgpu/wire/reports/report.py": "the status, as it is printed",
+}
 
 MOST_MODULES = 12
 #: Folders with more modules, each with the reason why they stay together.
@@ -325,8 +360,19 @@ def test_every_file_begins_with_what_it_is_about(path):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_module_grows_past_what_one_reads_in_one_go(path):
+    name = str(path.relative_to(ROOT))
     lines = len(path.read_text().splitlines())
-    assert lines <= MOST_LINES, f"{path.relative_to(ROOT)} has {lines} lines; split it"
+    most = MOST_LINES_EVER if name in LONGER else MOST_LINES
+    assert lines <= most, f"{name} has {lines} lines; split it"
+
+
+def test_the_list_of_longer_files_is_true():
+    assert all(len((ROOT / name).read_text().splitlines()) > MOST_LINES for name in LONGER)
+
+
+def test_most_modules_are_short():
+    lines = [len(p.read_text().splitlines()) for p in FILES if p.name != "__init__.py"]
+    assert statistics.median(lines) <= MEDIAN_LINES
 
 
 # -- tests ---------------------------------------------------------------------------------------

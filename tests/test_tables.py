@@ -195,7 +195,7 @@ OWNED = {
         broker.executor.admission.gate.Gate._gates
         broker.executor.admission.gate.Gate._told
         broker.control.executors.culprits.Culprits._stories
-        broker.executor.pump.Pump._handlers
+        broker.executor.streams.Streams._handlers
         broker.executor.pump.Pump.sessions
         broker.executor.streams.Streams._waiting_bytes
         broker.executor.streams.Streams.backlog

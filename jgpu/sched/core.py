@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from jgpu.sched import events
 from jgpu.sched.actions import MemoryPart, Wait
+from jgpu.sched.finishing import Finishing
 from jgpu.sched.journal import Journal
 from jgpu.sched.lanes.placing import LanePlacing
 from jgpu.sched.lanes.retirement import Retirement
@@ -61,6 +62,7 @@ class Core:
         self._turns = Turns(
             self._limits, self._journal, self._ledger, self._table, load_policy(policy)
         )
+        self._finishing = Finishing(self._limits, self._table)
         self._ledger.weigh_batch(self._turns.policy.batch_part)
         self._spilling = SpillPlanner(self._limits, self._journal, self._table, self._room)
         self._retirement = Retirement(self._journal, self._table, self._turns, self._spilling)
@@ -301,7 +303,7 @@ class Core:
         self._settle(session)
 
     def _segments_finished(self, event: events.SegmentsFinished) -> None:
-        session = self._turns.finish(event)
+        session = self._finishing.finish(event)
         if session is not None:
             self._claim(session)
             self._settle(session)
@@ -339,7 +341,7 @@ class Core:
             if work.started < len(work.seconds):
                 return
         elif session.iteration_open:
-            self._turns.end_iteration(session)
+            self._finishing.end_iteration(session)
         if session.iteration_open:
             session.iteration_open = False
             if session.room.suspended:
@@ -440,7 +442,7 @@ class Core:
         turns, table = self._turns, self._table
         progress = Progress(
             self._journal.now,
-            turns.worked_s,
+            self._finishing.worked_s,
             self._jobs,
             self._version,
             len(table.lanes) - table.closing - table.retired,
@@ -461,7 +463,7 @@ class Core:
 
     def snapshot(self) -> Snapshot:
         """Return a copy of what is worth showing."""
-        return take_snapshot(self._table, self._ledger, self._turns)
+        return take_snapshot(self._table, self._ledger, self._turns, self._finishing)
 
     def validate(self) -> None:
         """Check every invariant; raises `AssertionError` where one does not hold."""

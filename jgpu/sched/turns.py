@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Final
 from jgpu.sched.actions import Start
 from jgpu.sched.lanes.lane import InFlight
 from jgpu.sched.reports.measures import Histogram
-from jgpu.sched.states import IllegalEvent, LaneState, Residence, SessionState, WorkState
+from jgpu.sched.states import LaneState, Residence, SessionState, WorkState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jgpu.sched.events import SegmentsFinished
     from jgpu.sched.journal import Journal
     from jgpu.sched.lanes.lane import Lane
     from jgpu.sched.lanes.table import LaneTable
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from jgpu.sched.limits import Limits
     from jgpu.sched.policies import Policy
     from jgpu.sched.sessions.session import ScheduledSession
-    from jgpu.sched.sessions.work import ScheduledWork
 
 __all__ = ["Turns"]
 
@@ -38,7 +36,7 @@ _YIELDING: Final = Residence.YIELDING
 
 
 class Turns:
-    """Gives leases, starts segments, counts those that finish."""
+    """Gives leases and starts segments."""
 
     def __init__(
         self, limits: Limits, journal: Journal, ledger: FairShare, table: LaneTable, policy: Policy
@@ -51,10 +49,8 @@ class Turns:
         self.policy = policy
         #: the youngest lease
         self._epoch = 0
-        #: how long sessions waited each time before something of them ran, and iterations took
-        self.waits, self.iterations = Histogram(), Histogram()
-        #: device time done, by what it was predicted to take
-        self.worked_s = 0.0
+        #: how long sessions waited each time before something of them ran
+        self.waits = Histogram()
 
     # --- starting
 
@@ -73,20 +69,10 @@ class Turns:
     def _fill(self, lane: Lane) -> None:
         while lane.has_room(self._limits.least_segment_s, self._limits):
             session = self._next(lane)
-            if session is None or self._grows(lane, session):
+            if session is None or lane.may_grow_before(session):
                 return
             if not self._start(lane, session):
                 return
-
-    def _grows(self, lane: Lane, session: ScheduledSession) -> bool:
-        """Whether what another session has in flight may leave more behind than was ever seen.
-
-        How much is known when it is over; until then nobody's memory is promised behind it.
-        """
-        if not lane.in_flight:
-            return False
-        last = lane.in_flight[-1].session
-        return last is not session and last.room.claim > last.room.transient
 
     def _start(self, lane: Lane, session: ScheduledSession) -> bool:
         """Start as many segments of the session's next work as there is room for."""
@@ -297,84 +283,6 @@ class Turns:
         lane.waiting.pop(session.id, None)
         lane.holder = session
         self._journal.note(session.story, f"has the turn in lane {lane.id}", reason)
-
-    # --- finishing
-
-    def finish(self, event: SegmentsFinished) -> ScheduledSession | None:
-        """Count segments that finished; return their session, None if the lease is unknown."""
-        lane = self._table.lanes.get(event.lane)
-        flying = None if lane is None else self._flying(lane, event)
-        if lane is None or flying is None:
-            return None
-        session, work = flying.session, flying.work
-        if event.epoch == lane.epoch:
-            lane.used_s += event.measured_s
-        session.progress.current_s += event.measured_s
-        self._take_off(lane, session, work, event.count)
-        if work.finished == len(work.seconds):
-            session.finish_oldest()
-            if work.ends_iteration:
-                self.end_iteration(session)
-        return session
-
-    def end_iteration(self, session: ScheduledSession) -> None:
-        """Count an iteration all of which has finished."""
-        self.iterations.note(session.progress.end_iteration(self._limits.newest))
-
-    def _flying(self, lane: Lane, event: SegmentsFinished) -> InFlight | None:
-        """Return the oldest in flight of the event's session; None if it is about nothing there.
-
-        Other sessions' may be older: a work that lacks memory in its midst waits, and is overtaken.
-        """
-        if lane.in_flight:
-            oldest = lane.in_flight[0]
-            known = oldest.epoch == event.epoch and oldest.work.id == event.work
-            if known and 0 < event.count <= oldest.count and 0 <= event.measured_s < float("inf"):
-                return oldest
-        left = [
-            each
-            for each in lane.in_flight
-            if each.epoch == event.epoch and each.work.id == event.work
-        ]
-        if not left:
-            return None
-        session, flying = left[0].session, sum(each.count for each in left)
-        oldest = next(each for each in lane.in_flight if each.session is session)
-        if oldest.work.id != event.work:
-            raise IllegalEvent(
-                f"Session {session.id} is at work {oldest.work.id} in lane {lane.id}, but work "
-                f"{event.work} finished."
-            )
-        if not 0 < event.count <= flying or not 0 <= event.measured_s < float("inf"):
-            raise IllegalEvent(
-                f"{event.count} segments of work {event.work} finished in {event.measured_s} s, "
-                f"but {flying} were in flight."
-            )
-        return oldest
-
-    def _take_off(
-        self, lane: Lane, session: ScheduledSession, work: ScheduledWork, count: int
-    ) -> None:
-        seconds = work.seconds[work.finished : work.finished + count]
-        self.worked_s += sum(seconds)
-        work.finished += count
-        self.take_off(lane, session, seconds)
-        while count:
-            oldest = next(each for each in lane.in_flight if each.work is work)
-            taken = min(count, oldest.count)
-            oldest.count -= taken
-            count -= taken
-            if not oldest.count:
-                lane.in_flight.remove(oldest)
-
-    def take_off(self, lane: Lane, session: ScheduledSession, seconds: Sequence[float]) -> None:
-        """Count segments of these predicted times as in flight no longer."""
-        user, count, total_s = session.user, len(seconds), sum(seconds)
-        lane.segments -= count
-        session.in_flight -= count
-        lane.in_flight_s = lane.in_flight_s - total_s if lane.segments else 0.0
-        session.in_flight_s = session.in_flight_s - total_s if session.in_flight else 0.0
-        user.in_flight_s = max(0.0, user.in_flight_s - total_s)
 
     def validate(self) -> None:
         """Check that lanes are fed, and not too far ahead."""

@@ -17,9 +17,9 @@ from jgpu.broker.executor.lifecycle import LifePhase
 from jgpu.broker.executor.programs import Definition
 from jgpu.broker.executor.scheduling.driver import SchedulerDriver
 from jgpu.broker.executor.session import ExecutorSession
-from jgpu.broker.executor.works.base import RngWork, SyncWork
 from jgpu.broker.executor.works.cancel import begin_cancel
 from jgpu.broker.executor.works.early import FOLLOWERS, answer_early, last_writer, may_answer_early
+from jgpu.broker.executor.works.hostonly import RngWork, SyncWork
 from jgpu.broker.executor.works.transfers import DownloadWork, UploadWork
 from jgpu.errors import ProtocolError
 from jgpu.wire import messages

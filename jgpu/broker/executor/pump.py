@@ -1,8 +1,8 @@
 """The pump: one thread that is event loop and launcher of an executor.
 
-Covers the loop itself: reading streams a little at a time and in turn, writing where a socket was
-full, the ends of sessions. Whose stream is read is `streams`'s, what messages do `dispatch`'s, who
-runs when `turns`'s, what the control process orders `orders`'s.
+Covers the loop itself: dealing with what was read, a little at a time and in turn, and the
+beginnings and ends of sessions. Whose stream is read and written is `streams`'s, what messages do
+`dispatch`'s, who runs when `turns`'s, what the control process orders `orders`'s.
 
 Nothing on this thread waits but `epoll`, and no session's behaviour ends the loop or another
 session.
@@ -13,7 +13,7 @@ import select
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Final, TextIO, cast
+from typing import Final, cast
 
 from jgpu.broker.executor.admission.definitions import Definitions
 from jgpu.broker.executor.admission.probes import Probes
@@ -22,14 +22,15 @@ from jgpu.broker.executor.aside import HelperThread
 from jgpu.broker.executor.devices.base import Device
 from jgpu.broker.executor.dispatch import MessageHandler
 from jgpu.broker.executor.lifecycle import LifePhase
+from jgpu.broker.executor.memory.clientarena import PinnedArenas
 from jgpu.broker.executor.memory.hoststore import HostStore
 from jgpu.broker.executor.memory.spilling import SpillCopier
 from jgpu.broker.executor.programs import Chooser, DeviceKind, Prober, scratch_bytes
 from jgpu.broker.executor.scheduling.driver import SchedulerDriver
 from jgpu.broker.executor.scheduling.rests import Rests
-from jgpu.broker.executor.scheduling.trace import Trace
+from jgpu.broker.executor.scheduling.trace import Trace, open_record
 from jgpu.broker.executor.session import ExecutorSession
-from jgpu.broker.executor.streams import LITTLE_BYTES, Streams
+from jgpu.broker.executor.streams import Streams
 from jgpu.broker.flightpage import FlightPage, Kind
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.errors import ProtocolError
@@ -45,8 +46,6 @@ _log = logging.getLogger(__name__)
 _LOOK_S: Final = 0.1
 #: messages of one session dealt with before the next session's
 _BATCH: Final = 32
-#: what the notebooks of a user may leave unread
-_USERS_UNSENT_BYTES: Final = 128 << 20
 
 
 class Pump:
@@ -68,18 +67,18 @@ class Pump:
         self.on_ended: Callable[[SessionEnded], None] = lambda notice: None
         #: called at each look
         self.on_look: Callable[[], None] = lambda: None
-        self._epoll = select.epoll()
         self._asides = [
             self._aside("definitions", Kind.DEFINITION),
             self._aside("arenas", Kind.OTHER),
         ]
+        self._arenas = PinnedArenas(device, self._asides[1])
         kind = cast("DeviceKind", settings.device)  # `make_device` has looked
         self.definitions = Definitions(kind, self._asides[0])
         store = HostStore(settings.host_pool, settings.spool, device.host_bytes)
         self.spilling = SpillCopier(device, store, device.wake, self._page.open("copies"))
         rests = Rests(settings.spill_after_s, settings.evict_after_s)
         trace = Trace(Path(settings.trace)) if settings.trace else None
-        self._record = _open_record(settings.record)
+        self._record = open_record(settings.record)
         recorder = EventRecorder(self._record, settings.policy) if self._record else None
         self.turns = SchedulerDriver(device, core, clock, self.spilling, rests, trace, recorder)
         self.turns.on_released = self._released
@@ -97,10 +96,7 @@ class Pump:
         self._dispatch = MessageHandler(
             device, self.turns, self.definitions, self._probes, self.refusals
         )
-        #: what to call when a descriptor is ready
-        self._handlers: dict[int, Callable[[int], None]] = {device.wake_fd: lambda mask: None}
-        self._epoll.register(device.wake_fd, select.EPOLLIN | select.EPOLLET)
-        self._streams = Streams()
+        self._streams = Streams(device.wake_fd)
         self._next_look: float | None = None
         self.clock = clock
 
@@ -111,8 +107,7 @@ class Pump:
 
     def watch(self, descriptor: int, handler: Callable[[int], None]) -> None:
         """Call `handler(mask)` whenever the descriptor can be read."""
-        self._handlers[descriptor] = handler
-        self._epoll.register(descriptor, select.EPOLLIN)
+        self._streams.watch(descriptor, handler)
 
     def run(self) -> None:
         """Until `stopping`."""
@@ -128,31 +123,29 @@ class Pump:
         for aside in self._asides:
             aside.close()
         self.spilling.close()
-        self._epoll.close()
+        self._streams.close()
         self.device.close()
 
     def turn(self, timeout_s: float = -1.0) -> None:
         """One round: wait for something to happen, deal with it."""
         wait_s = self._timeout(timeout_s)
         self._page.pump_waits()
-        ready = self._epoll.poll(wait_s)
+        ready = self._streams.poll(wait_s)
         self._page.pump_works()
         # First what is over, for it makes room in the lanes for what comes.
         self.turns.collect()
         for descriptor, mask in ready:
-            handler = self._handlers.get(descriptor)
-            if handler is not None:
-                handler(mask)
+            self._streams.handle(descriptor, mask)
         for aside in self._asides:
             aside.collect()
         self._probes.collect()
         self.spilling.collect()
-        for session in self._streams.resume():
-            self._update_mask(session)
+        self._streams.resume()
         for session in list(self._streams.backlog.values()):
             self._deal(session)
         self.turns.flush()
-        self._write_blocked()
+        for session, text in self._streams.write_blocked(self.sessions):
+            self.end(session, text)
         self._look(something_happened=bool(ready))
 
     def _look(self, *, something_happened: bool) -> None:
@@ -197,10 +190,9 @@ class Pump:
     def adopt(self, session: ExecutorSession, limit: int, resync: Resync | None = None) -> None:
         """A session begins, anew with `resync`; its stream is read from here on."""
         self.sessions[session.number] = session
-        self._handlers[session.connection.fileno()] = lambda mask: self._ready(session, mask)
-        self._epoll.register(session.connection.fileno(), select.EPOLLIN)
+        self._streams.watch(session.connection.fileno(), lambda mask: self._ready(session, mask))
         session.connection.mask = select.EPOLLIN
-        self._asides[1].put(session.number, lambda: self.device.pin(session.arena.memory), _nothing)
+        self._arenas.pin(session.number, session.arena)
         self.turns.open(session)
         if resync is not None:
             session.connection.begin_anew()
@@ -217,9 +209,7 @@ class Pump:
         if session.number not in self.sessions or session.life.is_closed:
             return
         session.life.become(LifePhase.CLOSED, text)
-        self._streams.backlog.pop(session.number, None)
-        self._handlers.pop(session.connection.fileno(), None)
-        self._epoll.unregister(session.connection.fileno())
+        self._streams.end(session)
         session.connection.close()
         self._dispatch.forget(session)
         self.turns.close(session)
@@ -236,16 +226,11 @@ class Pump:
         self.end(session, text)
 
     def _released(self, session: ExecutorSession) -> None:
-        # On the thread that pinned it, for it may still be at that.
-        self._asides[1].put(session.number, lambda: self._close_arena(session), _nothing)
+        self._arenas.give_back(session.number, session.arena)
         del self.sessions[session.number]
         self._streams.forget(session.number)
         charged_s = session.standing.charged_s()
         self.on_ended(SessionEnded(session.number, charged_s, session.life.reason))
-
-    def _close_arena(self, session: ExecutorSession) -> None:
-        self.device.unpin(session.arena.memory)
-        session.arena.close()
 
     # -- streams -----------------------------------------------------------------------------
 
@@ -297,46 +282,4 @@ class Pump:
         else:
             self._streams.put_back(session)
         self.turns.flush()
-        self._update_mask(session)
-
-    def _write_blocked(self) -> None:
-        blocked = self._streams.blocked
-        while blocked:
-            session = self.sessions.get(blocked.pop())
-            if session is None or session.life.is_closed:
-                continue
-            if session.connection.broken is not None:
-                self.end(session, session.connection.broken)
-            else:
-                session.connection.flush()
-                unsent = session.connection.unsent_bytes
-                if unsent > LITTLE_BYTES and session.account.unsent_bytes > _USERS_UNSENT_BYTES:
-                    self.end(session, "This user's notebooks do not read what they are sent.")
-                    continue
-                self._update_mask(session)
-
-    def _update_mask(self, session: ExecutorSession) -> None:
-        """Read while there is room, write while something waits to be written."""
-        mask = 0 if session.number in self._streams.stalled else select.EPOLLIN
-        if session.connection.unsent_bytes:
-            mask |= select.EPOLLOUT
-        if mask != session.connection.mask:
-            session.connection.mask = mask
-            self._epoll.modify(session.connection.fileno(), mask)
-
-
-def _open_record(file: str) -> TextIO | None:
-    """The file that a recording goes to; one that cannot be written is told, and nothing else."""
-    if not file:
-        return None
-    try:
-        return Path(file).open("w", encoding="utf-8", buffering=1 << 16)
-    except OSError as error:
-        _log.error("Nothing is recorded: %s cannot be written: %s.", file, error.strerror)
-        return None
-
-
-def _nothing(result: object) -> None:
-    """What comes of it does not matter."""
-    if isinstance(result, Exception):
-        _log.error("an arena could not be pinned or released", exc_info=result)
+        self._streams.update_mask(session)

@@ -1,26 +1,28 @@
-"""Whose messages are dealt with next, and who is not read for now: back-pressure.
+"""The descriptors that the pump waits for, and back-pressure: who is read, who is written.
 
-A session is dealt with a few messages at a time. One that has much in hand already, or whose user
-has, is not read until it has less to do.
+A session that has much in hand already, or whose user has, is not read until it has less to do;
+what waits for a socket that was full is written when it takes more.
 
 Invariant: a session waits in one place at most, and only while messages of it were read and not
 dealt with.
 """
 
-from collections.abc import Iterator
+import select
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from jgpu.broker.executor.session import ExecutorSession
 
-__all__ = ["HELPING", "LITTLE_BYTES", "Streams"]
+__all__ = ["HELPING", "Streams"]
 
 #: works, and bytes of works, past which a session's stream is not read
 _QUEUED_WORKS: Final = 2048
 _QUEUED_BYTES: Final = 16 << 20
-#: the same of all sessions of a user
+#: the same of all sessions of a user, and what its notebooks may leave unread
 _USERS_QUEUED_BYTES: Final = 64 << 20
+_USERS_UNSENT_BYTES: Final = 128 << 20
 #: so little that it never matters who else has how much
-LITTLE_BYTES: Final = 256 << 10
+_LITTLE_BYTES: Final = 256 << 10
 #: probes and definitions of one session that may be with the helper threads
 HELPING: Final = 64
 
@@ -28,7 +30,12 @@ HELPING: Final = 64
 class Streams:
     """The sessions whose sockets the pump has to come back to."""
 
-    def __init__(self) -> None:
+    def __init__(self, wake_fd: int) -> None:
+        """`wake_fd` is what other threads wake the pump by."""
+        self._epoll = select.epoll()
+        #: what to call when a descriptor is ready
+        self._handlers: dict[int, Callable[[int], None]] = {wake_fd: lambda mask: None}
+        self._epoll.register(wake_fd, select.EPOLLIN | select.EPOLLET)
         #: sessions with messages that were read and not dealt with
         self.backlog: dict[int, ExecutorSession] = {}
         #: sessions that are not read until they have less to do
@@ -37,6 +44,49 @@ class Streams:
         self._waiting_bytes: dict[str, int] = {}
         #: sessions whose socket was full when something was sent
         self.blocked: set[int] = set()
+
+    # -- descriptors -------------------------------------------------------------------------
+
+    def watch(self, descriptor: int, handler: Callable[[int], None]) -> None:
+        """Call `handler(mask)` whenever the descriptor can be read."""
+        self._handlers[descriptor] = handler
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    def poll(self, wait_s: float) -> list[tuple[int, int]]:
+        """Wait so long, below 0 for ever; returns what is ready, and how."""
+        return self._epoll.poll(wait_s)
+
+    def handle(self, descriptor: int, mask: int) -> None:
+        """Something is ready; nothing happens where it has ended meanwhile."""
+        handler = self._handlers.get(descriptor)
+        if handler is not None:
+            handler(mask)
+
+    def end(self, session: ExecutorSession) -> None:
+        """A session's stream is closed next: nothing of it is read any more."""
+        self.backlog.pop(session.number, None)
+        self._handlers.pop(session.connection.fileno(), None)
+        self._epoll.unregister(session.connection.fileno())
+
+    def forget(self, number: int) -> None:
+        """The session of this number is gone: nothing is written to it any more."""
+        self.blocked.discard(number)
+
+    def update_mask(self, session: ExecutorSession) -> None:
+        """Read while there is room, write while something waits to be written."""
+        connection = session.connection
+        mask = 0 if session.number in self.stalled else select.EPOLLIN
+        if connection.unsent_bytes:
+            mask |= select.EPOLLOUT
+        if mask != connection.mask:
+            connection.mask = mask
+            self._epoll.modify(connection.fileno(), mask)
+
+    def close(self) -> None:
+        """Nothing is waited for any more."""
+        self._epoll.close()
+
+    # -- reading -----------------------------------------------------------------------------
 
     def has_room(self, session: ExecutorSession) -> bool:
         """Whether another message of a session may be dealt with."""
@@ -50,8 +100,8 @@ class Streams:
     def _has_room_for_bytes(self, session: ExecutorSession) -> bool:
         """Whether what waits is little, or not much: of the session, and of all of its user's."""
         waiting = session.waiting_bytes
-        if waiting < LITTLE_BYTES or waiting >= _QUEUED_BYTES:
-            return waiting < LITTLE_BYTES
+        if waiting < _LITTLE_BYTES or waiting >= _QUEUED_BYTES:
+            return waiting < _LITTLE_BYTES
         account = session.account
         if account.user not in self._waiting_bytes:
             self._waiting_bytes[account.user] = account.waiting_bytes
@@ -62,8 +112,8 @@ class Streams:
         kept = self.backlog if self.has_room(session) else self.stalled
         kept[session.number] = session
 
-    def resume(self) -> Iterator[ExecutorSession]:
-        """Yield the stalled sessions that are read again from here on."""
+    def resume(self) -> None:
+        """Read the stalled sessions again that have less to do."""
         self._waiting_bytes.clear()
         for session in list(self.stalled.values()):
             if session.life.is_closed:
@@ -71,13 +121,30 @@ class Streams:
             elif self.has_room(session):
                 del self.stalled[session.number]
                 self.backlog[session.number] = session
-                yield session
+                self.update_mask(session)
 
-    def forget(self, number: int) -> None:
-        """The session of this number is gone: nothing is written to it any more."""
-        self.blocked.discard(number)
+    # -- writing -----------------------------------------------------------------------------
 
-    def validate(self, sessions: dict[int, ExecutorSession]) -> None:
+    def write_blocked(
+        self, sessions: Mapping[int, ExecutorSession]
+    ) -> Iterator[tuple[ExecutorSession, str]]:
+        """Write where a socket was full; yields who is to be ended for that, and why."""
+        while self.blocked:
+            session = sessions.get(self.blocked.pop())
+            if session is None or session.life.is_closed:
+                continue
+            connection = session.connection
+            if connection.broken is not None:
+                yield session, connection.broken
+                continue
+            connection.flush()
+            unsent = connection.unsent_bytes
+            if unsent > _LITTLE_BYTES and session.account.unsent_bytes > _USERS_UNSENT_BYTES:
+                yield session, "This user's notebooks do not read what they are sent."
+            else:
+                self.update_mask(session)
+
+    def validate(self, sessions: Mapping[int, ExecutorSession]) -> None:
         """Check what must always hold between two rounds."""
         for kept in (self.backlog, self.stalled):
             assert all(session.connection.inbox is not None for session in kept.values())

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from jgpu.sched.states import LANE_MOVES, LaneState, check_move
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jgpu.sched.limits import Limits
     from jgpu.sched.sessions.session import ScheduledSession
     from jgpu.sched.sessions.work import ScheduledWork
@@ -82,6 +84,25 @@ class Lane:
         if self.segments < limits.in_flight_segments:
             return True
         return self.in_flight_s + seconds <= limits.in_flight_s * (1 + 1e-9)
+
+    def may_grow_before(self, session: ScheduledSession) -> bool:
+        """Whether what another session has in flight may leave more behind than was ever seen.
+
+        How much is known when it is over; until then nobody's memory is promised behind it.
+        """
+        if not self.in_flight:
+            return False
+        last = self.in_flight[-1].session
+        return last is not session and last.room.claim > last.room.transient
+
+    def take_off(self, session: ScheduledSession, seconds: Sequence[float]) -> None:
+        """Count segments of these predicted times as in flight no longer."""
+        user, count, total_s = session.user, len(seconds), sum(seconds)
+        self.segments -= count
+        session.in_flight -= count
+        self.in_flight_s = self.in_flight_s - total_s if self.segments else 0.0
+        session.in_flight_s = session.in_flight_s - total_s if session.in_flight else 0.0
+        user.in_flight_s = max(0.0, user.in_flight_s - total_s)
 
     def validate(self) -> None:
         """Check every invariant of a lane."""

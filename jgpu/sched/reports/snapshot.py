@@ -16,6 +16,7 @@ from jgpu.sched.waits import places
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from jgpu.sched.finishing import Finishing
     from jgpu.sched.lanes.lane import Lane
     from jgpu.sched.lanes.table import LaneTable
     from jgpu.sched.ledger import FairShare
@@ -116,7 +117,9 @@ class Snapshot:
     users: tuple[UserStatus, ...]
 
 
-def take_snapshot(table: LaneTable, ledger: FairShare, turns: Turns) -> Snapshot:
+def take_snapshot(
+    table: LaneTable, ledger: FairShare, turns: Turns, finishing: Finishing
+) -> Snapshot:
     """Copy what is worth showing."""
     policy = turns.policy
     waiting = places(table, policy)
@@ -129,7 +132,7 @@ def take_snapshot(table: LaneTable, ledger: FairShare, turns: Turns) -> Snapshot
         draining=table.draining,
         under_way=tuple(sorted(n for n, each in table.sessions.items() if _is_under_way(each))),
         waits=turns.waits.now,
-        iterations=turns.iterations.now,
+        iterations=finishing.iterations.now,
         lanes=tuple(_lane_status(lane) for _, lane in sorted(table.lanes.items())),
         sessions=tuple(
             _session_status(session, waiting.get(session.id))

@@ -3,9 +3,15 @@
 Invariant: positions of the upload half's ring only grow.
 """
 
+import logging
+
+from jgpu.broker.executor.aside import HelperThread
+from jgpu.broker.executor.devices.base import Device
 from jgpu.wire.arena import Arena
 
-__all__ = ["ClientArena"]
+__all__ = ["ClientArena", "PinnedArenas"]
+
+_log = logging.getLogger(__name__)
 
 
 class ClientArena:
@@ -38,3 +44,33 @@ class ClientArena:
     def close(self) -> None:
         """Give it back; its descriptor is closed, too."""
         self._arena.close()
+
+
+class PinnedArenas:
+    """Pins arenas for the device, and gives them back, on a thread of its own: both take a while.
+
+    One thread for both: a session that ends at once is not given back before it is pinned.
+    """
+
+    def __init__(self, device: Device, thread: HelperThread) -> None:
+        self._device = device
+        self._thread = thread
+
+    def pin(self, session: int, arena: ClientArena) -> None:
+        """Have an arena pinned."""
+        self._thread.put(session, lambda: self._device.pin(arena.memory), _is_done)
+
+    def give_back(self, session: int, arena: ClientArena) -> None:
+        """Have an arena unpinned and closed."""
+
+        def give_back() -> None:
+            self._device.unpin(arena.memory)
+            arena.close()
+
+        self._thread.put(session, give_back, _is_done)
+
+
+def _is_done(result: object) -> None:
+    """What comes of it does not matter."""
+    if isinstance(result, Exception):
+        _log.error("an arena could not be pinned or released", exc_info=result)

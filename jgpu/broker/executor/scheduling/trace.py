@@ -13,13 +13,13 @@ import logging
 from collections import deque
 from pathlib import Path
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
     from jgpu.broker.executor.devices.base import Port
     from jgpu.broker.executor.works.base import Work
 
-__all__ = ["Stamped", "Trace"]
+__all__ = ["Stamped", "Trace", "open_record"]
 
 _log = logging.getLogger(__name__)
 
@@ -99,3 +99,14 @@ class Stamped:
         """It ends by a mistake of ours."""
         self.work.broke(error)
         self.ended = monotonic_ns()
+
+
+def open_record(file: str) -> TextIO | None:
+    """The file that a recording goes to; one that cannot be written is told, and nothing else."""
+    if not file:
+        return None
+    try:
+        return Path(file).open("w", encoding="utf-8", buffering=1 << 16)
+    except OSError as error:
+        _log.error("Nothing is recorded: %s cannot be written: %s.", file, error.strerror)
+        return None

@@ -1,0 +1,101 @@
+"""What the device is through with: taken off its lane, measured, counted.
+
+The rule: a late or doubled report changes nothing, for the lease that it names is not in flight any
+more; one that cannot be true raises.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jgpu.sched.reports.measures import Histogram
+from jgpu.sched.states import IllegalEvent
+
+if TYPE_CHECKING:
+    from jgpu.sched.events import SegmentsFinished
+    from jgpu.sched.lanes.lane import InFlight, Lane
+    from jgpu.sched.lanes.table import LaneTable
+    from jgpu.sched.limits import Limits
+    from jgpu.sched.sessions.session import ScheduledSession
+    from jgpu.sched.sessions.work import ScheduledWork
+
+__all__ = ["Finishing"]
+
+
+class Finishing:
+    """Counts segments and iterations that finish."""
+
+    def __init__(self, limits: Limits, table: LaneTable) -> None:
+        self._limits = limits
+        self._table = table
+        #: how long iterations took
+        self.iterations = Histogram()
+        #: device time done, by what it was predicted to take
+        self.worked_s = 0.0
+
+    def finish(self, event: SegmentsFinished) -> ScheduledSession | None:
+        """Count segments that finished; return their session, None if the lease is unknown."""
+        lane = self._table.lanes.get(event.lane)
+        flying = None if lane is None else self._flying(lane, event)
+        if lane is None or flying is None:
+            return None
+        session, work = flying.session, flying.work
+        if event.epoch == lane.epoch:
+            lane.used_s += event.measured_s
+        session.progress.current_s += event.measured_s
+        self._take_off(lane, session, work, event.count)
+        if work.finished == len(work.seconds):
+            session.finish_oldest()
+            if work.ends_iteration:
+                self.end_iteration(session)
+        return session
+
+    def end_iteration(self, session: ScheduledSession) -> None:
+        """Count an iteration all of which has finished."""
+        self.iterations.note(session.progress.end_iteration(self._limits.newest))
+
+    def _flying(self, lane: Lane, event: SegmentsFinished) -> InFlight | None:
+        """Return the oldest in flight of the event's session; None if it is about nothing there.
+
+        Other sessions' may be older: a work that lacks memory in its midst waits, and is overtaken.
+        """
+        if lane.in_flight:
+            oldest = lane.in_flight[0]
+            known = oldest.epoch == event.epoch and oldest.work.id == event.work
+            if known and 0 < event.count <= oldest.count and 0 <= event.measured_s < float("inf"):
+                return oldest
+        left = [
+            each
+            for each in lane.in_flight
+            if each.epoch == event.epoch and each.work.id == event.work
+        ]
+        if not left:
+            return None
+        session, flying = left[0].session, sum(each.count for each in left)
+        oldest = next(each for each in lane.in_flight if each.session is session)
+        if oldest.work.id != event.work:
+            raise IllegalEvent(
+                f"Session {session.id} is at work {oldest.work.id} in lane {lane.id}, but work "
+                f"{event.work} finished."
+            )
+        if not 0 < event.count <= flying or not 0 <= event.measured_s < float("inf"):
+            raise IllegalEvent(
+                f"{event.count} segments of work {event.work} finished in {event.measured_s} s, "
+                f"but {flying} were in flight."
+            )
+        return oldest
+
+    def _take_off(
+        self, lane: Lane, session: ScheduledSession, work: ScheduledWork, count: int
+    ) -> None:
+        seconds = work.seconds[work.finished : work.finished + count]
+        self.worked_s += sum(seconds)
+        work.finished += count
+        lane.take_off(session, seconds)
+        while count:
+            oldest = next(each for each in lane.in_flight if each.work is work)
+            taken = min(count, oldest.count)
+            oldest.count -= taken
+            count -= taken
+            if not oldest.count:
+                lane.in_flight.remove(oldest)
