@@ -6,7 +6,6 @@ exit status is 1 if a notebook failed, or if not exactly one process held the de
 
 import argparse
 import asyncio
-import importlib.util
 import os
 import tempfile
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import jgpu
 from jgpu.errors import BrokerUnreachable, ConfigError
+from jgpu.requirements import lacking
 from jgpu.wire import address
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ _NEEDS: Final = ("nbclient", "nbformat", "psutil", "pynvml", "rich", "sklearn", 
 def main(arguments: Sequence[str]) -> int:
     """`jgpu demo [--device auto|cuda|cpu] [--lanes N] [--notebooks DIRECTORY]`."""
     options = _parser().parse_args(arguments)
-    missing = [name for name in _NEEDS if importlib.util.find_spec(name) is None]
-    if missing:
+    if missing := lacking(_NEEDS):
         raise ConfigError(
             f"The demonstration needs {', '.join(missing)}; "
             "`pip install 'jgpu[broker,notebooks]'` adds what is missing."

@@ -5,7 +5,6 @@ status is 1 if there is a problem.
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import platform
@@ -20,14 +19,12 @@ from msgspec import UnsetType
 
 from jgpu import __version__
 from jgpu.errors import BrokerUnreachable, JgpuError
+from jgpu.requirements import BROKER, fits_torch, lacking, torch_wanted
 from jgpu.wire import address
 from jgpu.wire.reports.report import LedgerReport
 
 __all__ = ["CHECKS", "Finding", "main"]
 
-#: As in the requirements of the package: torch>=2.11,<2.14.
-_TORCH_FROM: Final = (2, 11)
-_TORCH_BELOW: Final = (2, 14)
 _OK, _NOTE, _PROBLEM = "ok", "note", "problem"
 
 
@@ -71,12 +68,10 @@ def check_torch() -> Iterator[Finding]:
         advice = "Install torch into the environment of the kernel."
         yield Finding("torch", _PROBLEM, f"{sys.executable} has no torch.", advice)
         return
-    release = tuple(int(part) for part in version.partition("+")[0].split(".")[:2])
-    if _TORCH_FROM <= release < _TORCH_BELOW:
+    if fits_torch(version):
         yield Finding("torch", _OK, f"torch {version} is supported.")
     else:
-        first, last = ".".join(map(str, _TORCH_FROM)), ".".join(map(str, _TORCH_BELOW))
-        advice = f"Install torch>={first},<{last}."
+        advice = f"Install {torch_wanted()}."
         yield Finding("torch", _PROBLEM, f"torch {version} was not tested with jgpu.", advice)
     points = metadata.entry_points(group="torch.backends", name="jgpu")
     if points:
@@ -92,9 +87,7 @@ def check_torch() -> Iterator[Finding]:
 
 def check_packages() -> Iterator[Finding]:
     """What the broker needs besides, in this environment."""
-    modules = ("numpy", "prometheus_client", "psutil", "pynvml", "rich", "sqlalchemy", "tornado")
-    missing = [name for name in modules if importlib.util.find_spec(name) is None]
-    if missing:
+    if missing := lacking(name for name in BROKER.values() if name != "torch"):
         text = f"Missing for a broker of one's own: {', '.join(missing)}."
         yield Finding("broker's packages", _NOTE, text, "pip install 'jgpu[broker]'")
     else:

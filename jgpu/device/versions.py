@@ -10,15 +10,9 @@ from typing import Any, Final
 import torch
 
 from jgpu.errors import JgpuError, VersionMismatch
+from jgpu.requirements import TORCH, fits_torch, torch_wanted
 
-__all__ = ["VERSIONS", "check_parts", "check_version", "name_backend", "refuse"]
-
-#: release of torch: how it was tried
-VERSIONS: Final = {
-    "2.11": "device tests and parity suite, with a CUDA build and no GPU",
-    "2.12": "not tried; between two that were",
-    "2.13": "everything",
-}
+__all__ = ["check_parts", "check_version", "name_backend", "refuse"]
 
 #: parts of torch's private API without which nothing works
 _PARTS: Final = (
@@ -39,18 +33,13 @@ _PARTS: Final = (
 
 def check_version(version: str = torch.__version__) -> VersionMismatch | None:
     """Why this torch cannot be used, or None."""
-    release = ".".join(version.partition("+")[0].split(".")[:2])
-    if release in VERSIONS:
+    if fits_torch(version):
         return None
-    first, last = min(VERSIONS, key=_key), max(VERSIONS, key=_key)
+    first, *_, last = TORCH
     return VersionMismatch(
         f"The shared GPU works with torch {first} to {last}, and this environment has torch "
-        f"{version}. Install one of these here: pip install 'torch>={first},<={last}.*'"
+        f"{version}. Install one of these here: pip install '{torch_wanted()}'"
     )
-
-
-def _key(release: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in release.split("."))
 
 
 def check_parts() -> VersionMismatch | None:

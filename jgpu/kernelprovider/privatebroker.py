@@ -8,7 +8,6 @@ lock, after seeing that nobody answers.
 """
 
 import fcntl
-import importlib.util
 import os
 import subprocess
 import sys
@@ -21,14 +20,17 @@ from typing import Final
 
 from jgpu.errors import BrokerUnreachable, HostError
 from jgpu.kernelprovider.environment import outer_environment
+from jgpu.requirements import BROKER, lacking
 from jgpu.wire.address import Address, make_directory
 from jgpu.wire.asking import connect
 
-__all__ = ["BROKER_PYTHON", "answers", "broker_command", "missing_modules", "start"]
+__all__ = ["BROKER_PYTHON", "answers", "broker_command", "start"]
 
 #: Names an interpreter that has the broker's extras, where the one that starts kernels has not.
 BROKER_PYTHON: Final = "JGPU_BROKER_PYTHON"
-_MODULES: Final = ("numpy", "prometheus_client", "psutil", "pynvml", "torch", "tornado")
+#: what a broker starts without: tables in a terminal, the ledger of a host's broker
+_SPARED: Final = ("rich", "sqlalchemy")
+_MODULES: Final = tuple(name for name in BROKER.values() if name not in _SPARED)
 _POLL_S: Final = 0.02
 _LOG_BYTES: Final = 4 << 20
 
@@ -67,18 +69,13 @@ def answers(address: Address) -> bool:
 def broker_command(address: Address, environ: Mapping[str, str] = os.environ) -> list[str]:
     """The words that start a private broker; `BrokerUnreachable` where its parts are missing."""
     python = environ.get(BROKER_PYTHON) or sys.executable
-    if python == sys.executable and (missing := missing_modules()):
+    if python == sys.executable and (missing := lacking(_MODULES)):
         raise BrokerUnreachable(
             f"No broker runs for you on this host, and this Python ({python}) cannot start one "
             f"because it lacks {', '.join(missing)}: install jgpu[broker] into it, or let "
             f"{BROKER_PYTHON} name a Python that has it."
         )
     return [python, "-m", "jgpu", "broker", "--private", "--socket", os.fspath(address.path)]
-
-
-def missing_modules() -> list[str]:
-    """The broker's modules that this interpreter cannot import."""
-    return [name for name in _MODULES if importlib.util.find_spec(name) is None]
 
 
 def _launch(

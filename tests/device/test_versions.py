@@ -5,14 +5,16 @@ import sys
 import processes
 import pytest
 
+from jgpu import requirements
 from jgpu.device import versions
 
 MISFIT = """
 import sys
-from jgpu.device import activate, versions
+from jgpu import requirements
+from jgpu.device import activate
 import torch
-versions.VERSIONS.clear()
-versions.VERSIONS.update({"1.0": "", "1.1": ""})
+requirements.TORCH.clear()
+requirements.TORCH.update({"1.0": "", "1.1": ""})
 activate.activate()
 for ask in (torch.cuda.is_available, lambda: torch.ones(1).cuda(), torch.cuda.device_count):
     try:
@@ -33,7 +35,7 @@ def test_other_versions_are_named_with_what_to_install(version):
     problem = versions.check_version(version)
     assert version in str(problem)
     assert "2.11 to 2.13" in str(problem)
-    assert "pip install" in str(problem)
+    assert f"pip install '{requirements.torch_wanted()}'" in str(problem)
 
 
 def test_this_torch_has_every_part_that_is_needed():
