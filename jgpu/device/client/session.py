@@ -232,7 +232,7 @@ class ClientSession:
         A child of a process that has not touched the device yet may, and gets a session of its own.
         """
         self._lock = threading.RLock()
-        if self.used or self.connection.is_forked:
+        if self.used:
             self.log.refuse()
             self.connection.leave_to_parent()
 

@@ -21,6 +21,10 @@ def client():
     made.validate()
 
 
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+
 def failed(work, text, request=None, kind="IndexError", buffers=()):
     return m.Failed(work, 0, "", kind, text, buffers, request)
 
@@ -97,10 +101,13 @@ def test_another_executor_is_asked_nothing_of_before(client):
 
 def test_a_wait_raises_what_failed_before_it_and_the_next_one_goes_on(client):
     client.upload()
-    client.peer.then(failed(1, "first"), m.Synced(2))
+    client.peer.then(failed(1, "first"))
     with pytest.raises(errors.WorkFailed, match="first"):
         client.session.synchronize()
-    client.peer.send(m.Synced(1))
+    client.peer.send(m.Synced(1), failed(1, "together"), m.Synced(2))
+    with pytest.raises(errors.WorkFailed, match="together"):
+        client.session.synchronize()
+    client.peer.then(m.Synced(3))
     client.session.synchronize()
     assert client.session.settled
     assert len(client.session.requests) == 0
@@ -121,8 +128,11 @@ def test_sizes_that_only_the_run_tells_are_waited_for(client):
     client.sent()
     geometry = wire.Geometry("int64", (2, 1), (1, 2))
 
+    before = client.record(NEG, x)
+
     def report():
-        _, run = client.sent()
+        earlier, run = (each for each in client.sent() if isinstance(each, m.Run))
+        assert (earlier.first, earlier.report, before.id) == (2, False, 2)
         assert (run.report, run.ends_iteration) == (True, True)
         client.peer.send(m.Learnt(run.work, run.program, (m.TensorReport(0, 0, geometry, 16),)))
 
@@ -144,14 +154,11 @@ def test_an_interrupt_takes_back_the_cell_and_a_second_one_all(client):
     client.session.progress.begin_cell("2")
     client.sent()
 
-    def strike():
-        signal.raise_signal(signal.SIGINT)
-
     def synced():
         client.peer.send(*(m.Synced(number) for number in range(1, 6)))
 
     for _ in range(2):
-        client.peer.then(strike)
+        client.peer.then(interrupt)
         with pytest.raises(KeyboardInterrupt):
             client.session.synchronize()
     client.peer.then(synced)
@@ -160,6 +167,17 @@ def test_an_interrupt_takes_back_the_cell_and_a_second_one_all(client):
     cancelled = [each for each in client.sent() if isinstance(each, m.Cancel)]
     assert cancelled == [m.Cancel(2, 1), m.Cancel(4, 0)]
     assert len(client.session.requests) == 0
+
+
+def test_what_a_waiter_is_told_who_has_left_is_not_in_place_of_what_failed_before(client):
+    client.upload()
+    client.peer.then(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        client.session.synchronize()
+    client.peer.send(failed(1, "before"), failed(2, "its own", request=1), m.Synced(2))
+    client.peer.then(m.Synced(3))
+    with pytest.raises(errors.WorkFailed, match="before"):
+        client.session.synchronize()
 
 
 def test_whoever_only_looks_does_not_wait_for_a_thread_that_computes(client):

@@ -2,7 +2,6 @@
 
 import pytest
 from lesson import ADD, NEG, Client
-from memory_pair import CUDA
 
 from jgpu import errors
 from jgpu.device.client.connection import ConnectionPhase
@@ -75,6 +74,13 @@ def test_pieces_grow_until_a_boundary(client):
     client.record(NEG, x)
     client.session.progress.boundary()
     assert [run.ends_iteration for run in runs(client.sent())] == [True]
+    for _ in range(PIECES[0]):
+        client.record(NEG, x)
+    assert len(runs(client.sent())) == 1
+    client.upload()  # what was sent before it is done soon: the device waits for more
+    for _ in range(PIECES[0]):
+        client.record(NEG, x)
+    assert len(runs(client.sent())) == 1
 
 
 def test_tags_go_before_what_follows_them(client):
@@ -126,9 +132,11 @@ def test_a_program_that_the_broker_forgot_is_defined_again(client):
     client.session.poll()
     client.session.notify(m.CellEnded())
     assert client.sent() == [define, m.CellEnded()]
-    client.peer.send(m.DefinitionUnknown(9, bytes(16)), CUDA)
+    failure = m.Failed(2, 0, "", "IndexError", "Not heard any more.", ())
+    client.peer.send(m.DefinitionUnknown(9, bytes(16)), failure)
     client.session.poll()
     assert client.session.connection.phase is ConnectionPhase.LOST
+    assert client.session.requests.failures == []
     with pytest.raises(errors.DeviceLost, match="forgot a program that is needed again"):
         client.session.download(kept, 0, memoryview(bytearray(16)))
 
@@ -138,6 +146,7 @@ def test_another_connection_numbers_anew_and_frees_nothing_of_the_last(client):
     kept = client.record(NEG, x)
     client.session.cut()
     waiting = client.record(NEG, x)
+    client.session.tag_resident([x])
     client.session.connection.lost(errors.DeviceLost("It is gone."))
     assert (len(client.session.log), waiting.id) == (0, 0)
     y = client.upload()
