@@ -27,8 +27,9 @@ c.JupyterHub.load_roles.append({
 
 
 def activity(lab):
-    """When the hub last saw something of each server."""
-    return {user: lab.server(user).get("last_activity") for user in USERS if lab.server(user)}
+    """When the hub last saw something of each server, while it is up; one that ends has no such."""
+    servers = {user: lab.server(user) for user in USERS}
+    return {user: each["last_activity"] for user, each in servers.items() if each and each["ready"]}
 
 
 def look(lab, user):
