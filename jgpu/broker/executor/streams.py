@@ -13,7 +13,7 @@ from typing import Final
 
 from jgpu.broker.executor.session import ExecutorSession
 
-__all__ = ["HELPING", "Streams"]
+__all__ = ["Streams"]
 
 #: works, and bytes of works, past which a session's stream is not read
 _QUEUED_WORKS: Final = 2048
@@ -24,7 +24,7 @@ _USERS_UNSENT_BYTES: Final = 128 << 20
 #: so little that it never matters who else has how much
 _LITTLE_BYTES: Final = 256 << 10
 #: probes and definitions of one session that may be with the helper threads
-HELPING: Final = 64
+_HELPING: Final = 64
 
 
 class Streams:
@@ -94,7 +94,7 @@ class Streams:
         return (
             queue.outstanding < _QUEUED_WORKS
             and self._has_room_for_bytes(session)
-            and programs.helping + len(queue.cancel_requests) < HELPING
+            and programs.helping + len(queue.cancel_requests) < _HELPING
         )
 
     def _has_room_for_bytes(self, session: ExecutorSession) -> bool:

@@ -3,7 +3,7 @@
 A session whose next work needs more than its lane has grows the lane, or looks for another one; in
 mid-iteration it cannot leave, and its work waits there for room as long as others can make any.
 
-The rule: what a session holds and needs changes here only, and the table's sums with it.
+The rule: the table's sums change in one step with what a session holds on the device.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""An arena as the executor uses it: the client's shared memory, and how much of it was named.
-
-Invariant: positions of the upload half's ring only grow.
-"""
+"""An arena as the executor uses it: the client's shared memory, and how much of it was named."""
 
 import logging
 
@@ -58,7 +55,7 @@ class PinnedArenas:
 
     def pin(self, session: int, arena: ClientArena) -> None:
         """Have an arena pinned."""
-        self._thread.put(session, lambda: self._device.pin(arena.memory), _is_done)
+        self._thread.put(session, lambda: self._device.pin(arena.memory), _log_failure)
 
     def give_back(self, session: int, arena: ClientArena) -> None:
         """Have an arena unpinned and closed."""
@@ -67,10 +64,10 @@ class PinnedArenas:
             self._device.unpin(arena.memory)
             arena.close()
 
-        self._thread.put(session, give_back, _is_done)
+        self._thread.put(session, give_back, _log_failure)
 
 
-def _is_done(result: object) -> None:
-    """What comes of it does not matter."""
+def _log_failure(result: object) -> None:
+    """Nobody waits for it; that it failed is told in the log."""
     if isinstance(result, Exception):
         _log.error("an arena could not be pinned or released", exc_info=result)

@@ -2,8 +2,6 @@
 
 Works that ride behind another (`riding`) are told to the scheduler with that one, their *leader*,
 when the last of them is over.
-
-Invariant: works ride only while a leader of their session is in flight.
 """
 
 from collections.abc import Callable
