@@ -143,7 +143,7 @@ def switched():
         current.session.cut()
         with sdpa_kernel(allowed):
             F.scaled_dot_product_attention(*half)
-        taken += recorded(current.session.log)
+        taken += recorded(current.session.log.entries)
     return taken
 
 
