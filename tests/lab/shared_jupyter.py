@@ -62,9 +62,9 @@ def in_front(page, name):
     playwright.expect(page.cells.first).to_be_visible()
 
 
-def says(page, text):
+def says(page, text, timeout_ms=60_000):
     """Wait until the status has this in it."""
-    playwright.expect(page.status).to_contain_text(text, timeout=60_000)
+    playwright.expect(page.status).to_contain_text(text, timeout=timeout_ms)
 
 
 def row(page, kernel):

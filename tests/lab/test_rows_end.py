@@ -1,6 +1,7 @@
 """However a kernel ends, two seconds after the broker knows of it no page shows it any more.
 
-One notebook, seen by two pages: restarted, closed in one of them, killed while it waits, shut down.
+One notebook, seen by two pages: restarted, closed in one of them, interrupted and killed
+while it waits, shut down.
 """
 
 import pytest
@@ -23,7 +24,7 @@ ACCEPT = ".jp-Dialog button.jp-mod-accept"
 @pytest.fixture
 def jupyter(tmp_path):
     with shared_jupyter(tmp_path) as made:
-        made.write(NAME, FIRST, "x = x + 1\nx.sum().item()")
+        made.write(NAME, FIRST, "y = x + 1\ny.sum().item()")
         yield made
 
 
@@ -67,10 +68,12 @@ def test_no_row_outlives_its_kernel_by_two_seconds(browser, jupyter):
     says(one, "GPU · resting")
 
     ask(jupyter.broker, Drain(), 15)
-    one.run(1)
-    says(one, "GPU · waiting")
-    says(other, "GPU · waiting")
-    expect(one.cells.nth(1)).to_have_attribute("data-jgpu", "waiting")
+    waits(one, other)
+    one.view.evaluate("void jupyterapp.commands.execute('notebook:interrupt-kernel')")
+    expect(one.cells.nth(1)).not_to_have_attribute("data-jgpu", "waiting", timeout=END_MS)
+    for page in (one, other):
+        says(page, "GPU · resting", END_MS)
+    waits(one, other)
     kill(kernel)
     gone(jupyter, kernel, one, other)
     ask(jupyter.broker, Drain(on=False), 15)
@@ -85,6 +88,14 @@ def test_no_row_outlives_its_kernel_by_two_seconds(browser, jupyter):
     until(lambda: not one.listens and not other.listens, "closed sockets")
     one.close()
     other.close()
+
+
+def waits(asking, other):
+    """Have the second cell wait; both pages say so."""
+    asking.run(1)
+    says(asking, "GPU · waiting")
+    says(other, "GPU · waiting")
+    expect(asking.cells.nth(1)).to_have_attribute("data-jgpu", "waiting")
 
 
 def gone(jupyter, kernel, *pages):

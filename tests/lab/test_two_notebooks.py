@@ -15,6 +15,8 @@ expect = playwright.expect
 #: One op of some seconds, which nobody can part.
 LONG = "torch.linalg.svd(torch.rand(3000, 3000, device='cuda'))[1][0].item()"
 SHORT = "x = x + 1\nx.sum().item()"
+#: from a person's asking to the page's showing
+INTERRUPT_MS = 2000
 NAMES = ("one.ipynb", "other.ipynb", "third.ipynb")
 
 
@@ -69,6 +71,21 @@ def test_who_waits_is_seen_and_memory_comes_back_and_nothing_stays_of_what_is_go
     page.view.keyboard.press("Escape")
     page.run(2)
     expect(spilled).to_contain_text("0 B", timeout=60_000)
+
+    # A cell that waits for its turn is interrupted; whoever has the device goes on.
+    in_front(page, "one.ipynb")
+    page.run(1)
+    says(page, "GPU · running")
+    in_front(page, "third.ipynb")
+    page.run(2)
+    page.mark(2, "waits for the GPU: 1 ahead")
+    page.view.evaluate("void jupyterapp.commands.execute('notebook:interrupt-kernel')")
+    interrupted = page.cells.nth(2)
+    expect(interrupted).not_to_have_attribute("data-jgpu", "waiting", timeout=INTERRUPT_MS)
+    says(page, "GPU · resting", INTERRUPT_MS)
+    expect(interrupted).to_contain_text("KeyboardInterrupt")
+    expect(row(page, kernels["one.ipynb"])).to_contain_text("running")
+    jupyter.kernel("one.ipynb")
 
     # A kernel that is shut down, or killed, leaves no row; one that is restarted has none yet.
     ended(
