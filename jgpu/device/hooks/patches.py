@@ -16,8 +16,9 @@ from jgpu.device import tensor as tensors
 from jgpu.device.hooks.naming import translate
 from jgpu.device.likenative import warned
 from jgpu.device.recording.copies import upload
-from jgpu.device.sparse import compressed, coo
+from jgpu.device.sparse import conversions, coo
 from jgpu.device.sparse.base import CompositeTensor
+from jgpu.device.sparse.pattern import LAYOUTS
 from jgpu.device.tensors import nested, pinned, rng
 from jgpu.device.tracebacks import unseen
 
@@ -82,7 +83,7 @@ def _cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, **
     if not kw and _is_mere_data(self):
         return upload(self)
     if _is_sparse(self):
-        return compressed.from_host(self)
+        return conversions.from_host(self)
     return torch.Tensor.to(self, where, non_blocking=non_blocking, **kw)
 
 
@@ -100,7 +101,7 @@ def _uploading(to: Callable[..., Any]) -> Callable[..., Any]:
             if where is not None and where.type == "cuda" and args[0].layout is not torch.jagged:
                 if args[0].is_nested:
                     nested.refuse_strided()
-                return compressed.from_host(args[0], dtype)
+                return conversions.from_host(args[0], dtype)
         return to(*args, **kwargs)
 
     return unseen(call)
@@ -188,10 +189,10 @@ def _install_constructors() -> None:
             setattr(owner, name, patched[function])
     target: Any = torch
     target.sparse_coo_tensor = coo.created(torch.sparse_coo_tensor)
-    target.sparse_compressed_tensor = compressed.created(torch.sparse_compressed_tensor)
-    for layout in compressed.LAYOUTS:
+    target.sparse_compressed_tensor = conversions.created(torch.sparse_compressed_tensor)
+    for layout in LAYOUTS:
         name = f"{str(layout).removeprefix('torch.')}_tensor"
-        setattr(target, name, compressed.created(getattr(torch, name), layout))
+        setattr(target, name, conversions.created(getattr(torch, name), layout))
     # Like-factories take a device, too, but never a default one.
     for name in (
         "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like",

@@ -28,7 +28,7 @@ from jgpu.device.magics.reading import (
     module_of,
     sequence_of,
 )
-from jgpu.device.sparse.compressed import Pattern
+from jgpu.device.sparse.pattern import Pattern
 from jgpu.device.tensor import BufferHandle, DeviceTensor
 
 __all__ = ["FoundStorage", "Walk", "is_closed", "locals_of"]

@@ -15,7 +15,7 @@ from jgpu.device.errors import refused, use_of_lost
 from jgpu.device.geometry import contiguous_stride, extent, intern, is_dense
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.recording.record import Rewritten
-from jgpu.device.sparse import compressed
+from jgpu.device.sparse import conversions
 from jgpu.device.tensor import DeviceTensor, device, wrap
 from jgpu.wire import program as wire
 
@@ -143,7 +143,7 @@ def _to_copy(
             else (host.to(device=device, dtype=dtype or host.dtype, memory_format=memory_format))
         )
     if source.layout is not torch.strided:
-        return compressed.from_host(source, dtype)
+        return conversions.from_host(source, dtype)
     if dtype is not None or memory_format not in (None, torch.preserve_format):
         form = memory_format or torch.preserve_format
         source = source.to(dtype=dtype or source.dtype, memory_format=form)

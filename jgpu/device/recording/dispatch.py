@@ -36,7 +36,7 @@ from jgpu.device.recording.ops import (
     infos,
 )
 from jgpu.device.recording.record import RecordedCall, Rewritten, record
-from jgpu.device.sparse import coo
+from jgpu.device.sparse import coo_ops
 from jgpu.device.tensor import DeviceTensor, device
 from jgpu.device.tensors import nested
 
@@ -197,7 +197,7 @@ def _copy(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _refuse(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    make = coo.OF_DENSE.get(info.name) or nested.KERNELS.get(info.name)
+    make = coo_ops.OF_DENSE.get(info.name) or nested.KERNELS.get(info.name)
     if make is not None:
         return make(*args, **kwargs)
     if info.name.startswith("c10d::"):

@@ -15,14 +15,10 @@ from jgpu.device.likenative.mixed import mixed_devices
 from jgpu.device.sparse import coo
 from jgpu.device.sparse.base import INSTEAD
 from jgpu.device.sparse.compressed import (
-    LAYOUTS,
     CompressedTensor,
     assembled,
-    compressed,
-    from_host,
     is_compressed,
     masked,
-    relaid,
     title,
     to_dense,
     to_host,
@@ -30,6 +26,8 @@ from jgpu.device.sparse.compressed import (
     values_of,
 )
 from jgpu.device.sparse.compressed_products import PRODUCTS
+from jgpu.device.sparse.conversions import compressed, from_host, relaid
+from jgpu.device.sparse.pattern import LAYOUTS
 from jgpu.device.tensor import DeviceTensor
 from jgpu.device.tracebacks import unseen
 

@@ -17,7 +17,6 @@ from jgpu.device.sparse import coo
 from jgpu.device.sparse.base import INSTEAD
 from jgpu.device.sparse.compressed import (
     CompressedTensor,
-    Pattern,
     assembled,
     is_compressed,
     masked,
@@ -25,6 +24,7 @@ from jgpu.device.sparse.compressed import (
     transposed,
     values_of,
 )
+from jgpu.device.sparse.pattern import Pattern
 from jgpu.device.tensor import DeviceTensor
 
 __all__ = ["PRODUCTS"]

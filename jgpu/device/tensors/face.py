@@ -11,8 +11,8 @@ import torch
 from jgpu.device import tensor as tensors
 from jgpu.device.geometry import contiguous_stride, intern
 from jgpu.device.recording import copies, views
-from jgpu.device.sparse import compressed_ops
-from jgpu.device.sparse.compressed import sparsified
+from jgpu.device.sparse import compressed_ops, coo_ops
+from jgpu.device.sparse.conversions import sparsified
 from jgpu.device.tensor import CUDA, DeviceTensor, rebind, wrap
 from jgpu.device.tensors import storage
 from jgpu.device.tensors.storage import Storage, storage_of
@@ -51,6 +51,7 @@ def install() -> None:
     cls.record_stream = lambda self, stream: None
     cls.tolist = unseen(lambda self: copies.download(self).tolist())
     cls.__iter__ = unseen(_iterate)
+    coo_ops.install()
     compressed_ops.install()
     storage.install()
     torch.Tensor.set_ = unseen(_set_host)  # type: ignore[method-assign]

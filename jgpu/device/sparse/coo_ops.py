@@ -1,0 +1,289 @@
+"""Ops on sparse tensors in coordinate form, spelled out in dense ops on indices and values.
+
+What is not in `_HANDLERS` is refused.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from jgpu.device.errors import refused
+from jgpu.device.sparse.base import INSTEAD
+from jgpu.device.sparse.coo import (
+    SparseTensor,
+    coalesced,
+    extents_of,
+    from_host,
+    is_ours,
+    make,
+    places_of,
+    sparsified,
+    to_dense,
+    to_host,
+)
+from jgpu.device.tensor import DeviceTensor
+
+__all__ = ["OF_DENSE", "install"]
+
+
+def install() -> None:
+    """Give sparse tensors their ops; once."""
+    SparseTensor.handlers = _HANDLERS
+
+
+def _with_values(tensor: Any, values: torch.Tensor) -> SparseTensor:
+    return make(tensor._i, values, tensor.shape, tensor._c)
+
+
+def _unary(name: str) -> Callable[..., Any]:
+    """A function that leaves zeros alone, of the entries."""
+
+    def apply(tensor: Any, *args: Any, **keywords: Any) -> Any:
+        whole = coalesced(tensor)
+        return _with_values(whole, getattr(torch, name)(whole._v, *args, **keywords))
+
+    return apply
+
+
+def _scaled(name: str, *, in_place: bool = False) -> Callable[..., Any]:
+    """Product or quotient with a number, or with a tensor at the entries' places."""
+
+    def apply(tensor: Any, other: Any, **keywords: Any) -> Any:
+        if not is_ours(tensor) and name == "mul":
+            tensor, other = other, tensor
+        if is_ours(other):
+            if name != "mul":
+                raise refused(f"{name} by a sparse tensor", INSTEAD)
+            tensor, other = coalesced(tensor), to_dense(other)
+        if isinstance(other, torch.Tensor) and other.dim():
+            extents, dense = extents_of(tensor)
+            there = other.expand(tensor.shape).reshape(math.prod(extents), *dense)
+            other = there.index_select(0, places_of(tensor._i, extents))
+        values = getattr(torch, name)(tensor._v, other, **keywords)
+        if not in_place:
+            return _with_values(tensor, values)
+        tensor._v = values.to(tensor.dtype)
+        return tensor
+
+    return apply
+
+
+def _added(*, sign: int = 1, in_place: bool = False) -> Callable[..., Any]:
+    """Sums: sparse and sparse give sparse, dense and sparse give dense."""
+
+    def apply(first: Any, second: Any, *, alpha: Any = 1) -> Any:
+        factor = sign * alpha
+        if is_ours(first) and is_ours(second):
+            other = second._v if factor == 1 else second._v * factor
+            values = torch.cat([first._v, other.to(first.dtype)])
+            indices = torch.cat([first._i, second._i], 1)
+            made = coalesced(make(indices, values, first.shape))
+            if not in_place:
+                return made
+            first._i, first._v, first._c = made._i, made._v, True
+            return first
+        if not is_ours(second):  # sparse + dense
+            dense = second * factor if factor != 1 else second
+            if in_place:
+                raise RuntimeError(
+                    "add: expected 'self' to be a dense tensor, but got a sparse one"
+                )
+            return _onto(dense.clone(), first, 1)
+        if isinstance(first, torch.Tensor) and not isinstance(first, DeviceTensor):
+            raise refused("sums of a host's tensor and a sparse one of the device", INSTEAD)
+        return _onto(first if in_place else first.clone(), second, factor)
+
+    return apply
+
+
+def _onto(dense: Any, sparse: Any, factor: Any) -> Any:
+    """Add the entries to a dense tensor, in place."""
+    extents, rest = extents_of(sparse)
+    if tuple(dense.shape) != tuple(sparse.shape):
+        raise RuntimeError(
+            f"add: expected 'self' and 'other' to have same size, but self has size "
+            f"{list(dense.shape)} while other has size {list(sparse.shape)}"
+        )
+    places = places_of(sparse._i, extents)
+    values = sparse._v.to(dense.dtype)
+    if dense.is_contiguous():
+        dense.view(math.prod(extents), *rest).index_add_(0, places, values, alpha=factor)
+        return dense
+    return dense.add_(to_dense(_with_values(sparse, values)), alpha=factor)
+
+
+def _mm(first: Any, second: Any, reduce: str = "sum") -> Any:
+    """A sparse matrix times a dense matrix or vector."""
+    if not is_ours(first) or is_ours(second) or reduce != "sum":
+        raise refused("this product of sparse tensors", INSTEAD)
+    if first._i.shape[0] != 2 or first._v.dim() != 1:
+        raise refused("products of sparse tensors that are no matrices", INSTEAD)
+    if first.shape[1] != second.shape[0]:
+        raise RuntimeError(
+            f"mm: Argument #3 (dense): Expected dim 0 size {first.shape[1]}, got {second.shape[0]}"
+        )
+    rows, columns = first._i
+    weights = first._v if second.dim() == 1 else first._v[:, None]
+    terms = weights * second.index_select(0, columns)
+    room = terms.new_zeros((first.shape[0], *second.shape[1:]))
+    return room.index_add(0, rows, terms)
+
+
+def _addmm(base: Any, first: Any, second: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    product = _mm(first, second)
+    return beta * base + (product if alpha == 1 else alpha * product)
+
+
+def _transpose(tensor: Any, first: int = 0, second: int = 1) -> Any:
+    count = tensor._i.shape[0]
+    first, second = first % tensor.dim(), second % tensor.dim()
+    if tensor.dim() < 2 or first == second:
+        return tensor
+    if max(first, second) >= count:
+        raise refused("turning dense dimensions of a sparse tensor", INSTEAD)
+    order, shape = list(range(count)), list(tensor.shape)
+    for each in (order, shape):
+        each[first], each[second] = each[second], each[first]
+    return make(tensor._i[order], tensor._v, shape)
+
+
+def _masked(dense: Any, mask: Any) -> Any:
+    """`dense.sparse_mask(mask)`"""
+    extents, rest = extents_of(mask)
+    whole = to_dense(dense) if is_ours(dense) else dense
+    flat = whole.reshape(math.prod(extents), *rest)
+    return _with_values(mask, flat.index_select(0, places_of(mask._i, extents)))
+
+
+def _sum(tensor: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    if dim is not None:
+        return sparsified(to_dense(tensor).sum(dim, keepdim, dtype=dtype))
+    return tensor._v.sum() if dtype is None else tensor._v.sum(dtype=dtype)
+
+
+def _new(tensor: Any, *args: Any, **keywords: Any) -> Any:
+    """`tensor.new(indices, values, size)`, as optimizers make their updates."""
+    if not args:
+        return make(tensor._i.new_zeros(1, 0), tensor._v.new_zeros(0), (0,), True)
+    return make(*args)
+
+
+def _resize_as_(tensor: Any, other: Any, **keywords: Any) -> Any:
+    extents, dense = extents_of(other)
+    return make(other._i.new_zeros(len(extents), 0), other._v.new_zeros(0, *dense), other.shape)
+
+
+def _zero_(tensor: Any) -> Any:
+    tensor._i, tensor._v, tensor._c = tensor._i[:, :0], tensor._v[:0], True
+    return tensor
+
+
+def _copy_(target: Any, source: Any, non_blocking: bool = False) -> Any:
+    if not is_ours(target):
+        raise refused("copying a sparse tensor into a dense one", INSTEAD)
+    other = source if is_ours(source) else from_host(source)
+    target._i, target._v, target._c = other._i, other._v.to(target.dtype), other._c
+    return target
+
+
+def _to_copy(tensor: Any, *, dtype: Any = None, device: Any = None, **keywords: Any) -> Any:
+    values = tensor._v if dtype is None else tensor._v.to(dtype)
+    made = make(tensor._i, values, tensor.shape, tensor._c)
+    elsewhere = device is not None and torch.device(device).type == "cpu"
+    return to_host(made) if elsewhere else made
+
+
+def _part(name: str) -> Callable[..., Any]:
+    """`values()` or `indices()`, which only ordered entries have."""
+
+    def part(tensor: Any) -> Any:
+        if not tensor._c:
+            raise RuntimeError(
+                f"Cannot get {name} on an uncoalesced tensor, please call .coalesce() first"
+            )
+        return tensor._v if name == "values" else tensor._i
+
+    return part
+
+
+def _of_parts(
+    sparse: int, dense: int, size: Any, indices: Any, values: Any, *, is_coalesced: Any = None,
+    **keywords: Any,
+) -> Any:  # fmt: skip
+    """What torch's C++ asks for, as the backward of an embedding does."""
+    return make(indices, values, size, is_coalesced)
+
+
+#: by the name of a method, a function or an op
+_HANDLERS: dict[str, Callable[..., Any]] = {
+    "_sparse_coo_tensor_with_dims_and_tensors": _of_parts,
+    "_indices": lambda t: t._i,
+    "_values": lambda t: t._v,
+    "indices": _part("indices"),
+    "values": _part("values"),
+    "_nnz": lambda t: t._v.shape[0],
+    "sparse_dim": lambda t: t._i.shape[0],
+    "_dimI": lambda t: t._i.shape[0],
+    "dense_dim": lambda t: t._v.dim() - 1,
+    "_dimV": lambda t: t._v.dim() - 1,
+    "is_coalesced": lambda t: t._c,
+    "coalesce": coalesced,
+    "_coalesce": coalesced,
+    "to_dense": to_dense,
+    "_to_dense": to_dense,
+    "to_sparse": lambda t, *args, **keywords: t,
+    "to_sparse_coo": lambda t: t,
+    "detach_": lambda t: t,
+    "detach": lambda t: make(t._i, t._v.detach(), t.shape, t._c),
+    "alias": lambda t: make(t._i, t._v, t.shape, t._c),
+    "clone": lambda t, **keywords: make(t._i.clone(), t._v.clone(), t.shape, t._c),
+    "_to_copy": _to_copy,
+    "cpu": lambda t, **keywords: to_host(t),
+    "copy_": _copy_,
+    "zero_": _zero_,
+    "new": _new,
+    "resize_as_": _resize_as_,
+    "sparse_mask": _masked,
+    "add": _added(),
+    "add_": _added(in_place=True),
+    "__add__": _added(),
+    "__radd__": _added(),
+    "sub": _added(sign=-1),
+    "sub_": _added(sign=-1, in_place=True),
+    "__sub__": _added(sign=-1),
+    "mul": _scaled("mul"),
+    "__mul__": _scaled("mul"),
+    "__rmul__": _scaled("mul"),
+    "mul_": _scaled("mul", in_place=True),
+    "div": _scaled("div"),
+    "__truediv__": _scaled("div"),
+    "div_": _scaled("div", in_place=True),
+    **{name: _unary(name) for name in (
+        "neg", "abs", "sqrt", "pow", "square", "sign", "sin", "tan", "tanh", "relu", "expm1",
+        "log1p", "floor", "ceil", "trunc", "round", "isnan", "nan_to_num",
+    )},
+    "__neg__": _unary("neg"),
+    "__pow__": _unary("pow"),
+    "mm": _mm,
+    "mv": _mm,
+    "matmul": _mm,
+    "_sparse_mm": _mm,
+    "spmm": _mm,
+    "__matmul__": _mm,
+    "addmm": _addmm,
+    "_sparse_addmm": _addmm,
+    "t": _transpose,
+    "transpose": _transpose,
+    "sum": _sum,
+    "_sparse_sum": _sum,
+}  # fmt: skip
+
+#: ops that make sparse tensors of dense ones
+OF_DENSE: dict[str, Callable[..., Any]] = {
+    "aten::_sparse_coo_tensor_with_dims_and_tensors": _of_parts,
+    "aten::_to_sparse": sparsified,
+    "aten::_to_sparse.sparse_dim": sparsified,
+    "aten::sparse_mask": _masked,
+}
