@@ -280,6 +280,34 @@ def test_only_the_two_ends_of_a_session_import_torch(name):
     assert within(name, MAY_IMPORT_TORCH) or "torch" not in tops
 
 
+#: Where a device's kind itself is meant, each with the reason.
+MAY_NAME_A_KIND = {
+    "jgpu.broker.executor.devices": "makes the device of that kind",
+    "jgpu.device.magics.state": "says it to a person",
+    "jgpu.wire.messages.parts": "says what the kind can",
+}
+
+
+def _names_a_kind(node):
+    if not isinstance(node, ast.Compare):
+        return False
+    sides = [node.left, *node.comparators]
+    attributes = {each.attr for each in sides if isinstance(each, ast.Attribute)}
+    attributes |= {each.id for each in sides if isinstance(each, ast.Name)}
+    kinds = {each.value for each in sides if isinstance(each, ast.Constant)}
+    return bool(attributes & {"device", "kind", "_device"} and kinds & {"cpu", "cuda", "null"})
+
+
+def test_what_a_device_can_is_asked_by_name_not_by_its_kind():
+    parts = ("jgpu.broker.executor", "jgpu.device", "jgpu.wire")
+    found = {
+        name
+        for name, path in MODULES.items()
+        if within(name, parts) and any(map(_names_a_kind, ast.walk(ast.parse(path.read_bytes()))))
+    }
+    assert found == set(MAY_NAME_A_KIND)
+
+
 @pytest.mark.parametrize("name", [name for name in MODULES if within(name, PURE)])
 def test_the_pure_parts_have_no_clock_no_chance_and_no_threads(name):
     tops = {imported.split(".")[0] for _, imported in imports_of(MODULES[name])}

@@ -143,3 +143,13 @@ def test_messages_are_immutable_and_compare_by_value(kind):
     assert kind.__struct_config__.frozen
     assert kind.__struct_config__.eq
     assert kind.__struct_config__.forbid_unknown_fields
+
+
+@pytest.mark.parametrize(
+    ("kind", "has_cuda_kernels", "tells_values"),
+    [("cpu", False, True), ("cuda", True, False), ("null", False, False)],
+)
+def test_what_a_device_can_is_asked_by_name(kind, has_cuda_kernels, tells_values):
+    facts = messages.DeviceFacts(kind, "any", 1 << 30)
+    assert facts.has_cuda_kernels is has_cuda_kernels
+    assert facts.tells_values is tells_values

@@ -80,7 +80,7 @@ class BrokerConnection:
     @property
     def tells_values(self) -> bool:
         """Whether the executor can tell values unasked."""
-        return self.ready is not None and self.ready.device.kind == "cpu"
+        return self.ready is not None and self.ready.device.tells_values
 
     @property
     def number(self) -> int | None:

@@ -126,7 +126,7 @@ def face_of(tensor: DeviceTensor) -> Face:
 
 
 def _is_cuda() -> bool:
-    return current.session.device_facts().kind == "cuda"
+    return current.session.device_facts().has_cuda_kernels
 
 
 class _ToFace(torch.autograd.Function):

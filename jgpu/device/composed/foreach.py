@@ -51,7 +51,7 @@ def _following(listed: Callable[[], list[str]]) -> Callable[[], list[str]]:
     @functools.wraps(listed)
     def devices() -> list[str]:
         session = current.session
-        if not session.used or session.device_facts().kind == "cuda":
+        if not session.used or session.device_facts().has_cuda_kernels:
             return listed()
         return [name for name in listed() if name != "cuda"]
 

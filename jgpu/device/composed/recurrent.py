@@ -139,7 +139,8 @@ def _flatten(module: Any) -> None:
         return
     if not all(type(weight) is DeviceTensor for weight in weights):
         return
-    if current.session.device_facts().kind != "cuda" or not _may_be_cudnn(weights[0], weights):
+    facts = current.session.device_facts()
+    if not facts.has_cuda_kernels or not _may_be_cudnn(weights[0], weights):
         return
     one_type = len({weight.dtype for weight in weights}) == 1
     apart = len({(id(weight._b), weight._o) for weight in weights}) == len(weights)

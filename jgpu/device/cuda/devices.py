@@ -174,7 +174,7 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
 def is_bf16_supported(including_emulation: bool = True) -> bool:
     """Whether the device computes in bfloat16."""
     facts = current.session.device_facts()
-    return facts.kind != "cuda" or including_emulation or facts.capability >= (8, 0)
+    return not facts.has_cuda_kernels or including_emulation or facts.capability >= (8, 0)
 
 
 def is_tf32_supported() -> bool:

@@ -127,7 +127,7 @@ def _widened(name: str) -> Any:
     """
 
     def product(*args: Any, out: Any = None, **kwargs: Any) -> Any:
-        if current.session.device_facts().kind == "cuda":
+        if current.session.device_facts().has_cuda_kernels:
             return NotImplemented
         *factors, dtype = args
         made = getattr(torch.ops.aten, name)(*(each.to(dtype) for each in factors), **kwargs)

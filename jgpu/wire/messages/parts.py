@@ -49,7 +49,10 @@ class Runtime(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DeviceFacts(msgspec.Struct, frozen=True, array_like=True):
-    """What a kernel may know of its device. `kind` is "cpu", "cuda" or "null"."""
+    """What a kernel may know of its device.
+
+    `kind` is "cpu", "cuda" or "null"; what follows from it is asked for by name.
+    """
 
     kind: Name
     name: Text
@@ -57,6 +60,16 @@ class DeviceFacts(msgspec.Struct, frozen=True, array_like=True):
     threads: Natural = 1
     capability: tuple[int, int] = (0, 0)
     multiprocessors: Natural = 0
+
+    @property
+    def has_cuda_kernels(self) -> bool:
+        """Whether ops run CUDA's kernels, which torch chooses otherwise than the CPU's."""
+        return self.kind == "cuda"
+
+    @property
+    def tells_values(self) -> bool:
+        """Whether values are told unasked: the host reads the device's memory itself."""
+        return self.kind == "cpu"
 
 
 class TensorReport(msgspec.Struct, frozen=True, array_like=True):

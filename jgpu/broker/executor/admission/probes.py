@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from jgpu.broker.executor.admission.refusals import Refusals
 from jgpu.broker.executor.aside import HelperThread
-from jgpu.broker.executor.programs import HANDS, Chooser, Prober, choice_of, question_of
+from jgpu.broker.executor.programs import HANDS, KINDS, Chooser, Prober, choice_of, question_of
 from jgpu.broker.executor.scheduling.driver import SchedulerDriver
 from jgpu.broker.executor.session import ExecutorSession
 from jgpu.broker.flightpage import Kind
@@ -192,7 +192,7 @@ class Probes:
         self._running.add(identity)
         self._busy[hand] = identity, self._clock()
         message, prober, chooser = probe.message, self._prober, self._chooser
-        clock = monotonic if prober.device == "cuda" else thread_time
+        clock = monotonic if KINDS[prober.device].runs_ahead else thread_time
 
         def task() -> tuple[Any, float]:
             name = type(message).__name__

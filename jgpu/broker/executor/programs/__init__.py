@@ -10,7 +10,8 @@ from jgpu.broker.executor.programs.asking.choices import Chooser, choice_of
 from jgpu.broker.executor.programs.asking.probe import HANDS, Prober, question_of, scratch_bytes
 from jgpu.broker.executor.programs.buffers import Buffer, Failure
 from jgpu.broker.executor.programs.cache import DefinitionCache
-from jgpu.broker.executor.programs.definition import Definition, DeviceKind, define
+from jgpu.broker.executor.programs.definition import Definition, define
+from jgpu.broker.executor.programs.kinds import KINDS, DeviceKind
 from jgpu.broker.executor.programs.outcome import (
     NeverFits,
     Outcome,
@@ -22,6 +23,7 @@ from jgpu.broker.executor.programs.running.run import Running, has_written_resid
 
 __all__ = [
     "HANDS",
+    "KINDS",
     "Buffer",
     "Chooser",
     "Definition",

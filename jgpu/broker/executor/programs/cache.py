@@ -5,7 +5,8 @@ The key is computed here, from the bytes, never believed.
 
 from collections.abc import Iterator
 
-from jgpu.broker.executor.programs.definition import Definition, DeviceKind, define
+from jgpu.broker.executor.programs.definition import Definition, define
+from jgpu.broker.executor.programs.kinds import DeviceKind
 from jgpu.broker.executor.programs.shared import SharedEntries
 from jgpu.wire.program import program_hash
 

@@ -13,7 +13,7 @@ Invariant: nothing in a `Definition` belongs to a session.
 
 from collections.abc import Mapping, Sequence
 from threading import Lock
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import torch
 
@@ -21,6 +21,7 @@ from jgpu.broker.executor.programs.buffers import Buffer, Failure
 from jgpu.broker.executor.programs.checking.check import check_program
 from jgpu.broker.executor.programs.flags import check_flags, gate
 from jgpu.broker.executor.programs.inputs import InputCheck
+from jgpu.broker.executor.programs.kinds import KINDS, DeviceKind
 from jgpu.broker.executor.programs.outcome import Outcome, RunContext, Stopped, Suspended
 from jgpu.broker.executor.programs.plan import ProgramPlan, mask_bits
 from jgpu.broker.executor.programs.running.callables import below_autograd
@@ -35,16 +36,8 @@ from jgpu.errors import ProgramError
 from jgpu.wire.messages import Number, TensorReport
 from jgpu.wire.program import decode_program, program_hash
 
-__all__ = ["DEVICES", "Definition", "DeviceKind", "define"]
+__all__ = ["Definition", "define"]
 
-DeviceKind: TypeAlias = Literal["cpu", "cuda", "null"]
-
-#: torch's device for each kind; an executor sees at most one GPU.
-DEVICES: Final[dict[DeviceKind, torch.device]] = {
-    "cpu": torch.device("cpu"),
-    "cuda": torch.device("cuda", 0),
-    "null": torch.device("meta"),
-}
 #: Most masks of kept slots that get a function of their own.
 _MAX_VARIANTS: Final = 8
 #: Weight of the newest run in `predicted_s`.
@@ -317,7 +310,7 @@ class Definition:
                     self.plan,
                     keep,
                     self._restrides,
-                    clamps=self._device == "cuda",
+                    clamps=KINDS[self._device].has_cuda_kernels,
                     wanted=wanted,
                 )
                 self._variants[key] = found
@@ -365,5 +358,5 @@ def define(data: bytes, device: DeviceKind) -> Definition:
     program = decode_program(data)
     check_flags(program.flags)
     with gate.passing(program.flags):  # what ops return depends on the default dtype
-        plan = check_program(program, device, DEVICES[device])
+        plan = check_program(program, device, KINDS[device].place)
     return Definition(program_hash(data), plan, device)

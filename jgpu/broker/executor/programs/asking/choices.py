@@ -19,9 +19,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu.broker.executor.programs.checking.inference import scratch
-from jgpu.broker.executor.programs.definition import DEVICES, DeviceKind
 from jgpu.broker.executor.programs.flags import check_flags, gate
 from jgpu.broker.executor.programs.geometry import dtype_of, intern, required_bytes
+from jgpu.broker.executor.programs.kinds import KINDS, DeviceKind
 from jgpu.broker.executor.programs.shared import SharedEntries
 from jgpu.errors import ProgramError
 from jgpu.wire.messages import ChooseAttention, LayOutWeights
@@ -93,9 +93,9 @@ class Chooser:
     # -- attention ---------------------------------------------------------------------------
 
     def _attention(self, question: ChooseAttention) -> int:
-        if self.device == "null":
+        if not KINDS[self.device].computes:
             return _first_allowed(question)
-        if self.device != "cuda":
+        if not KINDS[self.device].has_cuda_kernels:
             raise ProgramError("This device has no choice of attention kernels.")
         with (
             torch.enable_grad(),
@@ -121,7 +121,7 @@ class Chooser:
             )
 
     def _outline(self, geometry: Geometry, differentiated: bool) -> torch.Tensor:
-        device = DEVICES[self.device]
+        device = KINDS[self.device].place
         if 4 * required_bytes(geometry) <= self.most_bytes:  # there are four of them
             made = scratch(geometry, device)
         else:
@@ -144,11 +144,11 @@ class Chooser:
             required_bytes(weight)
         if sum(math.prod(shape) for shape in shapes) * dtype.itemsize > self.most_bytes:
             return ()
-        if self.device == "null":
+        if not KINDS[self.device].computes:
             return _one_behind_another(question, shapes)
-        if self.device != "cuda":
+        if not KINDS[self.device].has_cuda_kernels:
             raise ProgramError("This device does not pack weights.")
-        device = DEVICES[self.device]
+        device = KINDS[self.device].place
         if not _takes_cudnn(dtype, device):
             return ()
         zero = torch.zeros((), dtype=dtype, device=device)

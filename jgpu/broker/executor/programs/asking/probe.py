@@ -29,9 +29,9 @@ from jgpu.broker.executor.programs.checking.inference import (
     scratch,
 )
 from jgpu.broker.executor.programs.checking.ops import OpSchema, resolve
-from jgpu.broker.executor.programs.definition import DEVICES, DeviceKind
 from jgpu.broker.executor.programs.flags import check_flags, gate
 from jgpu.broker.executor.programs.geometry import geometry_of, required_bytes
+from jgpu.broker.executor.programs.kinds import KINDS, DeviceKind
 from jgpu.broker.executor.programs.precautions import precaution_of
 from jgpu.broker.executor.programs.precautions.language import Attempt
 from jgpu.broker.executor.programs.precautions.sizes import size_rule
@@ -184,7 +184,7 @@ class Prober:
         validate_form(Program(len(inputs), kinds, tuple(inputs), views, (alone,), flags))
         info = resolve(op.name, self.device)
         contracts.require_contract(info)
-        bound = bind(alone, info, DEVICES[self.device])
+        bound = bind(alone, info, KINDS[self.device].place)
         refs = tuple(refs_of(bound))
         tensors = tuple((inputs[ref.view], required_bytes(inputs[ref.view])) for ref in refs)
         contracts.check(info, bound, [geometry for geometry, _ in tensors])
@@ -199,7 +199,7 @@ class Prober:
             expected = infer(question.info, question.bound, question.tensors)
         except ProgramError as error:
             refusal = str(error)
-        if self.device == "null":
+        if not KINDS[self.device].computes:
             return _inferred(expected, refusal)
         needed = sum(nbytes for _, nbytes in question.tensors)
         if expected is not None:
@@ -219,7 +219,7 @@ class Prober:
             return (), (type(error).__name__, str(error)[:4096])
 
     def _run(self, question: _Question, most_bytes: int) -> tuple[Geometry | None, ...]:
-        device = DEVICES[self.device]
+        device = KINDS[self.device].place
         info, geometries = question.info, question.geometries
         made: dict[int, torch.Tensor] = {}
         for ref, (geometry, nbytes) in zip(question.refs, question.tensors, strict=True):

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
+from jgpu.broker.executor.programs.kinds import KINDS
 from jgpu.wire.program import Geometry
 
 __all__ = ["IndexGuard", "Look", "check_range", "clamped", "guards_of"]
@@ -315,6 +316,6 @@ def guards_of(base: str, look: Look, device: str) -> tuple[IndexGuard, ...]:
     """What to look at before the op of this base name runs on a device of this kind."""
     base = base.removesuffix("_")
     rule = _RULES.get(base)
-    if device == "cuda":
+    if KINDS[device].has_cuda_kernels:
         rule = _ON_CUDA.get(base, rule)
     return tuple(rule(look)) if rule is not None else ()

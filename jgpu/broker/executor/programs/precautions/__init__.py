@@ -10,6 +10,7 @@ Which kernels these are was found by trying hostile values on all ops; a test go
 
 from jgpu.broker.executor.programs.checking.guards import Look
 from jgpu.broker.executor.programs.checking.ops import OpSchema
+from jgpu.broker.executor.programs.kinds import KINDS
 from jgpu.broker.executor.programs.precautions import (
     draws,
     integers,
@@ -43,6 +44,6 @@ def precaution_of(info: OpSchema, look: Look, device: str) -> Precaution | None:
     if found := PRECAUTIONS.get(info.base.removesuffix("_")):
         wanted, when, devices = found
         rule = wanted if device in devices and when(info, look) else None
-    if device != "null" and outs.is_scattered(info, look):
+    if KINDS[device].computes and outs.is_scattered(info, look):
         rule = outs.apart(rule)
     return Precaution(info, rule) if rule is not None else None
