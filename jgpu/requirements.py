@@ -15,6 +15,8 @@ TORCH: Final = {
     "2.11": "device tests and parity suite, with a CUDA build and no GPU",
     "2.12": "not tried; between two that were",
     "2.13": "everything",
+    "2.14": "not tried; between two that were",
+    "2.15": "device tests and parity suite, with a CUDA build and no GPU",
 }
 
 #: of the extra `broker`: distribution, and its module
@@ -43,7 +45,7 @@ def fits_torch(version: str) -> bool:
 
 
 def torch_wanted() -> str:
-    """What pip is asked for: `torch>=2.11,<2.14`."""
+    """What pip is asked for: `torch>=2.11,<2.16`."""
     releases = [tuple(map(int, release.split("."))) for release in TORCH]
     (first, minor), (last, newest) = min(releases), max(releases)
     return f"torch>={first}.{minor},<{last}.{newest + 1}"

@@ -25,16 +25,16 @@ for ask in (torch.cuda.is_available, lambda: torch.ones(1).cuda(), torch.cuda.de
 """
 
 
-@pytest.mark.parametrize("version", ["2.11.0", "2.12.1+cu130", "2.13.0+cpu"])
+@pytest.mark.parametrize("version", ["2.11.0", "2.12.1+cu130", "2.13.0+cpu", "2.15.0+cu132"])
 def test_versions_of_the_table_fit(version):
     assert versions.check_version(version) is None
 
 
-@pytest.mark.parametrize("version", ["2.10.0", "2.14.0", "3.0.0a0+git", "1.13.1"])
+@pytest.mark.parametrize("version", ["2.10.0", "2.16.0", "3.0.0a0+git", "1.13.1"])
 def test_other_versions_are_named_with_what_to_install(version):
     problem = versions.check_version(version)
     assert version in str(problem)
-    assert "2.11 to 2.13" in str(problem)
+    assert "2.11 to 2.15" in str(problem)
     assert f"pip install '{requirements.torch_wanted()}'" in str(problem)
 
 

@@ -44,7 +44,7 @@ def install() -> None:
     for kind in (DeviceTensor, SparseTensor, CompressedTensor):
         reduction.register(kind, unseen(_reduce_tensor))
     reduction.register(Storage, unseen(_reduce_storage))
-    reduction.register(torch.cuda.Event, reductions.reduce_event)  # which asks the event
+    reduction.register(torch.cuda.Event, unseen(_reduce_event))
     reduce_tensor: Any = reductions.reduce_tensor
     new_shared: Any = torch.UntypedStorage._new_shared
 
@@ -76,6 +76,10 @@ def _refused(what: str) -> NotSupported:
 
 def _reduce_tensor(tensor: Any) -> Any:
     return _not_sent("tensors")
+
+
+def _reduce_event(event: Any) -> Any:
+    return event.ipc_handle()  # which refuses
 
 
 def _reduce_storage(storage: Any) -> Any:
