@@ -15,6 +15,7 @@ GROWING: Final = frozenset(
         "cell_seconds",
         "cells",
         "device_seconds",
+        "held",
         "iteration_seconds",
         "iterations",
         "kept",

@@ -98,6 +98,7 @@ def _kernel(row: SessionReport, moments: Moments) -> State:
             "behind": [_shown(user) for user in row.waits_for],
             "lane": row.lane,
             "cell": row.cell[:_NAME],
+            "held": round_bytes(row.resident_on_device + row.ephemeral_on_device),
             "model": round_bytes(row.resident_on_device),
             "kept": round_bytes(row.ephemeral_on_device),
             "spilled": round_bytes(row.spilled_bytes),

@@ -66,6 +66,7 @@ def test_a_kernel_that_waits():
             "behind": ["", "user1"],
             "lane": 0,
             "cell": "12",
+            "held": 9 * MIB,
             "model": 4 * MIB,
             "kept": 5 * MIB,
             "spilled": 3 * MIB,
@@ -82,6 +83,14 @@ def test_a_kernel_that_waits():
 def test_the_time_of_the_cell_that_runs_or_ran_last(cell, seconds):
     row = SessionReport(id=1, user="user1", kernel_id="k", cell=cell, cells=WAITING.cells)
     assert state(report(row))["kernels"]["k"]["cell_seconds"] == seconds
+
+
+def test_what_a_kernel_holds_is_rounded_once():
+    """Two halves of a MiB are one, though each by itself is shown as one."""
+    halves = {"resident_bytes": MIB // 2, "ephemeral_bytes": MIB // 2}
+    little = SessionReport(id=1, user="user1", kernel_id="k", **halves)
+    (row,) = state(report(little))["kernels"].values()
+    assert (row["model"], row["kept"], row["held"]) == (MIB, MIB, MIB)
 
 
 def test_the_share_is_the_owners():

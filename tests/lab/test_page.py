@@ -86,8 +86,8 @@ def tell(jupyter, kernels, **more):
 
 def session(state="idle", path="lesson.ipynb", **more):
     """A kernel's part of the state."""
-    figures = {"model": GIB, "kept": GIB // 4, "spilled": 0, "device_seconds": 3.0}
-    return {"session": 12, "path": path, "state": state} | figures | more
+    memory = {"held": GIB + GIB // 4, "model": GIB, "kept": GIB // 4, "spilled": 0}
+    return {"session": 12, "path": path, "state": state} | memory | {"device_seconds": 3.0} | more
 
 
 def waiting(ahead):
@@ -100,6 +100,7 @@ def test_memory_is_released_by_keyboard_from_what_the_status_opens(jupyter, look
     page.status.press("Enter")
     details = page.view.get_by_role("dialog", name="Shared GPU")
     details.get_by_text("This notebook asks nothing of the GPU now.").wait_for()
+    expect(details.locator(".jgpu-Row", has_text="This notebook holds")).to_contain_text("1.25 GiB")
     details.get_by_text("1 min of 1 h in 1 d").wait_for()
     details.get_by_role("button", name="Release").press("Enter")
     page.view.get_by_text("Done: release.").first.wait_for()

@@ -25,7 +25,7 @@ TURNS = {
 def state(kernel, at):
     """A class of three at a device, one of whose notebooks waits."""
     figures = {"iteration_seconds": 0.0231, "device_seconds": 62.1, "cells": {"1": 0.4}}
-    memory = {"model": 410 * MIB, "kept": 820 * MIB, "spilled": 0}
+    memory = {"held": 1230 * MIB, "model": 410 * MIB, "kept": 820 * MIB, "spilled": 0}
     waits = {"waits_on": "turn", "ahead": 2, "behind": ["user2"], "waits_since": at - 3}
     lesson = {"session": 12, "path": "lesson.ipynb", "state": "waiting", "cell": "2"}
     homework = {"session": 14, "path": "homework.ipynb", "state": "spilled", "cell": ""}
@@ -38,7 +38,7 @@ def state(kernel, at):
         "drain": "",
         "kernels": {
             kernel: lesson | waits | memory | figures,
-            "other": homework | {"model": 0, "kept": 0, "spilled": 320 * MIB},
+            "other": homework | {"held": 0, "model": 0, "kept": 0, "spilled": 320 * MIB},
         },
         "share": {
             "user": "user1",

@@ -21,7 +21,8 @@ export interface IKernelState {
   lane?: number | null;
   /** the execution count of the cell that runs; empty between cells */
   cell?: string;
-  /** on the device: the model, and what else is kept */
+  /** on the device: all of it, the model, and what else is kept; each rounded by itself */
+  held?: number;
   model?: number;
   kept?: number;
   /** of both, what is on the host */

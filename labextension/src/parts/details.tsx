@@ -32,12 +32,7 @@ export class Details extends ReactWidget {
         <h3>{trans.__('GPU: %1', stateWords(kernel, trans))}</h3>
         <p>{state.drain_text || reason(kernel, trans, share?.user)}</p>
         <Stale text={staleWords(state, store.silence, trans)} />
-        {kernel && (
-          <Figure
-            label={trans.__('This notebook holds')}
-            text={size((kernel.model ?? 0) + (kernel.kept ?? 0))}
-          />
-        )}
+        {kernel && <Figure label={trans.__('This notebook holds')} text={size(kernel.held ?? 0)} />}
         {kernel?.waits_since && kernel.state === 'waiting' ? (
           <Figure
             label={trans.__('It waits for')}

@@ -12,7 +12,7 @@ import { MemoryButtons } from './elements';
 function Kernel(props: { gpu: ISharedGpu; id: string; kernel: IKernelState }): JSX.Element {
   const { gpu, id, kernel } = props;
   const { actions, owners, trans } = gpu;
-  const held = size((kernel.model ?? 0) + (kernel.kept ?? 0));
+  const held = size(kernel.held ?? 0);
   const name = owners.name(id, kernel.path);
   return (
     <li className="jgpu-Kernel" data-jgpu-kernel={id} aria-label={name}>

@@ -58,7 +58,7 @@ export class RunningOnGpu implements IRunningSessions.IManager {
     const { actions, owners, store, trans } = this._gpu;
     const kernel = store.kernel(id);
     const path = kernel?.path ?? '';
-    const held = size((kernel?.model ?? 0) + (kernel?.kept ?? 0));
+    const held = size(kernel?.held ?? 0);
     const opens = owners.opens(id);
     const mine = actions.allowed && actions.runsHere(id);
     return {
