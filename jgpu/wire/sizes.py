@@ -1,12 +1,17 @@
-"""Sizes and times in words: as torch prints them in its messages, and short, for tables."""
+"""Sizes and times in words.
+
+As torch prints them in its messages; short, for tables; exact, as settings are written.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["duration", "short_size", "size_text"]
+__all__ = ["duration", "exact_size", "exact_time", "short_size", "size_text"]
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+_SIZES: Final = (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
+_TIMES: Final = (("d", 86400), ("h", 3600), ("m", 60))
 
 
 def size_text(nbytes: int) -> str:
@@ -34,3 +39,19 @@ def duration(seconds: float) -> str:
     if hours >= 48:
         return f"{hours // 24} d {hours % 24} h"
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def exact_size(nbytes: int) -> str:
+    """Return a size as settings are written: "4G", "512M", or "1000" where no unit is whole."""
+    for unit, worth in _SIZES:
+        if nbytes >= worth and nbytes % worth == 0:
+            return f"{nbytes // worth}{unit}"
+    return str(nbytes)
+
+
+def exact_time(seconds: float) -> str:
+    """Return a time as settings are written: "7d", "2h", "90", or "0.25"."""
+    for unit, worth in _TIMES:
+        if seconds >= worth and seconds % worth == 0:
+            return f"{seconds / worth:.15g}{unit}"
+    return f"{seconds:.9f}".rstrip("0").rstrip(".")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jgpu.wire.sizes import duration, short_size, size_text
+from jgpu.wire.sizes import duration, exact_size, exact_time, short_size, size_text
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,26 @@ def test_short_sizes_have_three_digits(nbytes, text):
 )
 def test_times_grow_in_unit_with_their_size(seconds, text):
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (0, "0"),
+        (1000, "1000"),
+        (1536, "1536"),
+        (3 << 19, "1536K"),
+        (4 << 30, "4G"),
+        (1 << 50, "1024T"),
+    ],
+)
+def test_exact_sizes_are_whole_in_their_unit(nbytes, text):
+    assert exact_size(nbytes) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0"), (0.25, "0.25"), (90.0, "90"), (120.0, "2m"), (5400.0, "90m"), (7 * 86400.0, "7d")],
+)
+def test_exact_times_are_whole_in_their_unit(seconds, text):
+    assert exact_time(seconds) == text

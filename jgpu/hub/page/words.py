@@ -3,10 +3,10 @@
 import time
 from typing import Any, Final
 
+from jgpu.wire.sizes import exact_size, exact_time
+
 __all__ = ["iso", "moment", "second", "setting"]
 
-_SIZES: Final = (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
-_TIMES: Final = (("d", 86400), ("h", 3600), ("m", 60))
 #: fields of a quota that may be without a limit
 _LIMITS: Final = ("memory", "resident", "device_seconds", "sessions")
 
@@ -31,14 +31,7 @@ def setting(name: str, value: Any) -> str:
     if name in _LIMITS and not value:
         return "none"
     if name in ("memory", "resident"):
-        return _with_unit(int(value), _SIZES)
+        return exact_size(int(value))
     if name in ("device_seconds", "period"):
-        return _with_unit(float(value), _TIMES)
+        return exact_time(float(value))
     return f"{value:.15g}" if isinstance(value, float) else str(value)
-
-
-def _with_unit(value: float, units: tuple[tuple[str, int], ...]) -> str:
-    for unit, worth in units:
-        if value >= worth and value % worth == 0:
-            return f"{value / worth:.15g}{unit}"
-    return f"{value:.9f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)

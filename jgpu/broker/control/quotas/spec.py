@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from jgpu.broker.control.configuration.units import parse_bytes, parse_seconds
 from jgpu.errors import ConfigError
+from jgpu.wire.sizes import exact_size, exact_time
 
 __all__ = [
     "BUILT_IN",
@@ -135,9 +136,9 @@ def show(name: str, value: Any) -> str:
     if name in _LIMITS and not value:
         return "none"
     if name in ("memory", "resident"):
-        return _show_bytes(value)
+        return exact_size(value)
     if name in ("device_seconds", "period"):
-        return _show_seconds(value)
+        return exact_time(value)
     return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
@@ -215,20 +216,6 @@ def _check(name: str, value: Any) -> None:
     least, most, words = _BOUNDS.get(name, _LIMIT_BOUNDS)
     if not least <= value <= most:  # which nan never is
         raise ConfigError(f"{name} is {value!r}; it must be {words}.")
-
-
-def _show_bytes(nbytes: int) -> str:
-    for unit, size in (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
-        if nbytes >= size and nbytes % size == 0:
-            return f"{nbytes // size}{unit}"
-    return str(nbytes)
-
-
-def _show_seconds(time_s: float) -> str:
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if time_s >= size and time_s % size == 0:
-            return f"{time_s / size:.15g}{unit}"
-    return f"{time_s:.9f}".rstrip("0").rstrip(".")
 
 
 #: What counts where nobody says otherwise.
