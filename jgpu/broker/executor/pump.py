@@ -144,6 +144,9 @@ class Pump:
         for session in list(self._streams.backlog.values()):
             self._deal(session)
         self.turns.flush()
+        if self.device.poll_interval_s() == 0.0:  # done by the pump itself, in this round
+            self.turns.collect()
+            self.turns.flush()
         for session, text in self._streams.write_blocked(self.sessions):
             self.end(session, text)
         self._look(something_happened=bool(ready))
