@@ -121,6 +121,7 @@ WIDER = {
     "jgpu.broker.control.configuration.settings.BrokerSettings": "a setting each",
     "jgpu.device.cuda.devices.Properties": "torch.cuda's own names",
     "jgpu.device.recording.ops.OpInfo": "facts of one schema, read at each recorded op",
+    "jgpu.sched.limits.Limits": "a number each, and all of them there",
     "jgpu.wire.reports.report.SessionReport": "a field each of the status's JSON",
 }
 

@@ -210,7 +210,8 @@ OWNED = {
         sched.lanes.table.LaneTable.sessions
         sched.lanes.table.LaneTable.unplaced
         sched.lanes.lane.Lane.members
-        sched.lanes.lane.Lane.waiting
+        sched.lanes.waiting.WaitingMembers._fresh
+        sched.lanes.waiting.WaitingMembers._heap
         sched.ledger.FairShare._fading
         sched.ledger.FairShare.active
         sched.sessions.user.User.active

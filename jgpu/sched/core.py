@@ -286,7 +286,8 @@ class Core:
             if not (0 <= predicted_s < float("inf") and segment.live_bytes >= 0):
                 raise IllegalEvent(f"Work {event.work} arrived with {segment}.")
             seconds.append(max(predicted_s, least_s) if predicted_s else nominal_s)
-            claim = max(claim, segment.live_bytes)
+            if segment.live_bytes > claim:
+                claim = segment.live_bytes
         return tuple(seconds), claim
 
     def _begin_to_wait(self, session: ScheduledSession) -> None:

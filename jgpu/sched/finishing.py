@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from jgpu.sched.lanes.table import LaneTable
     from jgpu.sched.limits import Limits
     from jgpu.sched.sessions.session import ScheduledSession
-    from jgpu.sched.sessions.work import ScheduledWork
 
 __all__ = ["Finishing"]
 
@@ -43,7 +42,7 @@ class Finishing:
         if event.epoch == lane.epoch:
             lane.used_s += event.measured_s
         session.progress.current_s += event.measured_s
-        self._take_off(lane, session, work, event.count)
+        self._take_off(lane, flying, event.count)
         if work.finished == len(work.seconds):
             session.finish_oldest()
             if work.ends_iteration:
@@ -85,17 +84,16 @@ class Finishing:
             )
         return oldest
 
-    def _take_off(
-        self, lane: Lane, session: ScheduledSession, work: ScheduledWork, count: int
-    ) -> None:
-        seconds = work.seconds[work.finished : work.finished + count]
-        self.worked_s += sum(seconds)
+    def _take_off(self, lane: Lane, flying: InFlight, count: int) -> None:
+        session, work = flying.session, flying.work
+        seconds = sum(work.seconds[work.finished : work.finished + count])
+        self.worked_s += seconds
         work.finished += count
-        lane.take_off(session, seconds)
-        while count:
-            oldest = next(each for each in lane.in_flight if each.work is work)
-            taken = min(count, oldest.count)
-            oldest.count -= taken
-            count -= taken
-            if not oldest.count:
-                lane.in_flight.remove(oldest)
+        lane.take_off(session, count, seconds)
+        while count > flying.count:
+            count -= flying.count
+            lane.in_flight.remove(flying)
+            flying = next(each for each in lane.in_flight if each.work is work)
+        flying.count -= count
+        if not flying.count:
+            lane.in_flight.remove(flying)

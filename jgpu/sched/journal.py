@@ -48,7 +48,8 @@ class Journal:
 
     def begin(self, event: str, now: float) -> None:
         """Turn the page; a clock that goes backwards is held."""
-        self.now = max(self.now, now)
+        if now > self.now:
+            self.now = now
         self.cause += 1
         self.event = event
         self.actions = []

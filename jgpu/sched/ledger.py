@@ -52,6 +52,8 @@ class FairShare:
         self.forgotten_s = 0.0
         #: up to when has been charged
         self.now = 0.0
+        #: grows whenever a weight changes, or what batch work counts
+        self.version = 0
         #: whether any user is throttled
         self.throttles = False
         #: part of the weight that batch work counts beside other classes, as the policy says
@@ -64,12 +66,15 @@ class FairShare:
         user = self.users.get(name)
         if user is None:
             user = self.users[name] = User(name)
-        user.weight, user.share = weight, weight * user.part
+        if user.weight != weight:
+            self.version += 1
+            user.weight, user.share = weight, weight * user.part
         return user
 
     def weigh_batch(self, part: float) -> None:
         """Let batch work count this part of its user's weight from now on."""
         self.batch_part = part
+        self.version += 1
         for user in self.users.values():
             user.part, user.share = 1.0, user.weight
             if user.active:

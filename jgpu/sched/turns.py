@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jgpu.sched.actions import Start
+from jgpu.sched.lanes.candidates import Candidates
 from jgpu.sched.lanes.lane import InFlight
 from jgpu.sched.reports.measures import Histogram
 from jgpu.sched.states import LaneState, Residence, SessionState, WorkState
@@ -47,6 +48,7 @@ class Turns:
         self._table = table
         #: who decides; replaced when the policy changes
         self.policy = policy
+        self._candidates = Candidates(limits, ledger, table)
         #: the youngest lease
         self._epoch = 0
         #: how long sessions waited each time before something of them ran
@@ -118,72 +120,33 @@ class Turns:
             or not holder.queue
             or (holder.residence is not _HERE and holder.residence is not _YIELDING)
         ):
-            return self._pass_on(lane, self._candidates(lane))
+            return self._pass_on(lane)
         if holder.queue[0].started:
             return holder
         used_s = lane.used_s + holder.in_flight_s
         if self._is_over(holder, used_s):
-            candidates = self._candidates(lane)
-            if self._may_go_on(lane, holder):
-                candidates.append(holder)
-            return self._pass_on(lane, self._preferred(candidates))
+            goes_on = self._candidates.may_go_on(lane, holder)
+            return self._pass_on(lane, holder if goes_on else None)
         if lane.waiting and not lane.protected and used_s >= lane.look_at_s:
             lane.look_at_s = used_s + self._limits.look_s
             intruder = self._intruder(lane, holder)
             if intruder is not None:
                 return intruder
-        if self._may_go_on(lane, holder):
+        if self._candidates.may_go_on(lane, holder):
             return holder
-        return self._pass_on(lane, self._candidates(lane))
-
-    def _may_go_on(self, lane: Lane, session: ScheduledSession) -> bool:
-        """Whether a session whose memory is here may start its next work."""
-        if session.room.awaits_growth_since is not None:
-            return False
-        if session.iteration_open:
-            return True
-        if session.residence is _YIELDING or not self._table.may_begin(lane):
-            return False
-        return not self._ledger.throttles or not self._ledger.is_held_back(session)
-
-    def _preferred(self, candidates: list[ScheduledSession]) -> list[ScheduledSession]:
-        """Return the candidates whose users have not used up what is theirs, if there are any."""
-        if not self._ledger.throttles:
-            return candidates
-        return [each for each in candidates if not each.user.throttled] or candidates
+        return self._pass_on(lane)
 
     def _is_over(self, holder: ScheduledSession, used_s: float) -> bool:
         if holder.iteration_open:
             return used_s >= self._limits.cap_of(holder.progress.iteration_s)
         return used_s >= self._limits.quantum_of(holder.progress.iteration_s)
 
-    def _candidates(self, lane: Lane) -> list[ScheduledSession]:
-        """Return the waiting members who may have the turn next as far as memory goes."""
-        found = lane.waiting.values()
-        if self._ledger.throttles:
-            waiting = [each for each in found if each.ready and self._may_go_on(lane, each)]
-        else:
-            # The same, with what holds for all of them asked once: there may be hundreds.
-            begins = self._table.may_begin(lane)
-            waiting = [
-                each
-                for each in found
-                if (each.residence is _HERE and (begins or each.iteration_open))
-                or (each.residence is _YIELDING and each.iteration_open)
-            ]
-            if self._table.awaiting_growth:
-                waiting = [each for each in waiting if each.room.awaits_growth_since is None]
-        holder = lane.holder
-        if holder is not None and holder.iteration_open and holder.room.need:
-            waiting = [each for each in waiting if self._table.can_suspend(holder, each)]
-        return self._preferred(waiting)
-
     def _intruder(self, lane: Lane, holder: ScheduledSession) -> ScheduledSession | None:
         """Give the turn to somebody to whom it is owed though the holder's is not over."""
-        candidates = self._candidates(lane)
-        if not candidates:
+        first = self._candidates.first(lane, self.policy)
+        if first is None:
             return None
-        session = self._table.sessions[self.policy.choose(candidates).session]
+        session = first[0]
         if holder.user.throttled == session.user.throttled:
             reason = self.policy.preempts(holder, session, self._limits)
         else:
@@ -194,24 +157,27 @@ class Turns:
         return session
 
     def _pass_on(
-        self, lane: Lane, candidates: Sequence[ScheduledSession]
+        self, lane: Lane, beside: ScheduledSession | None = None
     ) -> ScheduledSession | None:
-        """Give the turn to the best of the candidates, or to somebody from elsewhere."""
-        if not candidates:
-            return None
-        session = self._overdue(lane, candidates)
+        """Give the turn to the best of those who may have it, or to somebody from elsewhere.
+
+        `beside` them is the holder, where the turn is over and another may be theirs.
+        """
+        session = self._overdue(lane)
         if session is not None:
             self.lease(lane, session, "has waited for too long")
             lane.protected = True
             return session
-        choice = self.policy.choose(candidates)
-        session = self._table.sessions[choice.session]
-        elsewhere = self._owed_elsewhere(lane, session)
-        if elsewhere:
-            choice = self.policy.choose(elsewhere)
-            session = self._table.sessions[choice.session]
+        first = self._candidates.first(lane, self.policy, beside)
+        return None if first is None else self._give(lane, *first)
+
+    def _give(self, lane: Lane, session: ScheduledSession, reason: str) -> ScheduledSession:
+        """Give the turn to a session, unless somebody of another lane should come before it."""
+        elsewhere = self._candidates.chosen(self.policy, self._owed_elsewhere(lane, session))
+        if elsewhere is not None:
+            session, reason = elsewhere
         if session is not lane.holder or lane.waiting:
-            self.lease(lane, session, choice.reason)
+            self.lease(lane, session, reason)
         return session
 
     def _owed_elsewhere(self, lane: Lane, chosen: ScheduledSession) -> list[ScheduledSession]:
@@ -231,17 +197,17 @@ class Turns:
             and self.policy.outranks(chosen, session, self._limits)
         ]
 
-    def _overdue(
-        self, lane: Lane, candidates: Sequence[ScheduledSession]
-    ) -> ScheduledSession | None:
-        """Return the candidate that has waited longest, if longer than anybody should."""
+    def _overdue(self, lane: Lane) -> ScheduledSession | None:
+        """Return who has waited longest, if longer than anybody should and they may run."""
         if self.policy.may_starve:
             return None
         longest = next(iter(lane.waiting.values()), None)
-        if longest is None or longest not in candidates or longest.user.throttled:
+        if longest is None or longest.user.throttled:
             return None
         patience_s = self._limits.longest_wait_s * len(lane.members)
-        return longest if self._journal.now - longest.waiting.turn_since > patience_s else None
+        if self._journal.now - longest.waiting.turn_since <= patience_s:
+            return None
+        return longest if self._candidates.admits(lane, longest) else None
 
     def _fetch(self, lane: Lane, lanes: Sequence[Lane]) -> None:
         """Let an idle lane serve somebody who waits in another one."""
@@ -255,8 +221,10 @@ class Turns:
         ]
         if holder is not None and holder.iteration_open:
             candidates = [each for each in candidates if self._fits_beside(holder, each, lane)]
-        candidates = self._preferred([each for each in candidates if self._may_go_on(lane, each)])
-        if self._pass_on(lane, candidates) is not None:
+        able = [each for each in candidates if self._candidates.may_go_on(lane, each)]
+        chosen = self._candidates.chosen(self.policy, self._candidates.preferred(able))
+        if chosen is not None:
+            self._give(lane, *chosen)
             self._fill(lane)
 
     def _fits_beside(self, holder: ScheduledSession, session: ScheduledSession, lane: Lane) -> bool:
@@ -290,7 +258,10 @@ class Turns:
             assert lane.epoch <= self._epoch
             if lane.segments > self._limits.in_flight_segments:
                 assert lane.in_flight_s <= self._limits.in_flight_s * (1 + 1e-6)
-            assert lane.in_flight or not self._candidates(lane)
+            able = self._candidates.of(lane)
+            assert lane.in_flight or not able
+            first = self._candidates.first(lane, self.policy)
+            assert first == self._candidates.chosen(self.policy, able)
             holder = lane.holder
             if holder is not None and holder.queue and holder.ready and not lane.in_flight:
-                assert not self._may_go_on(lane, holder)
+                assert not self._candidates.may_go_on(lane, holder)

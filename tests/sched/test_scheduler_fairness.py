@@ -1,9 +1,17 @@
 """Shares of device time, over seconds of virtual time."""
 
 import pytest
-from scheduler_driver import Lab, Notebook, device_with
+from scheduler_driver import Device, Lab, Notebook, device_with
 
-from jgpu.sched import IllegalEvent, SessionClosed, SessionOpened, TimeCharged
+from jgpu.sched import (
+    Core,
+    IllegalEvent,
+    LanesConfigured,
+    Limits,
+    SessionClosed,
+    SessionOpened,
+    TimeCharged,
+)
 
 MS = 0.001
 TEN = (MS,) * 10
@@ -50,6 +58,33 @@ def test_who_claims_no_boundary_gets_no_more():
         [Notebook(1, "user1", TEN, reads=1000, ends=False), Notebook(2, "user2", TEN)], until=3.0
     )
     assert found["user2"] == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_among_many_the_same_is_chosen_as_by_a_look_at_all(lanes):
+    """Turns, hence virtual times, differ as soon as one choice does."""
+    stories = []
+    for listed in (0, 12, 1000):
+        device = Device(Core("fair", Limits(listed_at_most=listed)), validate=False)
+        device.tell(LanesConfigured(lanes, 1000))
+        notebooks = [
+            Notebook(
+                session,
+                f"user{session % 25}",
+                ((session % 7 + 1) * MS / 2,) * 2,
+                reads=1 + session % 3,
+                weight=(1.0, 2.0)[session % 25 % 2],
+                priority=session % 3,
+                begins_at=session * MS,
+                pause_s=(session % 5) * 7 * MS,
+            )
+            for session in range(60)
+        ]
+        lab = Lab(device, *notebooks)
+        lab.run(3.0)
+        device.core.validate()
+        stories.append([device.core.story(each.session) for each in notebooks])
+    assert stories[0] == stories[1] == stories[2]
 
 
 def test_a_latecomer_neither_monopolises_nor_starves():

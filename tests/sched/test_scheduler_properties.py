@@ -46,7 +46,7 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.device = Device(Core("fair", Limits(story_entries=8)))
+        self.device = Device(Core("fair", Limits(story_entries=8, listed_at_most=0)))
         self.opened: dict[int, str] = {}
         self.closed: set[int] = set()
         self.next_session = 0

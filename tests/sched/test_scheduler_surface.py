@@ -147,6 +147,19 @@ def test_a_policy_need_only_rank():
     assert Fifo().outranks(young, old, Limits())
 
 
+def test_a_policy_that_ranks_or_chooses_otherwise_says_its_bound_anew():
+    class Backwards(Fair):
+        name = "backwards"
+
+        def rank(self, session):
+            return (-super().rank(session)[0],)
+
+    assert Fair.is_bounded
+    assert not Backwards.is_bounded
+    bounded = {name for name in policies.BUILT_IN if policies.load_policy(name).is_bounded}
+    assert bounded == {"fair", "pack"}
+
+
 def test_a_session_shows_policies_what_they_may_see():
     device = Device()
     device.tell(LanesConfigured(1, 1000))

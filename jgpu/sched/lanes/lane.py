@@ -11,11 +11,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from jgpu.sched.lanes.waiting import WaitingMembers
 from jgpu.sched.states import LANE_MOVES, LaneState, check_move
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from jgpu.sched.limits import Limits
     from jgpu.sched.sessions.session import ScheduledSession
     from jgpu.sched.sessions.work import ScheduledWork
@@ -45,7 +44,7 @@ class Lane:
     #: the sessions that belong here, by id; nobody belongs to two lanes
     members: dict[int, ScheduledSession] = field(default_factory=dict)
     #: members that have work queued and not the turn, in the order in which they began to wait
-    waiting: dict[int, ScheduledSession] = field(default_factory=dict)
+    waiting: WaitingMembers = field(default_factory=WaitingMembers)
     #: bytes that the members' suspended iterations need
     suspended: int = 0
     #: the member that has the turn
@@ -77,7 +76,7 @@ class Lane:
     def await_turn(self, session: ScheduledSession, now: float) -> None:
         """Queue a member with work for its turn."""
         session.waiting.turn_since = now
-        self.waiting[session.id] = session
+        self.waiting.join(session)
 
     def has_room(self, seconds: float, limits: Limits) -> bool:
         """Whether a segment of so long may be started behind those in flight."""
@@ -95,14 +94,14 @@ class Lane:
         last = self.in_flight[-1].session
         return last is not session and last.room.claim > last.room.transient
 
-    def take_off(self, session: ScheduledSession, seconds: Sequence[float]) -> None:
-        """Count segments of these predicted times as in flight no longer."""
-        user, count, total_s = session.user, len(seconds), sum(seconds)
+    def take_off(self, session: ScheduledSession, count: int, seconds: float) -> None:
+        """Count segments, predicted to take `seconds` together, as in flight no longer."""
+        user = session.user
         self.segments -= count
         session.in_flight -= count
-        self.in_flight_s = self.in_flight_s - total_s if self.segments else 0.0
-        session.in_flight_s = session.in_flight_s - total_s if session.in_flight else 0.0
-        user.in_flight_s = max(0.0, user.in_flight_s - total_s)
+        self.in_flight_s = self.in_flight_s - seconds if self.segments else 0.0
+        session.in_flight_s = session.in_flight_s - seconds if session.in_flight else 0.0
+        user.in_flight_s = max(0.0, user.in_flight_s - seconds)
 
     def validate(self) -> None:
         """Check every invariant of a lane."""
@@ -126,6 +125,7 @@ class Lane:
             session.room.need for session in self.members.values() if session.room.suspended
         )
         self._validate_in_flight()
+        self.waiting.validate()
 
     def _validate_in_flight(self) -> None:
         assert self.segments == sum(each.count for each in self.in_flight)

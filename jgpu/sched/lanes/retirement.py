@@ -102,7 +102,7 @@ class Retirement:
     def _unstart(self, lane: Lane, flying: InFlight) -> None:
         """Undo a start, the youngest of its session's."""
         session, work, count = flying.session, flying.work, flying.count
-        lane.take_off(session, work.seconds[work.started - count : work.started])
+        lane.take_off(session, count, sum(work.seconds[work.started - count : work.started]))
         work.started -= count
         if session.started and session.started[-1] is work:
             session.queue.appendleft(session.started.pop())

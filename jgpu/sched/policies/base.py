@@ -135,8 +135,16 @@ class Policy(ABC):
     batch_part: ClassVar[float] = 1.0
     #: whether `lanes` is to be asked how many lanes there should be
     plans_lanes: ClassVar[bool] = False
+    #: whether `bound` may be asked; whoever ranks or chooses otherwise has to say it anew
+    is_bounded: ClassVar[bool] = False
     #: why the one with the least rank is chosen, in a few words
     reason: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        own = vars(cls)
+        if ("rank" in own or "choose" in own) and "bound" not in own:
+            cls.is_bounded = False
 
     @abstractmethod
     def rank(self, session: SessionView) -> tuple[float, ...]:
@@ -145,6 +153,14 @@ class Policy(ABC):
     def choose(self, candidates: Iterable[SessionView]) -> Choice:
         """Return who comes next of at least one candidate."""
         return Choice(min(candidates, key=self.rank).id, self.reason)
+
+    def bound(self, session: SessionView) -> tuple[float, ...]:
+        """Return what a session's rank is not below, of the same length.
+
+        While the session has nothing in flight and weights stay as they are, it does not fall. With
+        it the core finds the least of many by `rank`, without `choose`.
+        """
+        raise NotImplementedError
 
     def preempts(self, running: SessionView, candidate: SessionView, limits: Limits) -> str:
         """Return why a candidate should come before the running turn is over, "" if not so."""

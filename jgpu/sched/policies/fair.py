@@ -34,10 +34,20 @@ class Fair(Policy):
     name = "fair"
     reason = "least virtual time"
     batch_part = 0.25
+    is_bounded = True
 
     def rank(self, session: SessionView) -> tuple[float, ...]:
         """Order by the user's, then by the session's virtual time, then by arrival."""
         return (_of_user(session), _of_session(session), session.arrival)
+
+    def bound(self, session: SessionView) -> tuple[float, ...]:
+        """Return the virtual times without what is in flight, which may come to nothing."""
+        user, lead_s = session.user, session.lead_s
+        if not lead_s:
+            return (user.virtual_s, session.virtual_s, session.arrival)
+        part = self.batch_part  # shares are no smaller
+        own_s = session.virtual_s - lead_s / part
+        return (user.virtual_s - lead_s / (user.weight * part), own_s, session.arrival)
 
     def choose(self, candidates: Iterable[SessionView]) -> Choice:
         """Return the least by `rank`, written out: this runs over all who wait, each turn."""
