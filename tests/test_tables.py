@@ -446,6 +446,8 @@ FIXED = {
         broker.executor.scheduling.trace.Trace._rows
     """,
     "tables that are written in the code": """
+        broker.executor.devices.onhost.kernels.tables.DRAWS
+        broker.executor.devices.onhost.kernels.tables.KERNELS
         broker.executor.dispatch.MessageHandler._handlers
         broker.executor.programs.contracts.language.CONTRACTS
         broker.executor.programs.precautions.language.PRECAUTIONS

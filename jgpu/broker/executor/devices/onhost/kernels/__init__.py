@@ -1,0 +1,27 @@
+"""Host versions of the kernels that CUDA has and the CPU lacks, or that draw otherwise there.
+
+Imported for the tables `KERNELS` and `DRAWS`; what they promise stands in `tables`.
+"""
+
+from jgpu.broker.executor.devices.onhost.kernels.asserts import DeviceAssert
+from jgpu.broker.executor.devices.onhost.kernels.drawing import (
+    dropout,
+    factories,
+    inplace,
+    rejection,
+    sampling,
+)
+from jgpu.broker.executor.devices.onhost.kernels.philox import Philox
+from jgpu.broker.executor.devices.onhost.kernels.tables import DRAWS, KERNELS
+
+__all__ = [
+    "DRAWS",
+    "KERNELS",
+    "DeviceAssert",
+    "Philox",
+    "dropout",
+    "factories",
+    "inplace",
+    "rejection",
+    "sampling",
+]
