@@ -12,6 +12,7 @@ from jgpu.broker.executor.devices.onhost.kernels.drawing import (
     sampling,
 )
 from jgpu.broker.executor.devices.onhost.kernels.philox import Philox
+from jgpu.broker.executor.devices.onhost.kernels.recurrent import ops as recurrent
 from jgpu.broker.executor.devices.onhost.kernels.tables import DRAWS, KERNELS
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "dropout",
     "factories",
     "inplace",
+    "recurrent",
     "rejection",
     "sampling",
 ]
