@@ -86,7 +86,6 @@ LONGER = {
     "jgpu/broker/control/registry.py": "seats and sessions are counted against each other",
     "jgpu/broker/control/server.py": "a connection, from its greeting to its answer",
     "jgpu/broker/control/sessions.py": "each descriptor, from its coming to its end",
-    "jgpu/broker/executor/devices/cuda.py": "one stream's order: launches, uses, frees, events",
     "jgpu/broker/executor/programs/checking/check.py": "one walk over a program",
     "jgpu/broker/executor/programs/checking/guards.py": "a guard for each family of ops",
     "jgpu/broker/executor/programs/definition.py": "the ways of one run, and what each learns",

@@ -256,9 +256,13 @@ OWNED = {
         broker.executor.devices.cpu._LaneThread._done
         broker.executor.devices.cpu._LaneThread._jobs
         broker.executor.devices.cpu._LaneThread._tokens
-        broker.executor.devices.cuda._Flight.after
-        broker.executor.devices.cuda._Flight.retired
-        broker.executor.devices.cuda._Lane.flying
+        broker.executor.devices.gpu.lane.StreamLane.waiting
+        broker.executor.devices.gpu.port.Flight.after
+        broker.executor.devices.gpu.port.Flight.copies
+        broker.executor.devices.gpu.port.Flight.hops
+        broker.executor.devices.gpu.port.Flight.retired
+        broker.executor.devices.gpu.port.StreamPort._glimpses
+        broker.executor.devices.gpu.port.StreamPort.flying
         sched.journal.Journal.actions
         sched.lanes.lane.Lane.in_flight
         sched.lanes.retirement.lane.in_flight
@@ -341,7 +345,7 @@ OWNED = {
         broker.executor.memory.hoststore.Saved._chunks
         broker.executor.memory.spilling.CopiedBack.back
         broker.executor.memory.spilling.CopiedBack.unreadable
-        broker.executor.devices.cuda.CudaDevice.uses
+        broker.executor.devices.gpu.port.Uses.of
     """,
     "what is alive elsewhere, by weak reference": """
         broker.executor.programs.geometry._interned
@@ -408,6 +412,8 @@ FIXED = {
         broker.control.sessions.Sessions._asked
         broker.control.executors.supervisor.Supervisor._claim
         broker.executor.devices.cuda.CudaDevice._copies
+        broker.executor.devices.gpu.glimpses.GlimpseRing._slots
+        broker.executor.devices.gpu.staging.Staging._thread
         broker.executor.memory.hoststore.HostStore._file
         broker.executor.programs.checking.foretold._library
         broker.executor.memory.hoststore.HostStore._stage
@@ -426,8 +432,8 @@ FIXED = {
         broker.executor.devices.null.NullDevice._records
         broker.executor.devices.cuda.CudaDevice._lanes
         broker.executor.devices.cuda.CudaDevice._streams
-        broker.executor.devices.cuda._Lane._spare
-        broker.executor.devices.cuda._Lane._uses
+        broker.executor.devices.gpu.glimpses.GlimpseRing._free
+        broker.executor.devices.gpu.port.StreamPort._spare
         broker.executor.admission.probes.Probes._busy
         broker.executor.admission.probes.Probes._free
         broker.executor.admission.probes.Probes._hands

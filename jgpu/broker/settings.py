@@ -3,9 +3,14 @@
 The administrator's side of these (traitlets, units, help texts) is `jgpu.broker.control`'s.
 """
 
+from typing import Final
+
 import msgspec
 
-__all__ = ["ExecutorSettings"]
+__all__ = ["GPU_LANES", "ExecutorSettings"]
+
+#: most lanes of a GPU: torch has 32 streams, 16 are for lanes that are given up, 2 for copies
+GPU_LANES: Final = 14
 
 
 class ExecutorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -92,7 +92,8 @@ class JgpuBroker(FromFiles):
         min=1,
         max=64,
         help="""Most lanes open at once. Sessions in one lane take turns; lanes run side by side.
-        More lanes fill a GPU better with small models and make each cell less predictable.""",
+        More lanes fill a GPU better with small models and make each cell less predictable. A GPU
+        has at most 14: of torch's 32 streams 16 are kept for lanes whose op does not end.""",
     ).tag(config=True)
     threads = Int(
         0, min=0, help="CPU threads of one lane (device cpu). 0: this host's cores / lanes."

@@ -3,7 +3,8 @@
 Launching is asynchronous by interface: `submit` returns at once, `completions` tells what is
 over. On `cuda` the stream does the waiting and the pump launches; on `cpu` a worker thread per lane
 does both. Either way a job's `launch` and `finish` run once each, in this order, and the jobs of a
-lane one after another.
+lane one after another. Where a launch would keep the pump waiting the job is put aside, and its
+`launch` called again.
 
 Nothing here blocks the thread that calls it.
 """
@@ -44,6 +45,27 @@ class Port(Protocol):
     def retire(self, buffers: Iterable[Buffer]) -> None:
         """Nobody needs these buffers; give their memory back when this lane is through."""
 
+    def tell(self, storage: torch.UntypedStorage, then: Callable[[bytes], None]) -> bool:
+        """Call `then` with the bytes of a small storage when the ops before are over.
+
+        False where that cannot be had now. `then` runs on the thread that finishes jobs.
+        """
+
+    def stage(self, host: memoryview, *, filled: bool) -> bool:
+        """Whether `write` from these bytes (`filled`), or `read` to them, takes next to no time.
+
+        Where it does, the job returns; it is launched again when they are ready.
+        """
+
+    def pauses(self, done: int, *, waits: bool) -> bool:
+        """Whether a job that has launched `done` ops is to return before its next op.
+
+        It is launched again when it may go on. `waits`: the op waits for all that is on the lane.
+        """
+
+    def put_aside(self, until: Callable[[], bool]) -> None:
+        """Launch the job, which returns now, again when `until()` holds."""
+
 
 class LaneJob(Protocol):
     """One piece of work for one lane."""
@@ -57,7 +79,7 @@ class LaneJob(Protocol):
         """Seconds that the lane will be held; 0 unless it did the very same before."""
 
     def launch(self, port: Port) -> None:
-        """Do the ops, or enqueue them."""
+        """Do the ops, or enqueue them; called again where the port was told to put it aside."""
 
     def finish(self) -> None:
         """The device is through with the job: reply."""
@@ -129,8 +151,11 @@ class Device(Protocol):
     def generator(self, seed: int) -> torch.Generator:
         """A new random number generator of the device."""
 
-    #: whether a job's ops go on after its launch returned
+    #: whether a job's ops go on after its launch returned, which therefore must not wait for any
     launches_ahead: bool
+
+    #: whether ports `tell`
+    tells: bool
 
     #: whether `read_now` may be called: the host reads the device's memory itself
     reads_directly: bool

@@ -22,7 +22,7 @@ import torch
 
 from jgpu.broker.executor.devices import hostmemory
 from jgpu.broker.executor.devices.base import LaneJob
-from jgpu.broker.executor.devices.host import HostDevice
+from jgpu.broker.executor.devices.host import HostDevice, HostPort
 from jgpu.broker.executor.devices.wake import Wake
 from jgpu.broker.executor.programs.buffers import Buffer
 from jgpu.broker.flightpage import FlightPage, Record
@@ -122,6 +122,7 @@ class CpuDevice(HostDevice):
         buffer.bytes()[offset : offset + host.numel()].copy_(host)
 
     reads_directly = True
+    tells = True
 
     def read_now(self, buffer: Buffer, offset: int, target: memoryview) -> None:
         """Host memory is read where it is."""
@@ -159,7 +160,7 @@ def _read(buffer: Buffer, offset: int, target: memoryview) -> None:
     torch.frombuffer(target, dtype=torch.uint8).copy_(source)
 
 
-class _LaneThread:
+class _LaneThread(HostPort):
     """A lane's thread, which is also the port of its jobs."""
 
     def __init__(

@@ -77,6 +77,8 @@ class RecordingCalls:
         #: the calls, in words, for exact tests
         self.log: list[str] = []
         self._blocks: dict[int, _Block] = {}
+        #: pinned memory, which is no block of the device; kept, so that no block gets its address
+        self._host_memory: dict[int, torch.Tensor] = {}
         #: clocks that the host has seen reached
         self._host: _Clocks = {}
         self._now_s = 0.0
@@ -165,7 +167,9 @@ class RecordingCalls:
 
     def pinned(self, nbytes: int) -> torch.Tensor:
         """Host memory."""
-        return torch.empty(nbytes, dtype=torch.uint8)
+        made = torch.empty(nbytes, dtype=torch.uint8)
+        self._host_memory[made.untyped_storage().data_ptr()] = made
+        return made
 
     def is_pinned(self, host: torch.Tensor) -> bool:
         """None is."""
@@ -206,7 +210,7 @@ class RecordingCalls:
     def touch(self, storage: torch.UntypedStorage, *, fresh: bool) -> None:
         """An op on the current stream uses a storage, or has just made it."""
         stream, key = self.current, storage.data_ptr()
-        if stream is None or key == 0:
+        if stream is None or key == 0 or key in self._host_memory:
             return
         clock = stream.tick()
         block = self._blocks.get(key)

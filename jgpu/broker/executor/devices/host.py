@@ -5,7 +5,8 @@ What is over when a lane's call returns needs no note here.
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from ctypes import string_at
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 
@@ -16,7 +17,28 @@ from jgpu.broker.flightpage import FlightPage
 if TYPE_CHECKING:
     from jgpu.broker.executor.devices.base import LaneJob
 
-__all__ = ["HostDevice"]
+__all__ = ["HostDevice", "HostPort"]
+
+
+class HostPort:
+    """The side of `base.Port` that concerns waiting: no job has to wait for anything here."""
+
+    def tell(self, storage: torch.UntypedStorage, then: Callable[[bytes], None]) -> bool:
+        """The ops before are over."""
+        then(string_at(storage.data_ptr(), storage.nbytes()))
+        return True
+
+    def stage(self, host: memoryview, *, filled: bool) -> bool:
+        """Host memory is copied as it is."""
+        return True
+
+    def pauses(self, done: int, *, waits: bool) -> bool:
+        """A lane's thread may wait."""
+        return False
+
+    def put_aside(self, until: Callable[[], bool]) -> NoReturn:
+        """Never."""
+        raise NotImplementedError
 
 
 class HostDevice:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NoReturn
 
+from jgpu.broker.executor.devices.host import HostPort
 from jgpu.broker.executor.programs.buffers import Buffer
 from jgpu.broker.flightpage import Record
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["IdlePort"]
 
 
-class IdlePort:
+class IdlePort(HostPort):
     """Drops buffers; moves no bytes, for that takes a lane."""
 
     def __init__(self, device: "Device") -> None:

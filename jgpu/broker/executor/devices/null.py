@@ -12,7 +12,7 @@ from typing import Final
 import torch
 
 from jgpu.broker.executor.devices.base import LaneJob
-from jgpu.broker.executor.devices.host import HostDevice
+from jgpu.broker.executor.devices.host import HostDevice, HostPort
 from jgpu.broker.executor.programs.buffers import Buffer
 from jgpu.broker.flightpage import FlightPage, Record
 from jgpu.broker.settings import ExecutorSettings
@@ -23,7 +23,7 @@ __all__ = ["NullDevice"]
 _CAPACITY: Final = 16 << 30
 
 
-class NullDevice(HostDevice):
+class NullDevice(HostDevice, HostPort):
     """Lanes that compute nothing, at once, on the thread that submits."""
 
     def __init__(self, settings: ExecutorSettings, page: FlightPage | None = None) -> None:
@@ -82,6 +82,7 @@ class NullDevice(HostDevice):
         """There is nothing to copy."""
 
     reads_directly = False
+    tells = False
 
     def read_now(self, buffer: Buffer, offset: int, target: memoryview) -> None:
         """Never: reads take their place in a lane."""

@@ -11,6 +11,7 @@ from jgpu.broker.executor.programs.asking.probe import HANDS, Prober, question_o
 from jgpu.broker.executor.programs.buffers import Buffer, Failure
 from jgpu.broker.executor.programs.cache import DefinitionCache
 from jgpu.broker.executor.programs.definition import Definition, define
+from jgpu.broker.executor.programs.flags import gate
 from jgpu.broker.executor.programs.kinds import KINDS, DeviceKind
 from jgpu.broker.executor.programs.outcome import (
     NeverFits,
@@ -39,6 +40,7 @@ __all__ = [
     "Suspended",
     "choice_of",
     "define",
+    "gate",
     "has_written_resident",
     "question_of",
     "scratch_bytes",

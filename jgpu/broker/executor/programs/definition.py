@@ -25,7 +25,7 @@ from jgpu.broker.executor.programs.kinds import KINDS, DeviceKind
 from jgpu.broker.executor.programs.outcome import Outcome, RunContext, Stopped, Suspended
 from jgpu.broker.executor.programs.plan import ProgramPlan, mask_bits
 from jgpu.broker.executor.programs.running.callables import below_autograd
-from jgpu.broker.executor.programs.running.compile import Variant, compile_plan
+from jgpu.broker.executor.programs.running.compile import Pause, Variant, compile_plan
 from jgpu.broker.executor.programs.running.interpret import (
     Halted,
     OutOfMemory,
@@ -129,16 +129,8 @@ class Definition:
             walker = Walker(self.plan, tensors, values, generators, masks.keep, self._restrides)
             walker.poison.update(poison)
             walker.lend((slot, buffers[slot].nbytes) for slot in masks.dead)
-            watch = context.watch_peak() if context.watch_peak is not None else None
-            outcome = self._walk(walker, 0, context)
-            whole = outcome.suspended is None and outcome.stopped is None
-            if whole and not outcome.failures:
-                peak = walker.peak_bytes
-                if watch is not None:
-                    peak = max(peak, watch(self.output_bytes(live)))
-                surplus = peak - self._counted(live, peak=True)
-                self.surplus_bytes = max(self.surplus_bytes, surplus)
-            return outcome
+            walker.counted_bytes = self._counted(live, peak=True)
+            return self._walk_watched(walker, 0, context)
         return self._fast(tensors, values, generators, masks, context)
 
     def growth_bytes(self, buffers: Sequence[Buffer]) -> int:
@@ -148,7 +140,7 @@ class Definition:
 
     def resume(self, halted: Suspended | Stopped, context: RunContext) -> Outcome:
         """Go on at the op that did not get its memory, or was not begun; may halt again."""
-        return self._walk(halted.state, halted.op, context)
+        return self._walk_watched(halted.state, halted.op, context)
 
     def leave(self, halted: Suspended | Stopped, failure: Failure) -> Outcome:
         """Do no more of it.
@@ -242,6 +234,20 @@ class Definition:
                 tensors[f"s{slot}"] = buffers[slot].bytes()
         return tensors
 
+    def _walk_watched(self, walker: Walker, start: int, context: RunContext) -> Outcome:
+        """Walk, and note what was needed beyond the claims: part by part, where it halts."""
+        held = walker.held_bytes
+        watch = context.watch_peak() if context.watch_peak is not None else None
+        outcome = self._walk(walker, start, context)
+        if watch is not None:
+            peak = held + watch(walker.held_bytes - held)
+            walker.peak_bytes = max(walker.peak_bytes, peak)
+        whole = outcome.suspended is None and outcome.stopped is None
+        if whole and not outcome.failures and walker.counted_bytes is not None:
+            surplus = walker.peak_bytes - walker.counted_bytes
+            self.surplus_bytes = max(self.surplus_bytes, surplus)
+        return outcome
+
     def _walk(
         self, walker: Walker, start: int, context: RunContext, *, made: bool = False
     ) -> Outcome:
@@ -256,7 +262,7 @@ class Definition:
             nbytes = sum(sizes[slot - self.inputs] for slot in outs if slot >= 0) + short.nbytes
             return Outcome(suspended=Suspended(short.step, nbytes, str(short), walker))
         except Halted as halted:
-            return Outcome(stopped=Stopped(halted.step, walker))
+            return Outcome(stopped=Stopped(halted.step, walker, halted.paused))
         with self._lock:
             self._unseen -= walker.verified
             if not self._unseen and not context.report and walker.learnt:
@@ -284,7 +290,13 @@ class Definition:
         try:
             with gate.passing(self.plan.flags), below_autograd():
                 made = variant.function(
-                    given, values, generators, context.flag, context.tell, context.mark
+                    given,
+                    values,
+                    generators,
+                    context.flag,
+                    context.tell,
+                    context.mark,
+                    context.pauses,
                 )
         except Exception as error:
             return self._recover(error, variant, values, generators, masks, context)
@@ -338,9 +350,10 @@ class Definition:
             self._broken = True
             error.__traceback__ = None
             return self._walk(walker, step.index, context, made=True)
-        if context.running is not None and context.running.refused(step.index):
+        paused = isinstance(error, Pause)
+        if paused or (context.running is not None and context.running.refused(step.index)):
             error.__traceback__ = None
-            return Outcome(stopped=Stopped(step.index, walker))
+            return Outcome(stopped=Stopped(step.index, walker, paused))
         if is_out_of_memory(error):
             nbytes = sum(
                 self.plan.slot_bytes[slot - self.inputs] for slot in step.outs if slot >= 0

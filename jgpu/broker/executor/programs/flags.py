@@ -3,6 +3,8 @@
 Switches are global to the process, runs are not: on `cpu` two lanes run in two threads. A gate
 therefore lets runs with equal flags pass together and makes others wait until those are through.
 
+The pump of a device whose ops run ahead does not wait here: it puts the run aside.
+
 Invariant: no op of a program runs under another program's flags.
 """
 
@@ -39,6 +41,8 @@ class FlagGate:
         self._current: Flags | None = None
         #: runs that are inside
         self._inside = 0
+        #: flags of a run that may not wait here and comes again; others let it pass first
+        self._awaited: Flags | None = None
 
     def passing(self, flags: Flags) -> "_Passage":
         """A context that holds torch's switches at `flags`; waits for runs that hold others."""
@@ -47,13 +51,39 @@ class FlagGate:
     def enter(self, flags: Flags) -> None:
         """Come in, alone or with runs of the same flags."""
         with self._changed:
-            if self._current is not flags and self._current != flags:
-                while self._inside and self._current != flags:
-                    self._changed.wait()
-                if self._current != flags:
-                    _apply(flags)
-                self._current = flags
-            self._inside += 1
+            while self._inside and (not self._has(flags) or self._gives_way(flags)):
+                self._changed.wait()
+            self._come_in(flags)
+
+    def enter_at_once(self, flags: Flags) -> bool:
+        """Come in if nobody inside has other flags; else who comes next lets these pass first.
+
+        For the one thread that may not wait. It may `enter` again, with the same flags, inside.
+        """
+        with self._changed:
+            if self._inside and not self._has(flags):
+                self._awaited = flags
+                return False
+            self._come_in(flags)
+            return True
+
+    def _has(self, flags: Flags) -> bool:
+        return self._current is flags or self._current == flags
+
+    def _gives_way(self, flags: Flags) -> bool:
+        return self._awaited is not None and self._awaited != flags
+
+    def _come_in(self, flags: Flags) -> None:
+        if not self._has(flags):
+            _apply(flags)
+            self._current = flags
+        # Whoever was awaited and has not come when the gate was empty is not waited for.
+        self._awaited = None
+        self._inside += 1
+
+    def is_open_to(self, flags: Flags) -> bool:
+        """Whether `enter_at_once` would let these pass now."""
+        return not self._inside or self._has(flags)
 
     def leave(self) -> None:
         """Go out; the last one lets others in."""

@@ -58,6 +58,9 @@ class RunContext:
     tell: Callable[[int, torch.Tensor], None] | None = None
     #: `[0]` is set to each op's place just before the op
     mark: memoryview = _UNSEEN
+    #: where ops run ahead: called with how many ops this call has launched, now and then and before
+    #: each that waits for its stream (then with `waits`); true: halt before it, to be resumed
+    pauses: Callable[..., bool] | None = None
     #: what another thread may stop the run by; its mark is `mark`
     running: "Running | None" = None
 
@@ -82,6 +85,8 @@ class Stopped:
     #: index of the op that was not begun
     op: int
     state: Any
+    #: it halted by itself, for its next op would have waited (`RunContext.pauses`)
+    paused: bool = False
 
 
 @dataclass(slots=True)

@@ -50,6 +50,8 @@ class PlanStep:
     precaution: Precaution | None = None
     #: how many bytes it takes, where the data decide
     size: SizeRule | None = None
+    #: its launch waits for what is on the stream, on a device where ops run ahead
+    waits: bool = False
     #: this op overwrites the uninitialised slot that an earlier step left as it was
     overwrites: int = NO_SLOT
 

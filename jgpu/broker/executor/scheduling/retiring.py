@@ -2,9 +2,9 @@
 
 The lane gives back what it has not begun. Works of the session that has ended go behind the stuck
 one again, where they are skipped should it end after all; those of others were never launched, as
-far as they can tell, and the scheduler has them launched elsewhere. On a device that gives nothing
-back (`cuda`, whose stream has all of it) a lane can be given up only where nothing of others is
-behind the stuck work.
+far as they can tell, and the scheduler has them launched elsewhere. What is on a stream of `cuda`
+does not come back: such a lane can be given up only where nothing of others is behind the stuck
+work.
 
 What is not covered: works that lacked memory in their midst. They have begun, and wait for the lane
 to which their launch belongs.

@@ -87,7 +87,7 @@ class Stamped:
 
     def launch(self, port: "Port") -> None:
         """It begins."""
-        self.began = monotonic_ns()
+        self.began = self.began or monotonic_ns()
         self.work.launch(port)
 
     def finish(self) -> None:

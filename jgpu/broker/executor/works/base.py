@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LEAST_S",
+    "Paused",
     "ShortOfMemory",
     "Work",
     "report_failure",
@@ -36,8 +37,13 @@ _IDS: Final = limits.MAX_SLOTS
 _DUE: Final = LaneProgress.DUE
 _BEGUN: Final = LaneProgress.BEGUN
 _HALTED: Final = LaneProgress.HALTED
+_PAUSED: Final = LaneProgress.PAUSED
 _PUT_OFF: Final = LaneProgress.PUT_OFF
 _SKIPPED: Final = LaneProgress.SKIPPED
+
+
+class Paused(Exception):
+    """The port was told to put the job aside; nothing more is launched of the work for now."""
 
 
 class ShortOfMemory(Exception):
@@ -144,6 +150,8 @@ class Work:
             self.note(port)
             session.settle(self.before, port)
             self.do(port)
+        except Paused:
+            self.progress = _PAUSED
         except ShortOfMemory as short:
             self.lacking, self.progress, course.halted = short.nbytes, _HALTED, self
         except ProtocolError as error:

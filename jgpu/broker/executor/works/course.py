@@ -7,7 +7,8 @@ has written a resident buffer (a parameter, a module's buffer, an optimizer's st
 on to the iteration's end, for a model that was updated in part would be worse than a late answer.
 Works of earlier cells are not concerned: what they were to write in place would be left out unseen.
 
-On `cuda` a lane is through with a work when it was launched; it is never stopped inside one.
+On `cuda` a lane is through with a work when it was launched; it is stopped inside one only where
+the work was put aside between two ops.
 
 Invariant: lane and pump decide alike. A run that was stopped goes on exactly if the pump, when it
 stopped it, left the rest of its iteration in the session's order.
@@ -27,6 +28,8 @@ __all__ = ["Course"]
 
 #: runs of an iteration that are kept to be looked at, before they are
 _MOST_RUNS: Final = 64
+#: how a lane leaves a work that it, or another, is to go on with
+_UNDONE: Final = frozenset({LaneProgress.HALTED, LaneProgress.PAUSED})
 
 
 class Course:
@@ -189,7 +192,7 @@ class Course:
         latest = self._latest
         if latest is None:
             return False
-        is_over = self._work is None and latest.progress is not LaneProgress.HALTED
+        is_over = self._work is None and latest.progress not in _UNDONE
         if is_over and latest.ends_iteration:
             return False
         if self._has_written():

@@ -5,7 +5,6 @@ with a value or with the reason why it has none.
 """
 
 from collections.abc import Callable, Iterable
-from ctypes import string_at
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -22,8 +21,9 @@ from jgpu.broker.executor.programs import (
     Running,
     Stopped,
     Suspended,
+    gate,
 )
-from jgpu.broker.executor.works.base import ShortOfMemory, Work, report_failure
+from jgpu.broker.executor.works.base import Paused, ShortOfMemory, Work, report_failure
 from jgpu.broker.executor.works.states import LaneProgress
 from jgpu.broker.flightpage import Kind
 from jgpu.errors import ProgramError
@@ -66,8 +66,8 @@ class RunWork(Work):
         live = int.from_bytes(message.live, "little").bit_count()
         ids = len(message.inputs) + len(message.free) + 2 * len(message.params)
         self.nbytes = 64 + 8 * ids + 64 * live
-        #: where it was halted for want of memory
-        self._suspended: tuple[Suspended, RunContext] | None = None
+        #: where it was halted, for want of memory or because its next op would have waited
+        self._suspended: tuple[Suspended | Stopped, RunContext] | None = None
         #: it does not fit as a whole: memory is counted op by op, and what does not fit fails alone
         self._counts = False
         #: bytes that the op takes which was counted last
@@ -142,11 +142,25 @@ class RunWork(Work):
             needed = self.transient + self.definition.growth_bytes(buffers)
             self._counts = not session.may_use(needed)
         try:
-            self._run(self.definition, buffers, port)
+            if session.device.launches_ahead:
+                self._run_at_once(self.definition, buffers, port)
+            else:
+                self._run(self.definition, buffers, port)
         except ProgramError as error:
             self._fail("ProgramError", str(error))
         if self.progress is not _SKIPPED:
             session.drop(dead, port)
+
+    def _run_at_once(self, definition: Definition, buffers: list[Buffer], port: Port) -> None:
+        """Run it under its flags, which the pump does not wait for."""
+        flags = definition.plan.flags
+        if not gate.enter_at_once(flags):
+            port.put_aside(partial(gate.is_open_to, flags))
+            raise Paused
+        try:
+            self._run(definition, buffers, port)
+        finally:
+            gate.leave()
 
     def _run(self, definition: Definition, buffers: list[Buffer], port: Port) -> None:
         session, message = self.session, self.message
@@ -155,7 +169,7 @@ class RunWork(Work):
         if self._suspended is None:
             if not self._counts:
                 session.table.note_peak(self.transient)
-            context = self._context()
+            context = self._context(port)
             # On the way only where this lane alone ever had them; `do` drops them in any case.
             dead = message.dead if port.owns(buffers) else b""
             begin = partial(definition.run, buffers, message.params, message.live, dead)
@@ -173,6 +187,9 @@ class RunWork(Work):
                 return
             suspended, stopped = outcome.suspended, outcome.stopped
             halted = suspended or stopped
+            if stopped is not None and stopped.paused:
+                self._suspended = stopped, context
+                raise Paused
             if stopped is not None:
                 begin = partial(definition.resume, stopped)
             elif suspended is None:
@@ -238,6 +255,7 @@ class RunWork(Work):
         for k in definition.plan.resized:
             self.session.table.remeasure(buffers[k])
         self._keep(outcome, port)
+        self._tell_late(port)
 
     def _skip(self) -> None:
         """Its buffers may be gone: touch nothing."""
@@ -248,13 +266,15 @@ class RunWork(Work):
         """Drop what its ops have made so far."""
         self._suspended = None
 
-    def _context(self) -> RunContext:
+    def _context(self, port: Port) -> RunContext:
         session, message, device = self.session, self.message, self.session.device
         context = RunContext(
             device.torch_device, session.generators, work=self.number, report=message.report
         )
-        if message.wanted and device.reads_directly:
-            context.wanted, context.tell = message.wanted, self._tell
+        if message.wanted and device.tells:
+            context.wanted, context.tell = message.wanted, partial(self._tell, port)
+        if device.launches_ahead:
+            context.pauses = port.pauses
         context.allocate, context.watch_peak = device.allocate, device.watch_peak
         context.claim = self._claim
         if self._counts:
@@ -340,32 +360,28 @@ class RunWork(Work):
         if self._learnt or self.message.report:
             self.session.send(messages.Learnt(self.number, self.message.program, self._learnt))
         for slot in self.message.wanted:
-            if slot not in self._told:
-                self._tell_late(self.message.first + slot)
+            if slot not in self._told:  # it has to be asked for
+                self._send_value(slot, b"")
 
-    def _tell(self, slot: int, made: torch.Tensor) -> None:
-        """Say what a wanted slot holds, in the midst of the run."""
+    def _tell(self, port: Port, slot: int, made: torch.Tensor) -> None:
+        """Say what a wanted slot holds, as soon as the ops before are over."""
         storage = made.untyped_storage()
         if storage.nbytes() > limits.WANTED_BYTES:  # some kernels take more than they return
             return
-        self._told.add(slot)
-        data = string_at(storage.data_ptr(), storage.nbytes())
-        self.session.send(messages.Value(self.message.first + slot, data))
+        if port.tell(storage, partial(self._send_value, slot)):
+            self._told.add(slot)
 
-    def _tell_late(self, number: int) -> None:
-        """Say what a small buffer holds after the run, or that it has to be asked for."""
-        session, data = self.session, b""
-        buffer = session.table.buffers.get(number)
-        if (
-            buffer is not None
-            and buffer.poison is None
-            and buffer.nbytes <= limits.WANTED_BYTES
-            and session.device.reads_directly
-        ):
-            target = bytearray(buffer.nbytes)
-            session.device.read_now(buffer, 0, memoryview(target))
-            data = bytes(target)
-        session.send(messages.Value(number, data))
+    def _tell_late(self, port: Port) -> None:
+        """Say what wanted slots hold that nothing was said of in the midst of the run."""
+        if not self.session.device.tells:
+            return
+        for slot in self.message.wanted:
+            buffer = self.session.table.buffers.get(self.message.first + slot)
+            if slot not in self._told and buffer is not None and buffer.base is not None:
+                self._tell(port, slot, buffer.base)
+
+    def _send_value(self, slot: int, data: bytes) -> None:
+        self.session.send(messages.Value(self.message.first + slot, data))
 
     def cancel(self, port: Port, failure: Failure) -> list[int]:
         """Poison what it would have made."""

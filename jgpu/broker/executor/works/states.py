@@ -32,6 +32,8 @@ class LaneProgress(StrEnum):
     BEGUN = "begun"
     #: an op of it did not get its memory; it goes on when it is launched again
     HALTED = "halted"
+    #: put aside by its lane, which goes on with it when what it waits for is there
+    PAUSED = "paused"
     #: not begun, for one before it was halted; it is launched again
     PUT_OFF = "put off"
     #: an interrupt ended it between two ops

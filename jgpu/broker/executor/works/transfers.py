@@ -10,7 +10,13 @@ import torch
 
 from jgpu.broker.executor.devices.base import Port
 from jgpu.broker.executor.programs import Buffer, Failure
-from jgpu.broker.executor.works.base import LEAST_S, ShortOfMemory, Work, report_failure
+from jgpu.broker.executor.works.base import (
+    LEAST_S,
+    Paused,
+    ShortOfMemory,
+    Work,
+    report_failure,
+)
 from jgpu.broker.flightpage import Kind
 from jgpu.errors import ProtocolError
 from jgpu.wire import limits, messages
@@ -51,9 +57,10 @@ class UploadWork(Work):
     def do(self, port: Port) -> None:
         """Make the buffer with the first piece; copy the bytes."""
         message, session = self.message, self.session
-        whole = message.offset == 0 and self.count == message.size
+        if message.data is None and not port.stage(self._in_arena(), filled=True):
+            raise Paused
         buffer = session.table.buffers.get(message.buffer)
-        if buffer is None or (buffer.poison is not None and whole):
+        if buffer is None or (buffer.poison is not None and self._is_whole):
             if message.offset and not session.lost:
                 raise ProtocolError("The first piece of an upload begins at offset 0.")
             buffer = self._make(port)
@@ -64,6 +71,13 @@ class UploadWork(Work):
             )
         if buffer.poison is None and self.count:
             self._copy(buffer, port)
+
+    @property
+    def _is_whole(self) -> bool:
+        return self.message.offset == 0 and self.count == self.message.size
+
+    def _in_arena(self) -> memoryview:
+        return self.session.arena.upload(self.message.arena, self.message.count)
 
     def _make(self, port: Port) -> Buffer:
         message, session = self.message, self.session
@@ -83,7 +97,10 @@ class UploadWork(Work):
         try:
             if session.device.allocate is not None:
                 session.device.allocate(0, message.size)
-            return Buffer.allocate(message.buffer, message.size, session.device.torch_device)
+            # What stood there before is seen by nobody: all of it is overwritten at once.
+            make = torch.empty if self._is_whole else torch.zeros
+            made = make(message.size, dtype=torch.uint8, device=session.device.torch_device)
+            return Buffer(message.buffer, made)
         except (RuntimeError, MemoryError):
             if self.last_try:
                 raise
@@ -92,10 +109,7 @@ class UploadWork(Work):
     def _copy(self, buffer: Buffer, port: Port) -> None:
         message = self.message
         source: memoryview | bytes
-        if message.data is None:
-            source = self.session.arena.upload(message.arena, message.count)
-        else:
-            source = message.data
+        source = self._in_arena() if message.data is None else message.data
         port.use([buffer])
         port.write(buffer.bytes()[message.offset : message.offset + self.count], source)
 
@@ -154,6 +168,9 @@ class DownloadWork(Work):
 
     def do(self, port: Port) -> None:
         """Copy the bytes out."""
+        message = self.message
+        if message.arena is not None and not port.stage(self._target(), filled=False):
+            raise Paused
 
         def read(buffer: Buffer, offset: int, target: memoryview) -> None:
             port.use([buffer])

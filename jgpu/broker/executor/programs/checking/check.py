@@ -25,8 +25,10 @@ from jgpu.broker.executor.programs.checking.arguments import (
 from jgpu.broker.executor.programs.checking.guards import IndexGuard, Look, check_range, guards_of
 from jgpu.broker.executor.programs.checking.inference import Inferred, Returned, infer
 from jgpu.broker.executor.programs.checking.ops import OpSchema, resolve
+from jgpu.broker.executor.programs.checking.waiting import waits_for_its_stream
 from jgpu.broker.executor.programs.flags import check_flags
 from jgpu.broker.executor.programs.geometry import ViewSpec, geometry_of, intern, is_dense
+from jgpu.broker.executor.programs.kinds import KINDS
 from jgpu.broker.executor.programs.plan import PlanStep, ProgramPlan
 from jgpu.broker.executor.programs.precautions import precaution_of
 from jgpu.broker.executor.programs.precautions.sizes import size_rule
@@ -192,6 +194,7 @@ class _Walk:
         elif info.resizes:  # nobody says how far
             self.resized.update(self.slots[ref.slot].root for ref in refs if ref.written)
         dynamic = inferred is None or info.dynamic
+        precaution = precaution_of(info, look, self.kind)
         aliases = tuple(
             self._make(op, out, inferred.returns[k] if inferred else None, refs)
             for k, out in enumerate(op.outs)
@@ -210,9 +213,16 @@ class _Walk:
             zeroed=info.base in _UNINITIALISED and not self.program.flags.deterministic,
             grows=grows,
             guards=guards,
-            precaution=precaution_of(info, look, self.kind),
+            precaution=precaution,
             size=size_rule(info.base) if dynamic else None,
+            waits=KINDS[self.kind].runs_ahead
+            and (dynamic or precaution is not None or self._reads(info, refs)),
         )
+
+    def _reads(self, info: OpSchema, refs: tuple[Ref, ...]) -> bool:
+        """Whether the op looks at data on the host."""
+        dtypes = (self._geometry(ref).dtype for ref in refs)
+        return waits_for_its_stream(info.name, info.overload.tags, dtypes)
 
     def _geometry(self, ref: Ref) -> Geometry:
         return self.views[ref.view][0].geometry

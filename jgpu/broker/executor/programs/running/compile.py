@@ -35,7 +35,11 @@ from jgpu.broker.executor.programs.running.rng import drawing
 from jgpu.wire.limits import WANTED_BYTES
 from jgpu.wire.program import NO_SLOT
 
-__all__ = ["Variant", "compile_plan"]
+__all__ = ["Pause", "Variant", "compile_plan"]
+
+
+class Pause(Exception):
+    """The next op would wait for the device; nothing of it has happened."""
 
 
 class Unlike(Exception):
@@ -46,9 +50,8 @@ class Unlike(Exception):
 class Variant:
     """A compiled plan for one set of kept slots."""
 
-    function: Callable[
-        [list[Any], Sequence[Any], dict[int, Any], Any, Any, memoryview], tuple[Any, ...]
-    ]
+    #: inputs, parameters, generators, flag, `tell`, `mark`, `pauses`
+    function: Callable[..., tuple[Any, ...]]
     code: CodeType
     #: step index by line number
     step_of_line: list[int]
@@ -88,7 +91,7 @@ class _Writer:
         self.clamps = clamps
         self.keep = keep
         self.restrides = restrides
-        self.lines = ["def run(V, P, G, F, T, M):"]
+        self.lines = ["def run(V, P, G, F, T, M, D=None):"]
         #: step of each line, line numbers counting from 1
         self.step_of_line = [-1, -1]
         self.globals: dict[str, Any] = {"__builtins__": {}}
@@ -162,6 +165,9 @@ class _Writer:
             self._line(f"g{index} = G[{index}]")
 
     def _write(self, step: PlanStep) -> None:
+        if step.waits:
+            pause = self._bind(Pause)
+            self._line(f"if D is not None and D({step.index}, waits=True): raise {pause}")
         self._line(f"M[0] = {step.index}")
         for slot, nbytes in step.grows:
             self._line(f"{self._bind(grow)}(s{slot}, {nbytes})")

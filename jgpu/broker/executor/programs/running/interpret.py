@@ -43,9 +43,11 @@ Restrides = set[tuple[int, int]]
 class Halted(Exception):
     """The run was told to stop before a step; nothing of the step has happened."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int, *, paused: bool = False) -> None:
         super().__init__(step)
         self.step = step
+        #: it is to go on by itself
+        self.paused = paused
 
 
 class OutOfMemory(Exception):
@@ -100,6 +102,8 @@ class Walker:
         self._held: dict[int, int] = {}
         self._held_bytes = 0
         self.peak_bytes = 0
+        #: what its claims count for its peak; None where it began in the midst of a run
+        self.counted_bytes: int | None = None
         #: bytes of inputs that end with their last use, by slot; they come off `added_bytes` then
         self._lent: dict[int, int] = {}
         self._older_bytes = 0
@@ -113,6 +117,11 @@ class Walker:
             self._lent.update(nbytes)
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes of the fresh storages that exist, by what ops really returned."""
+        return self._held_bytes
+
+    @property
     def added_bytes(self) -> int:
         """By how much the storages have grown, fresh ones and inputs, since the run began."""
         return self._held_bytes + self._older_bytes
@@ -122,9 +131,11 @@ class Walker:
 
         Where the first of them is `made`, what it returned is among the variables already.
         """
-        self.flag, mark = context.flag, context.mark
+        self.flag, mark, pauses = context.flag, context.mark, context.pauses
         for step in self.plan.steps[start:]:
             if not made:
+                if pauses is not None and pauses(step.index - start, waits=step.waits):
+                    raise Halted(step.index, paused=True)
                 try:
                     mark[0] = step.index
                 except ValueError:  # it was released
