@@ -65,10 +65,6 @@ CACHES = {
         "where the tensor begins: offsets are added, and looked at where elements grow",
         f"{ON_DEVICE}::test_a_view_is_not_shown_from_where_another_of_its_geometry_began",
     ),
-    "jgpu.device.flags._cache": (
-        "nothing: all that is read is the key",
-        f"{ON_DEVICE}::test_every_switch_of_torch_is_seen_when_it_changes",
-    ),
     "jgpu.device.geometry._interned": (
         "buffer and offset, which tensors have beside it",
         f"{ON_DEVICE}::test_a_plan_answers_for_other_numbers_places_and_defaults",
@@ -176,6 +172,7 @@ STATE = {
     "jgpu.wire.reports.report.SessionReport.cells": "times, by cell",
     "jgpu.broker.executor.works.celltimes.CellDeviceTimes": "times, by cell",
     "jgpu.device.activate._done": "whether the device was activated",
+    "jgpu.device.flags._instead": "switches that what is cut just now was recorded under",
     "jgpu.device.composed.autocast._library": "registrations with torch",
     "jgpu.device.hooks.cells._running": "the cell that runs",
     "jgpu.device.composed.composites.LOWERED": "a list of ops",

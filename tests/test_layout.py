@@ -102,7 +102,6 @@ LONGER = {
     "jgpu/sched/core.py": "a handler for each event",
     "jgpu/sched/simulate/device.py": "a device in virtual time carries out each action",
     "jgpu/simulate/published/salus.py": "one table of a paper",
-    "jgpu/wire/program.py": "one form, with its limits, encoded and decoded",
     "jgpu/wire/reports/report.py": "the status, as it is printed",
 }
 
@@ -121,6 +120,7 @@ WIDER = {
     "jgpu.device.cuda.devices.Properties": "torch.cuda's own names",
     "jgpu.device.recording.ops.OpInfo": "facts of one schema, read at each recorded op",
     "jgpu.sched.limits.Limits": "a number each, and all of them there",
+    "jgpu.wire.switches.Flags": "a switch of torch each",
     "jgpu.wire.reports.report.SessionReport": "a field each of the status's JSON",
 }
 

@@ -92,7 +92,7 @@ def _install(problem: errors.JgpuError | None) -> None:
         foreach,
         higherorder,
     )
-    from jgpu.device.hooks import cells, collectives, gradients, patches
+    from jgpu.device.hooks import cells, collectives, gradients, patches, switches
     from jgpu.device.recording import registration
     from jgpu.device.tensors import (
         face,
@@ -109,6 +109,7 @@ def _install(problem: errors.JgpuError | None) -> None:
     registration.install()
     interrupts.install()
     patches.install()
+    switches.install()
     face.install()
     modules.install()
     nested.install()

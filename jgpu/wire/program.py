@@ -17,6 +17,7 @@ import msgspec
 
 from jgpu.errors import ProgramError
 from jgpu.wire import limits
+from jgpu.wire.switches import Flags
 
 __all__ = [
     "CONJ",
@@ -183,23 +184,6 @@ class Op(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     args: Annotated[tuple[Arg, ...], msgspec.Meta(max_length=64)]
     kwargs: Annotated[dict[Name, Arg], msgspec.Meta(max_length=32)]
     outs: Annotated[tuple[Out, ...], msgspec.Meta(max_length=limits.MAX_LIST)]
-
-
-class Flags(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Global switches of torch that change arithmetic; part of the hash."""
-
-    deterministic: bool = False
-    deterministic_warn_only: bool = False
-    matmul_precision: Name = "highest"
-    matmul_tf32: bool = False
-    cudnn_tf32: bool = True
-    cudnn_enabled: bool = True
-    cudnn_benchmark: bool = False
-    cudnn_deterministic: bool = False
-    fp16_reduced_precision: bool = True
-    bf16_reduced_precision: bool = True
-    mkldnn_enabled: bool = True
-    default_dtype: Name = "float32"
 
 
 class Program(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

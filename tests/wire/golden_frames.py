@@ -7,12 +7,14 @@ alone that have no default, and with all. The command writes those of the versio
 says what to do otherwise. Files of earlier versions never change.
 
 Compatible is, and needs no new version: a message more; fields more with defaults, at the end of a
-message that clients send. What clients are sent has no field more in any version: clients of the
-version before refuse it. It takes a message more, sent to those alone who asked for it.
+message that clients send, or of one of its parts. What clients are sent has no field more in any
+version: clients of the version before refuse it. It takes a message more, sent to those alone who
+asked for it.
 """
 
 import itertools
 import json
+import operator
 import sys
 from pathlib import Path
 from typing import get_args
@@ -91,18 +93,44 @@ def differences(old, new):
     """What of a new schema is not compatible with an old one, in words; none where all is."""
     found = []
     for conversation, kinds in old.items():
+        same = operator.eq if conversation in READ_BY_CLIENTS else _extends
         for kind, before in kinds.items():
             after = new[conversation].get(kind)
             what = f"{kind} ({conversation})"
             if after is None:
                 found.append(f"{what} is gone")
-            elif after[: len(before)] != before:
+            elif not same(after[: len(before)], before):
                 found.append(f"{what} has other fields than before")
             elif conversation in READ_BY_CLIENTS and after != before:
                 found.append(f"{what} has a field more, which older clients refuse")
             elif any("default" not in field for field in after[len(before) :]):
                 found.append(f"{what} has a field more without a default")
     return found
+
+
+def _extends(after, before):
+    """Whether a form is what it was, but that parts may have more fields at their end."""
+    if isinstance(before, list):
+        pairs = zip(after, before, strict=False)
+        return len(after) == len(before) and all(_extends(a, b) for a, b in pairs)
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return after == before
+    if before.keys() != after.keys():
+        return False
+    return all(_GROWS.get(key, _extends)(after[key], before[key]) for key in before)
+
+
+def _more_fields(after, before):
+    more = after[len(before) :]
+    return _extends(after[: len(before)], before) and all("default" in field for field in more)
+
+
+def _more_values(after, before):
+    """The default of a part that has more fields now."""
+    return after == before or (isinstance(before, list) and after[: len(before)] == before)
+
+
+_GROWS = {"array": _more_fields, "default": _more_values}
 
 
 # -- the samples -----------------------------------------------------------------------------

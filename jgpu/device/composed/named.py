@@ -27,6 +27,7 @@ def by_hand() -> dict[str, Collection[str]]:
         "composites that go another way for tensors of a subclass": composites.FOR_SUBCLASSES,
         "composites that CUDA's and the CPU's torch have kernels for": ops.WITH_OWN_KERNELS,
         "kernels that ask for the grad mode": ops.ASK_GRAD_MODE,
+        "kernels of CUDA that choose among attention's": ops.CHOOSE_KERNEL,
         "take index tensors of the host": ops.HOST_ARGUMENTS,
         "leave what they write conjugated": ops.CONJUGATE_OUT,
         "refused": ops.REFUSALS,

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import msgspec
 import torch
 
-from jgpu.device import current
+from jgpu.device import current, flags
 from jgpu.device.errors import refused
 from jgpu.device.hooks import collectives
 from jgpu.device.likenative import listed, masks, mixed, outs, overlaps
@@ -23,6 +24,7 @@ from jgpu.device.recording.infer import OpPlan, fact, plan_for
 from jgpu.device.recording.ops import (
     ANSWERED,
     ASKS_GRAD_MODE,
+    CHOOSES_KERNEL,
     COMPOSITE,
     COPY,
     FACT,
@@ -232,6 +234,21 @@ def _train_if_grad(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return Rewritten((*args[:at], bool(args[at]) and torch.is_grad_enabled(), *args[at + 1 :]))
 
 
+def _choose(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The kernel chooses by switches that programs do not have: where they are not torch's own, the
+    op is a program by itself, which has them."""
+    told, session = flags.attention(), current.session
+    now = flags.current()
+    chosen = msgspec.structs.replace(now, **told)
+    if chosen == now or not session.device_facts().has_cuda_kernels:
+        return NotImplemented
+    session.cut()
+    with flags.recorded_under(chosen):
+        made = dispatch(info.func, args, kwargs)
+        session.cut()
+    return made
+
+
 def _wait(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return NotImplemented
 
@@ -250,5 +267,6 @@ _SPECIAL: dict[int, Callable[[OpInfo, tuple[Any, ...], dict[str, Any]], Any]] = 
     FACT: fact,
     COMPOSITE: _composite,
     ASKS_GRAD_MODE: _train_if_grad,
+    CHOOSES_KERNEL: _choose,
     ANSWERED: _answer,
 }

@@ -21,6 +21,8 @@ __all__ = [
     "ANSWERED",
     "ASKS_GRAD_MODE",
     "ASK_GRAD_MODE",
+    "CHOOSES_KERNEL",
+    "CHOOSE_KERNEL",
     "COMPOSITE",
     "CONJUGATE_OUT",
     "COPIES",
@@ -52,6 +54,7 @@ FACT: Final = 5
 COMPOSITE: Final = 6
 ASKS_GRAD_MODE: Final = 7
 ANSWERED: Final = 8
+CHOOSES_KERNEL: Final = 9
 
 #: Transfers between host and device, or conversions that may be either.
 COPIES: Final = frozenset({
@@ -160,6 +163,12 @@ WITH_OWN_KERNELS: Final = ("silu_backward", "mish_backward")
 ASK_GRAD_MODE: Final = frozenset({"aten::mkldnn_rnn_layer"})
 
 
+#: Kernels of CUDA that choose among those of attention, by torch's switches.
+CHOOSE_KERNEL: Final = frozenset({
+    "aten::_native_multi_head_attention", "aten::_transformer_encoder_layer_fwd",
+})  # fmt: skip
+
+
 class OpInfo:
     """One aten overload: its kind, what it lifts, what it writes and returns."""
 
@@ -240,6 +249,8 @@ class OpInfo:
             return COPY
         if base in ASK_GRAD_MODE:
             return ASKS_GRAD_MODE
+        if base in CHOOSE_KERNEL:
+            return CHOOSES_KERNEL
         if base in SILENT_VIEWS:
             return VIEW
         if self.name in _ANSWERED:

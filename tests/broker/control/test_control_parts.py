@@ -163,6 +163,7 @@ def test_ends_long_ago_do_not_count():
 
 def test_nothing_that_changes_results_or_makes_it_a_client_reaches_an_executor():
     shell = {"OMP_NUM_THREADS": "1", "JGPU_TICKET": "t", "HOME": "/h", "JGPU_ADDRESS": "unix:/x"}
+    shell |= {"NVIDIA_TF32_OVERRIDE": "0", "CUBLAS_WORKSPACE_CONFIG": ":16:8"}
     made = executor_environment(shell, "cpu", {"EXTRA": "1"})
     assert made == {
         "HOME": "/h",

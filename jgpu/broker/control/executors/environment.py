@@ -23,6 +23,21 @@ _REMOVED: Final = (
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_JIT",
 )
+#: Torch's and the libraries' own switches: a program says its notebook's, nobody else's count.
+_ARITHMETIC: Final = (
+    "CUBLASLT_WORKSPACE_SIZE",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "DISABLE_ADDMM_CUDA_LT",
+    "NVIDIA_TF32_OVERRIDE",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "PYTORCH_TUNABLEOP_ENABLED",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "TORCH_BLAS_PREFER_CUBLASLT",
+    "TORCH_CUBLASLT_UNIFIED_WORKSPACE",
+    "TORCH_DISABLE_NATIVE_AOT",
+    "TORCH_LINALG_PREFER_CUSOLVER",
+    "TORCH_LINEAR_FLATTEN_3D",
+)
 _SET: Final = {
     # Other backends' entry points have no place in an executor, and ours would be a mistake.
     "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
@@ -34,6 +49,7 @@ _SET_CUDA: Final = {
     # The driver's order, so that an index means the same GPU to CUDA and to NVML.
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 }
+_UNSEEN: Final = frozenset(_REMOVED + _ARITHMETIC)
 _HIDE_GPUS: Final = {"CUDA_VISIBLE_DEVICES": ""}
 
 
@@ -41,6 +57,6 @@ def executor_environment(
     inherited: Mapping[str, str], device: str, extra: Mapping[str, str]
 ) -> dict[str, str]:
     """The environment for an executor of `device`; `extra` is the administrator's, and wins."""
-    environment = {name: value for name, value in inherited.items() if name not in _REMOVED}
+    environment = {name: value for name, value in inherited.items() if name not in _UNSEEN}
     environment |= _SET | (_SET_CUDA if device == "cuda" else _HIDE_GPUS)
     return environment | dict(extra)

@@ -8,28 +8,53 @@ The pump of a device whose ops run ahead does not wait here: it puts the run asi
 Invariant: no op of a program runs under another program's flags.
 """
 
+import os
+import warnings
+from contextlib import suppress
 from threading import Condition
-from typing import Final
+from typing import Any, Final
 
 import torch
 
 from jgpu.errors import ProgramError
-from jgpu.wire.program import Flags
+from jgpu.wire.switches import ATTENTION, FLOAT32, Flags
 
 __all__ = ["FlagGate", "check_flags", "gate"]
 
 
+_C: Any = torch._C
 _DEFAULT_DTYPES: Final = {
     name: getattr(torch, name) for name in ("float32", "float64", "float16", "bfloat16")
 }
+#: Words that a switch may have, by the field of `Flags`.
+_WORDS: Final = {
+    "matmul_precision": ("highest", "high", "medium"),
+    "default_dtype": tuple(_DEFAULT_DTYPES),
+    "blas": ("default", "cublas", "cublaslt", "ck"),
+    "linalg": ("default", "cusolver", "magma"),
+    "depthwise": ("auto", "cudnn", "native"),
+}
+#: Precisions of float32: of oneDNN; CUDA has none of bfloat16.
+_PRECISIONS: Final = ("none", "ieee", "tf32", "bf16")
 
 
 def check_flags(flags: Flags) -> None:
     """Raise `ProgramError` for values that torch does not know."""
-    if flags.matmul_precision not in ("highest", "high", "medium"):
-        raise ProgramError(f"Unknown matmul precision {flags.matmul_precision!r}.")
-    if flags.default_dtype not in _DEFAULT_DTYPES:
-        raise ProgramError(f"{flags.default_dtype!r} can be no default dtype.")
+    for field, words in _WORDS.items():
+        word = getattr(flags, field)
+        if word not in words:
+            raise ProgramError(f"{word!r} can be no {field.replace('_', ' ')}: {', '.join(words)}.")
+    if flags.float32 and len(flags.float32) != len(FLOAT32):
+        raise ProgramError(f"Precisions of float32 are {len(FLOAT32)}, not {len(flags.float32)}.")
+    for (library, _), word in zip(FLOAT32, flags.float32, strict=False):
+        if word not in _PRECISIONS or (library, word) == ("cuda", "bf16"):
+            raise ProgramError(f"{word!r} can be no precision of float32 for {library}.")
+    for half in ("fp16", "bf16"):
+        if getattr(flags, f"{half}_reduced_precision") and not getattr(flags, f"{half}_split_k"):
+            raise ProgramError(f"Reduced precision of {half} comes with split-k.")
+    order = flags.attention_order
+    if order and sorted(order) != sorted(_C._get_sdp_priority_order()):
+        raise ProgramError("An order of attention's kernels names each of them once.")
 
 
 class FlagGate:
@@ -110,20 +135,112 @@ class _Passage:
 
 
 def _apply(flags: Flags) -> None:
+    if flags.deterministic:
+        _let_cublas_be_deterministic()
     torch.use_deterministic_algorithms(flags.deterministic, warn_only=flags.deterministic_warn_only)
-    torch.set_float32_matmul_precision(flags.matmul_precision)
-    cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    cuda.allow_fp16_reduced_precision_reduction = flags.fp16_reduced_precision
-    cuda.allow_bf16_reduced_precision_reduction = flags.bf16_reduced_precision
-    # the precision sets this too; torch reads badly what was set in both ways and differs
-    if torch.cuda.is_available() and cuda.allow_tf32 != flags.matmul_tf32:
-        cuda.allow_tf32 = flags.matmul_tf32
-    cudnn.allow_tf32 = flags.cudnn_tf32
+    _apply_precisions(flags)
+    cudnn = torch.backends.cudnn
     cudnn.enabled = flags.cudnn_enabled
     cudnn.benchmark = flags.cudnn_benchmark
     cudnn.deterministic = flags.cudnn_deterministic
-    torch._C._set_mkldnn_enabled(flags.mkldnn_enabled)
+    _C._set_mkldnn_enabled(flags.mkldnn_enabled)
+    _C._set_mkldnn_deterministic(flags.mkldnn_deterministic)
+    _C._set_nnpack_enabled(flags.nnpack_enabled)
     torch.set_default_dtype(_DEFAULT_DTYPES[flags.default_dtype])
+    _apply_attention(flags)
+    _apply_where_known(flags)
+
+
+def _apply_where_known(flags: Flags) -> None:
+    """Set what a version or build of torch may lack, and what warns whenever it is set.
+
+    Where it is refused torch takes what it has, as it says of its preferred libraries.
+    """
+    values = (
+        flags.fp16_accumulation,
+        flags.depthwise,
+        None if flags.carveout < 0 else flags.carveout,
+        flags.cpu_fp16_reduced_precision,
+        getattr(_C._BlasBackend, flags.blas.capitalize()),
+        getattr(_C._LinalgBackend, flags.linalg.capitalize()),
+    )
+    before, _Rare.values = _Rare.values, values
+    for name, value, last in zip(_Rare.setters, values, before, strict=True):
+        setter = getattr(_C, name, None)
+        if setter is None or value == last:
+            continue
+        with suppress(RuntimeError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            setter(value)
+
+
+class _Rare:
+    """Switches that are set when they change alone."""
+
+    setters: Final = (
+        "_set_cublas_allow_fp16_accumulation",
+        "_set_cudnn_depthwise_kernel",
+        "_set_sm_carveout_experimental",
+        "_set_cpu_allow_fp16_reduced_precision_reduction",
+        "_set_blas_preferred_backend",
+        "_set_linalg_preferred_backend",
+    )
+    #: what they were set to last; at first torch's own
+    values: tuple[Any, ...] = (
+        *(False, "auto", None, False),
+        *(_C._BlasBackend.Default, _C._LinalgBackend.Default),
+    )
+
+
+def _apply_precisions(flags: Flags) -> None:
+    """The older switches first: each sets some precisions, too."""
+    torch.set_float32_matmul_precision(flags.matmul_precision)
+    torch.backends.cudnn.allow_tf32 = flags.cudnn_tf32
+    for half in ("fp16", "bf16"):
+        setter = getattr(_C, f"_set_cublas_allow_{half}_reduced_precision_reduction")
+        allowed = getattr(flags, f"{half}_reduced_precision")
+        setter(*((allowed, getattr(flags, f"{half}_split_k")) if _SPLITS else (allowed,)))
+    if flags.float32:
+        for (library, kind), precision in zip(FLOAT32, flags.float32, strict=True):
+            _C._set_fp32_precision_setter(library, kind, precision)
+        return
+    for kind in ("conv", "rnn"):  # which no older switch sets
+        _C._set_fp32_precision_setter("mkldnn", kind, "none")
+    is_tf32 = _C._get_fp32_precision_getter("cuda", "matmul") == "tf32"
+    if is_tf32 is not flags.matmul_tf32:
+        _C._set_fp32_precision_setter("cuda", "matmul", "tf32" if flags.matmul_tf32 else "ieee")
+
+
+#: Whether torch's switches of reduced precision say of split-k, too.
+_SPLITS: Final = isinstance(_C._get_cublas_allow_fp16_reduced_precision_reduction(), tuple)
+
+
+def _apply_attention(flags: Flags) -> None:
+    for place, word in enumerate(ATTENTION):
+        setter = getattr(_C, f"_set_sdp_use_{word}", None)
+        if setter is not None:
+            setter(bool(flags.attention >> place & 1))
+    _C._set_sdp_priority_order(list(flags.attention_order or _ORDER))
+    _C._set_math_sdp_allow_fp16_bf16_reduction(flags.attention_reduces)
+
+
+_ORDER: Final = tuple(_C._get_sdp_priority_order())
+
+
+def _let_cublas_be_deterministic() -> None:
+    """Torch refuses deterministic products of matrices unless the environment says how.
+
+    Torch reads the variable twice: how large a workspace is when it makes its first handle, and
+    here. Set after the first handle, it leaves everybody the workspace that torch has by default.
+    """
+    if _CONFIG in os.environ or not torch.cuda.is_available():
+        return
+    one = torch.ones(1, 1, device="cuda")
+    torch.mm(one, one)
+    os.environ[_CONFIG] = ":4096:8"
+
+
+_CONFIG: Final = "CUBLAS_WORKSPACE_CONFIG"
 
 
 #: The process's one gate.

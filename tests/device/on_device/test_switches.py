@@ -1,0 +1,89 @@
+"""What was recorded runs under the switches that its line had, whatever is set afterwards."""
+
+import pytest
+import torch
+
+from jgpu.device import current, flags
+from jgpu.wire.program import decode_program
+
+
+def last_flags():
+    return decode_program(current.session.outbox.runs[-1][1].compiled.data).flags
+
+
+def settings():
+    """Each way of setting a switch: how, how back, and the field of the wire with its value."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    high = torch.set_float32_matmul_precision
+    strict = torch.use_deterministic_algorithms
+    library = torch.backends.cuda.preferred_blas_library
+    return {
+        "a property": (lambda: setattr(cudnn, "benchmark", True), "cudnn_benchmark", True),
+        "a function": (lambda: strict(True), "deterministic", True),
+        "a precision": (lambda: high("high"), "matmul_precision", "high"),
+        "a module": (lambda: setattr(matmul, "allow_fp16_accumulation", True),
+                     "fp16_accumulation", True),
+        "a default": (lambda: torch.set_default_dtype(torch.float64), "default_dtype", "float64"),
+        "the newer interface": (lambda: setattr(cudnn.conv, "fp32_precision", "ieee"),
+                                "cudnn_tf32", False),
+        "a library": (lambda: library("cublaslt"), "blas", "cublaslt"),
+        "torch's own": (lambda: torch._C._set_mkldnn_enabled(False), "mkldnn_enabled", False),
+    }  # fmt: skip
+
+
+@pytest.fixture
+def as_before():
+    before = torch.get_default_dtype()
+    yield
+    torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(False)
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.matmul.allow_fp16_accumulation = False
+    torch.set_default_dtype(before)
+    torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cuda.preferred_blas_library("default")
+    torch._C._set_mkldnn_enabled(True)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("as_before")
+@pytest.mark.parametrize("way", list(settings()))
+def test_an_op_runs_under_the_switches_of_its_line(way):
+    switch, field, value = settings()[way]
+    before = getattr(flags.current(), field)
+    assert before != value
+    x = torch.ones(3, device="cuda")
+    y = x + 1
+    switch()
+    assert not current.session.log.entries, "what was recorded waits no longer"
+    assert getattr(last_flags(), field) == before
+    z = y + 1
+    assert z.tolist() == [3.0] * 3
+    assert getattr(last_flags(), field) == value
+
+
+@pytest.mark.usefixtures("as_before")
+def test_a_switch_that_stays_as_it_is_cuts_nothing():
+    torch.backends.cudnn.benchmark = False
+    x = torch.ones(3, device="cuda") + 1
+    recorded = len(current.session.log.entries)
+    torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(False)
+    assert len(current.session.log.entries) == recorded > 0
+    del x
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")
+def test_a_switch_for_some_lines_alone_is_theirs_alone():
+    x = torch.ones(3, device="cuda")
+    with torch.backends.mkldnn.flags(enabled=False):
+        y = x * 2
+    assert last_flags().mkldnn_enabled is False
+    assert (y + 1).tolist() == [3.0] * 3
+    assert last_flags().mkldnn_enabled is True
+
+
+def test_an_unknown_library_is_torchs_own_error():
+    with pytest.raises(RuntimeError, match="Unknown input value"):
+        torch.backends.cuda.preferred_blas_library("atlas")
+    assert torch.backends.cuda.preferred_linalg_library() is not None
