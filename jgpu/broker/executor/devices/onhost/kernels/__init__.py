@@ -4,6 +4,12 @@ Imported for the tables `KERNELS` and `DRAWS`; what they promise stands in `tabl
 """
 
 from jgpu.broker.executor.devices.onhost.kernels.asserts import DeviceAssert
+from jgpu.broker.executor.devices.onhost.kernels.attention import (
+    choice,
+    cudnn,
+    efficient,
+    flash,
+)
 from jgpu.broker.executor.devices.onhost.kernels.drawing import (
     dropout,
     factories,
@@ -20,8 +26,12 @@ __all__ = [
     "KERNELS",
     "DeviceAssert",
     "Philox",
+    "choice",
+    "cudnn",
     "dropout",
+    "efficient",
     "factories",
+    "flash",
     "inplace",
     "recurrent",
     "rejection",
