@@ -13,11 +13,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from typing import Any, Final
+from typing import Final
 
 from msgspec import UnsetType
 
 from jgpu import __version__
+from jgpu.cli._gpus import look_at_gpus
 from jgpu.errors import BrokerUnreachable, JgpuError
 from jgpu.requirements import BROKER, fits_torch, lacking, torch_wanted
 from jgpu.wire import address
@@ -106,43 +107,9 @@ def _has(distribution: str) -> bool:
 
 
 def check_gpu() -> Iterator[Finding]:
-    """Whether driver and GPU are there for this user."""
-    nodes = [f"/dev/nvidia{n}" for n in range(16) if os.path.exists(f"/dev/nvidia{n}")]
-    for node in nodes:
-        if not os.access(node, os.R_OK | os.W_OK):
-            text = f"You may not open {node}."
-            advice = "That is right for users of a host's broker, and wrong for its account."
-            yield Finding("GPU", _NOTE, text, advice)
-    try:
-        import pynvml
-    except ImportError:
-        yield Finding("GPU", _NOTE, "nvidia-ml-py is not installed, so the driver is not asked.")
-        return
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        if nodes:
-            advice = "Reinstall the driver, or restart the host after its update."
-            text = f"There is a GPU, but its driver does not answer: {error}."
-            yield Finding("GPU", _PROBLEM, text, advice)
-        else:
-            yield Finding("GPU", _NOTE, "No GPU here; brokers serve from the CPU (device cpu).")
-        return
-    try:
-        driver = _text(pynvml.nvmlSystemGetDriverVersion())
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            total = pynvml.nvmlDeviceGetMemoryInfo(handle).total
-            name = _text(pynvml.nvmlDeviceGetName(handle))
-            yield Finding("GPU", _OK, f"{index}: {name}, {total / 2**30:.1f} GiB, driver {driver}.")
-    except pynvml.NVMLError as error:
-        yield Finding("GPU", _PROBLEM, f"The driver fails: {error}.", "Look into dmesg.")
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    """Whether driver and GPUs are there for this user, and can be used."""
+    for subject, state, text, advice in look_at_gpus():
+        yield Finding(subject, state, text, advice)
 
 
 def check_broker() -> Iterator[Finding]:

@@ -29,6 +29,7 @@ from jgpu.broker.executor.orders import Orders
 from jgpu.broker.executor.pump import Pump
 from jgpu.broker.executor.selftest import self_test
 from jgpu.broker.flightpage import FlightPage
+from jgpu.broker.gputroubles import explained, trouble_of
 from jgpu.broker.logs import Repetitions
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.errors import JgpuError
@@ -63,10 +64,10 @@ def main(arguments: list[str]) -> int:
     try:
         device = _tested_device(settings, page)
         pump = Pump(device, settings, page=page)
-    except (JgpuError, RuntimeError, MemoryError, OSError) as error:
+    except (JgpuError, RuntimeError, MemoryError, OSError, AssertionError) as error:
+        # Of torch's own assertions, too: that is how a build for the CPU says what it is.
         _log.exception("the device cannot be used")
-        sock.setblocking(True)
-        connection.send(messages.ExecutorFailed(str(error)[:4096] or type(error).__name__))
+        _say_why(connection, settings, error)
         return 1
     _import_meta_kernels()
     _quicken()
@@ -74,15 +75,32 @@ def main(arguments: list[str]) -> int:
     connection.send(messages.ExecutorReady(device.facts, os.getpid(), runtime_of(torch)))
     try:
         pump.run()
-    except Exception:
+    except Exception as error:
         # The device is gone, or we are wrong: whatever was on it is lost.
         _log.exception("the executor ends")
         _note_end(settings)
+        if settings.device == "cuda" and trouble_of(str(error)) is not None:
+            _say_why(connection, settings, error)
         os._exit(_BROKEN)
     sys.stdout.flush()
     sys.stderr.flush()
     # Lanes may be in the midst of long ops, whose results nobody will ask for.
     os._exit(0)
+
+
+def _say_why(
+    connection: Connection[messages.ExecutorOrder], settings: ExecutorSettings, error: Exception
+) -> None:
+    """Tell the control process, which tells everybody, and wait until it is sent."""
+    chain: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in chain:
+        chain.insert(0, cause)
+        cause = cause.__cause__ or cause.__context__
+    on_gpu = settings.device == "cuda" and not isinstance(error, JgpuError)
+    text = explained(chain) if on_gpu else str(error)
+    connection.socket.setblocking(True)
+    connection.send(messages.ExecutorFailed(text[:4096] or type(error).__name__))
 
 
 def _tested_device(settings: ExecutorSettings, page: FlightPage) -> Device:

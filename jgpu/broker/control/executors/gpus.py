@@ -13,11 +13,17 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from jgpu.broker.control.listening.identity import login_name, peer_of
 from jgpu.errors import ConfigError
 
-__all__ = ["GpuClaim", "claim_gpu", "gpu_seems_present", "gpu_uuid"]
+__all__ = ["GpuClaim", "claim_gpu", "gpu_is_plugged_in", "gpu_seems_present", "gpu_uuid"]
+
+#: devices on the bus, the vendor's number, and how the class of a display adapter begins
+_PCI: Final = Path("/sys/bus/pci/devices")
+_NVIDIA: Final = "0x10de"
+_DISPLAY: Final = "0x03"
 
 
 def gpu_seems_present(environ: Mapping[str, str] = os.environ) -> bool:
@@ -25,6 +31,18 @@ def gpu_seems_present(environ: Mapping[str, str] = os.environ) -> bool:
     if "CUDA_VISIBLE_DEVICES" in environ and not _visible(environ):
         return False
     return bool(_nvml_uuids()) or Path("/dev/nvidia0").exists() or Path("/dev/dxg").exists()
+
+
+def gpu_is_plugged_in(bus: Path = _PCI) -> bool:
+    """Whether a display adapter of NVIDIA's is on the bus, whatever drives it."""
+    for device in bus.glob("*"):
+        try:
+            is_display = (device / "class").read_text().startswith(_DISPLAY)
+            if is_display and (device / "vendor").read_text().strip() == _NVIDIA:
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def gpu_uuid(index: int, environ: Mapping[str, str] = os.environ) -> str:

@@ -9,6 +9,7 @@ Invariant: at most one executor process per supervisor at any time.
 import asyncio
 import enum
 import logging
+import os
 import time
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -17,7 +18,12 @@ import msgspec
 
 from jgpu.broker.control.configuration.settings import BrokerSettings
 from jgpu.broker.control.executors.endings import End
-from jgpu.broker.control.executors.gpus import GpuClaim, claim_gpu, gpu_seems_present
+from jgpu.broker.control.executors.gpus import (
+    GpuClaim,
+    claim_gpu,
+    gpu_is_plugged_in,
+    gpu_seems_present,
+)
 from jgpu.broker.control.executors.process import ExecutorProcess
 from jgpu.broker.control.executors.restarts import Restarts
 from jgpu.broker.control.runtimes import own_torch
@@ -92,8 +98,20 @@ class Supervisor:
         self.runtime = Runtime(python="", torch=own_torch(), schema="")
         if settings.device == "auto":
             self.device = "cuda" if gpu_seems_present() else "cpu"
+            if self.device == "cpu" and "CUDA_VISIBLE_DEVICES" not in os.environ:
+                self._say_undriven(plugged_in=gpu_is_plugged_in())
         elif settings.device == "null":
             self.runtime = Runtime(python="", torch="", schema="")
+
+    def _say_undriven(self, *, plugged_in: bool) -> None:
+        """`auto` never takes the CPU beside a GPU without a word."""
+        if plugged_in:
+            self.note = (
+                "There is a GPU, but no NVIDIA driver answers, so the CPU serves instead: install "
+                "the driver (in a container: start it with the NVIDIA runtime); `jgpu doctor` says "
+                "what is missing."
+            )
+            _LOG.warning("%s", self.note)
 
     @property
     def key(self) -> ExecutorKey:
