@@ -105,7 +105,7 @@ def _say_why(
 
 def _tested_device(settings: ExecutorSettings, page: FlightPage) -> Device:
     device = make_device(settings, page)
-    self_test(device)
+    self_test(device, settings.lanes if device.launches_ahead else 1)
     return device
 
 

@@ -136,8 +136,8 @@ def test_the_record_catches_a_drop_without_an_event(device):
         device.discard([first.made])
 
 
-def test_the_self_test_goes_through_the_same_calls(calls):
-    device = CudaDevice(ExecutorSettings(device="cuda", lanes=1), calls)
+def test_the_self_test_goes_through_the_same_calls_in_every_lane(calls):
+    device = CudaDevice(ExecutorSettings(device="cuda", lanes=3), calls)
     submit_alone = device.submit
 
     def submit_and_advance(lane, jobs):
@@ -145,7 +145,9 @@ def test_the_self_test_goes_through_the_same_calls(calls):
         calls.advance_all()
 
     device.submit = submit_and_advance
-    self_test(device)
+    self_test(device, lanes=3)
+    assert [calls.log.count(f"record {stream}") for stream in range(3)] == [2, 2, 2]
+    assert not device.uses
     device.close()
 
 
