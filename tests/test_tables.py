@@ -336,6 +336,7 @@ OWNED = {
     "one definition: 8 compiled forms, 32 sizes and 64 masks, then they begin anew": """
         broker.executor.programs.definition.Definition._bytes
         broker.executor.programs.definition.Definition._masks
+        broker.executor.programs.definition.Definition._compiling
         broker.executor.programs.definition.Definition._variants
     """,
     "buffers: 262,144 a session; 8 views a buffer": """
@@ -412,7 +413,6 @@ FIXED = {
         broker.control.sessions.Sessions._asked
         broker.control.executors.supervisor.Supervisor._claim
         broker.executor.devices.cuda.CudaDevice._copies
-        broker.executor.devices.gpu.glimpses.GlimpseRing._slots
         broker.executor.devices.gpu.staging.Staging._thread
         broker.executor.memory.hoststore.HostStore._file
         broker.executor.programs.checking.foretold._library

@@ -26,6 +26,7 @@ from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.devices import make_device
 from jgpu.broker.executor.devices.base import Device
 from jgpu.broker.executor.orders import Orders
+from jgpu.broker.executor.programs import KINDS
 from jgpu.broker.executor.pump import Pump
 from jgpu.broker.executor.selftest import self_test
 from jgpu.broker.flightpage import FlightPage
@@ -79,7 +80,7 @@ def main(arguments: list[str]) -> int:
         # The device is gone, or we are wrong: whatever was on it is lost.
         _log.exception("the executor ends")
         _note_end(settings)
-        if settings.device == "cuda" and trouble_of(str(error)) is not None:
+        if _runs_ahead(settings) and trouble_of(str(error)) is not None:
             _say_why(connection, settings, error)
         os._exit(_BROKEN)
     sys.stdout.flush()
@@ -97,10 +98,15 @@ def _say_why(
     while cause is not None and cause not in chain:
         chain.insert(0, cause)
         cause = cause.__cause__ or cause.__context__
-    on_gpu = settings.device == "cuda" and not isinstance(error, JgpuError)
+    on_gpu = _runs_ahead(settings) and not isinstance(error, JgpuError)
     text = explained(chain) if on_gpu else str(error)
     connection.socket.setblocking(True)
     connection.send(messages.ExecutorFailed(text[:4096] or type(error).__name__))
+
+
+def _runs_ahead(settings: ExecutorSettings) -> bool:
+    kind = KINDS.get(settings.device)
+    return kind is not None and kind.runs_ahead
 
 
 def _tested_device(settings: ExecutorSettings, page: FlightPage) -> Device:

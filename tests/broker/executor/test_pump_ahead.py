@@ -6,8 +6,9 @@ Streams go on when a test says so; what is looked at is who has to wait meanwhil
 import os
 import socket
 import time
+from functools import partial
 from struct import pack, unpack
-from threading import Event, Thread
+from threading import Event, Thread, current_thread
 
 import pytest
 import torch
@@ -18,7 +19,9 @@ from jgpu.broker.executor.devices.cuda import CudaDevice
 from jgpu.broker.executor.devices.fake import RecordingCalls
 from jgpu.broker.executor.memory.accounts import Account
 from jgpu.broker.executor.programs import KINDS, gate
+from jgpu.broker.executor.programs import definition as definition_module
 from jgpu.broker.executor.programs.kinds import Capabilities
+from jgpu.broker.executor.programs.running.compile import compile_plan
 from jgpu.broker.executor.pump import Pump
 from jgpu.broker.executor.session import ExecutorSession, SessionOwner
 from jgpu.broker.settings import ExecutorSettings
@@ -95,6 +98,13 @@ class Host:
                 stream = self.device._lanes[lane].stream
                 self.calls.advance(stream, len(stream.pending))
             self.turn(1)
+
+    def until(self, holds):
+        """Rounds until another thread has done its part."""
+        deadline = time.monotonic() + 10
+        while not holds():
+            assert time.monotonic() < deadline
+            self.pump.turn(0.01)
 
     def hear(self, client, kind):
         """What has come for a client; nothing is waited for."""
@@ -174,7 +184,10 @@ def test_an_op_that_waits_holds_up_its_own_lane_alone(host):
 def test_it_does_so_in_the_compiled_form_too(host):
     client = host.connect("user1")
     inputs = given(client)
-    for _ in range(4):
+    for run in range(5):
+        if run == 3:
+            definition = host.pump.definitions.get(program_hash(encode_program(doubled_where())))
+            host.until(partial(getattr, definition, "_variants"))
         first = client.run(doubled_where(), inputs)
         asked = client.ask(first + 2, 16)
         host.turn()
@@ -183,8 +196,58 @@ def test_it_does_so_in_the_compiled_form_too(host):
         (reply,) = host.hear(client, m.Downloaded)
         assert reply.request == asked
         assert unpack("4f", reply.data) == EXPECTED
-    definition = host.pump.definitions.get(program_hash(encode_program(doubled_where())))
-    assert definition._variants
+
+
+def test_a_program_is_compiled_on_another_thread_and_walked_meanwhile(host, monkeypatch):
+    threads, held = [], Event()
+
+    def compile_later(*args, **kwargs):
+        threads.append(current_thread())
+        assert held.wait(10)
+        return compile_plan(*args, **kwargs)
+
+    monkeypatch.setattr(definition_module, "compile_plan", compile_later)
+    client = host.connect("user1")
+    number = client.floats(1, 2, 3, 4)
+    for run in range(5):
+        if run == 4:
+            held.set()
+            definition = host.pump.definitions.get(program_hash(encode_program(scale())))
+            host.until(partial(getattr, definition, "_variants"))
+        number = client.run(scale(), [number], (2.0,))
+        host.turn()
+        host.go_on()
+    asked = client.ask(number, 16)
+    host.turn()
+    host.go_on()
+    (reply,) = host.hear(client, m.Downloaded)
+    assert reply.request == asked
+    assert unpack("4f", reply.data) == (32, 64, 96, 128)
+    assert len(threads) == 1, "it is compiled once"
+    assert current_thread() not in threads
+
+
+def test_a_program_that_cannot_be_compiled_is_walked(host, monkeypatch, caplog):
+    def refuse(*args, **kwargs):
+        raise SyntaxError("too deep")
+
+    monkeypatch.setattr(definition_module, "compile_plan", refuse)
+    client = host.connect("user1")
+    number = client.floats(1, 2, 3, 4)
+    for _ in range(2):
+        number = client.run(scale(), [number], (2.0,))
+        host.turn()
+        host.go_on()
+    definition = host.pump.definitions.get(program_hash(encode_program(scale())))
+    host.until(partial(getattr, definition, "_broken"))
+    number = client.run(scale(), [number], (2.0,))
+    asked = client.ask(number, 16)
+    host.turn()
+    host.go_on()
+    (reply,) = host.hear(client, m.Downloaded)
+    assert unpack("4f", reply.data) == (8, 16, 24, 32)
+    assert reply.request == asked
+    assert ["could not be compiled" in each.getMessage() for each in caplog.records] == [True]
 
 
 def test_an_interrupt_ends_a_program_before_the_op_that_waits(host):

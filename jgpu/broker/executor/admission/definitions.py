@@ -12,7 +12,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jgpu.broker.executor.aside import HelperThread
-from jgpu.broker.executor.programs import Definition, DefinitionCache, DeviceKind, define
+from jgpu.broker.executor.programs import (
+    KINDS,
+    Definition,
+    DefinitionCache,
+    DeviceKind,
+    define,
+)
 from jgpu.broker.flightpage import Kind
 from jgpu.errors import ProgramError
 from jgpu.wire.program import program_hash
@@ -78,10 +84,16 @@ class Definitions:
 
             self._aside.put(session.number, check, settle, whose=session.owner.identity)
 
+    def _compile(self, task: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Have a program compiled where nobody's launches wait for it."""
+        self._aside.put(0, task, then, whose="compiling")
+
     def _settle(self, key: bytes, data: bytes, identity: str, result: Any) -> None:
         verdict: Verdict
         if isinstance(result, Definition):
             verdict = self._cache.add(result, len(data), identity)
+            if KINDS[self._device].runs_ahead and verdict.aside is None:
+                verdict.aside = self._compile
             self._bad.pop(key, None)
         else:
             if not isinstance(result, ProgramError):

@@ -6,12 +6,15 @@ run only what changes from run to run (bytes of the inputs, offsets, kinds of th
 
 The first run goes step by step and compares every fresh output with its claim; once all steps
 were seen to keep their word, runs are compiled. A compiled run compares what costs next to nothing;
-if a step breaks its word there, the run goes on step by step, as do all that follow.
+if a step breaks its word there, the run goes on step by step, as do all that follow. Where ops run
+ahead the pump compiles nothing: another thread does, and runs go step by step meanwhile.
 
 Invariant: nothing in a `Definition` belongs to a session.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from threading import Lock
 from typing import Any, Final, TypeAlias
 
@@ -37,6 +40,8 @@ from jgpu.wire.messages import Number, TensorReport
 from jgpu.wire.program import decode_program, program_hash
 
 __all__ = ["Definition", "define"]
+
+_log = logging.getLogger(__name__)
 
 #: Most masks of kept slots that get a function of their own.
 _MAX_VARIANTS: Final = 8
@@ -100,6 +105,10 @@ class Definition:
         #: the allocator tells of them. An estimate: the next run may need less.
         self.surplus_bytes = 0
         self._masks: dict[_Key, _Masks] = {}
+        #: has something computed by another thread, then calls with the result on this one; runs
+        #: are walked until their function is there. None: it is compiled where it is needed.
+        self.aside: Callable[[Callable[[], Variant], Callable[[Any], None]], None] | None = None
+        self._compiling: set[_Key] = set()
         self._given = InputCheck(plan)
 
     def run(
@@ -124,14 +133,15 @@ class Definition:
         masks = self._masks_of(live, dead, context.wanted if context.tell else ())
         for slot in masks.dead:
             buffers[slot].release()
-        slow = self._unseen or self._dynamic or self._broken
-        if slow or context.report or context.allocate is not None or poison:
+        slow = self._unseen or self._dynamic or self._broken or context.report or poison
+        variant = None if slow or context.allocate is not None else self._variant(masks)
+        if variant is None:
             walker = Walker(self.plan, tensors, values, generators, masks.keep, self._restrides)
             walker.poison.update(poison)
             walker.lend((slot, buffers[slot].nbytes) for slot in masks.dead)
             walker.counted_bytes = self._counted(live, peak=True)
             return self._walk_watched(walker, 0, context)
-        return self._fast(tensors, values, generators, masks, context)
+        return self._fast(variant, tensors, values, generators, masks, context)
 
     def growth_bytes(self, buffers: Sequence[Buffer]) -> int:
         """Bytes by which the run makes its inputs' storages larger, as far as it is foretold."""
@@ -275,13 +285,13 @@ class Definition:
 
     def _fast(
         self,
+        variant: Variant,
         tensors: dict[str, Any],
         values: list[Any],
         generators: dict[int, torch.Generator],
         masks: "_Masks",
         context: RunContext,
     ) -> Outcome:
-        variant = self._variant(masks)
         outputs: list[torch.Tensor | Failure | None] = [None] * self.fresh
         given = list(tensors.values())
         tensors.clear()
@@ -308,25 +318,40 @@ class Definition:
                 outputs[slot] = made[slot]
         return Outcome(outputs)
 
-    def _variant(self, masks: "_Masks") -> Variant:
+    def _variant(self, masks: "_Masks") -> Variant | None:
+        """The function for these masks; None while another thread compiles it."""
         key, wanted = masks.key, masks.wanted
         found = self._variants.get(key)
         if found is None:
             keep = masks.keep
-            if len(self._variants) >= _MAX_VARIANTS:
+            if len(self._variants) + len(self._compiling) >= _MAX_VARIANTS:
                 # one function for all further masks: it keeps everything to the end
                 key, wanted, keep = (b"all", b"all", ()), (), [True] * (self.inputs + self.fresh)
                 found = self._variants.get(key)
-            if found is None:
-                found = compile_plan(
+            if found is None and key not in self._compiling:
+                task = partial(
+                    compile_plan,
                     self.plan,
                     keep,
                     self._restrides,
                     clamps=KINDS[self._device].has_cuda_kernels,
                     wanted=wanted,
                 )
-                self._variants[key] = found
+                if self.aside is None:
+                    found = self._variants[key] = task()
+                else:
+                    self._compiling.add(key)
+                    self.aside(task, partial(self._compiled, key))
         return found
+
+    def _compiled(self, key: "_Key", result: Any) -> None:
+        """Another thread is through with a function; where it failed, runs are walked for good."""
+        self._compiling.discard(key)
+        if isinstance(result, Variant):
+            self._variants[key] = result
+        else:
+            self._broken = True
+            _log.error("a program could not be compiled", exc_info=result)
 
     def _recover(
         self,

@@ -8,6 +8,7 @@ Invariant: a slot is used again only after its bytes were told.
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -50,16 +51,16 @@ class GlimpseRing:
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
-        self._slots: torch.Tensor | None = None
-        self._free = deque(range(_SLOTS))
+        self._free: deque[int] = deque()
+        with suppress(RuntimeError, MemoryError):  # nothing is told unasked, then
+            self._slots = calls.pinned(_SLOTS * SLOT_BYTES)
+            self._free.extend(range(_SLOTS))
 
     def copy(self, source: torch.Tensor) -> tuple[int, torch.Tensor] | None:
         """Have bytes of the device copied to a slot on the current stream; None: none is free."""
         count = source.numel()
         if count > SLOT_BYTES or not self._free:
             return None
-        if self._slots is None:
-            self._slots = self._calls.pinned(_SLOTS * SLOT_BYTES)
         place = self._free.popleft()
         slot = self._slots[place * SLOT_BYTES : place * SLOT_BYTES + count]
         self._calls.copy(slot, source)
