@@ -209,6 +209,7 @@ def test_a_host_without_pinned_memory_copies_all_the_same_and_says_so_once(calls
         device.submit(0, [up])
         finish(calls, device, up)
         assert bytes(up.buffer.bytes().numpy()) == up.host
+    assert device.host_bytes(8).numel() == 8  # what is spilled, too
     (line,) = [record.getMessage() for record in caplog.records]
     assert "LimitMEMLOCK" in line
 

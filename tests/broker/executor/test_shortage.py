@@ -95,6 +95,34 @@ def test_what_nobody_can_make_room_for_fails_at_its_op_and_the_rest_goes_on(shor
     assert short.report().sessions[0].ephemeral_bytes == 3 * 4 * SIDE
 
 
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+         "OutOfMemoryError"),
+        ("CUDA error: out of memory", "OutOfMemoryError"),
+        ("GET was unable to find an engine to execute this computation", "RuntimeError"),
+    ],
+)  # fmt: skip
+def test_a_library_that_finds_no_memory_waits_for_it_as_torch_does(
+    monkeypatch, request, words, error
+):
+    monkeypatch.setenv("JGPU_TEST_SHORT", words)
+    short = request.getfixturevalue("short")
+    resting, busy = short.connect("user1"), short.connect("user2")
+    resting.upload(random.Random(1).randbytes(3 * MIB))
+    resting.sync()
+    a, b, inputs = vectors(busy)
+    table = busy.run(doubled_around_a_table(), inputs, ends_iteration=True)
+    assert torch.equal(read(busy, table, SIDE * SIDE).view(SIDE, SIDE), torch.outer(2 * a, b))
+    assert not busy.failures
+    alone = busy.run(doubled_around_a_table(), inputs, ends_iteration=True)
+    busy.sync()
+    (failure,) = busy.failures  # nobody has more to give: now it is the op's
+    assert (failure.error, failure.op, failure.buffers) == (error, 1, (alone,))
+    assert words in failure.text
+
+
 class Launches:
     """The ground that `Shortage` stands on, played by hand."""
 

@@ -155,8 +155,8 @@ class CudaDevice:
             self._calls.release(buffer)
 
     def host_bytes(self, nbytes: int) -> torch.Tensor:
-        """Pinned."""
-        return self._calls.pinned(nbytes)
+        """Pinned, where the host gives such memory."""
+        return self._shared.staging.room(nbytes)
 
     def leaving(self, buffers: Iterable[Buffer]) -> None:
         """Have the copying stream wait for the lanes that used these last."""

@@ -33,8 +33,8 @@ from jgpu.broker.executor.programs.running.interpret import (
     Halted,
     OutOfMemory,
     Walker,
-    is_out_of_memory,
 )
+from jgpu.broker.executor.programs.running.shortage import is_certain, is_out_of_memory, yield_to
 from jgpu.errors import ProgramError
 from jgpu.wire.messages import Number, TensorReport
 from jgpu.wire.program import decode_program, program_hash
@@ -170,7 +170,8 @@ class Definition:
         """Give up waiting for memory: the op fails with the allocator's text, the rest goes on."""
         walker: Walker = suspended.state
         step = self.plan.steps[suspended.op]
-        walker.fail(step, torch.OutOfMemoryError(suspended.text), context.work)
+        kind = torch.OutOfMemoryError if suspended.certain else RuntimeError
+        walker.fail(step, kind(suspended.text), context.work)
         return self._walk(walker, suspended.op + 1, context)
 
     def output_bytes(self, live: bytes) -> int:
@@ -270,7 +271,9 @@ class Definition:
             sizes = self.plan.slot_bytes
             outs = self.plan.steps[short.step].outs
             nbytes = sum(sizes[slot - self.inputs] for slot in outs if slot >= 0) + short.nbytes
-            return Outcome(suspended=Suspended(short.step, nbytes, str(short), walker))
+            return Outcome(
+                suspended=Suspended(short.step, nbytes, str(short), walker, short.certain)
+            )
         except Halted as halted:
             return Outcome(stopped=Stopped(halted.step, walker, halted.paused))
         with self._lock:
@@ -383,9 +386,10 @@ class Definition:
             nbytes = sum(
                 self.plan.slot_bytes[slot - self.inputs] for slot in step.outs if slot >= 0
             )
-            text = str(error)
+            text, certain = str(error), is_certain(error)
             error.__traceback__ = None
-            return Outcome(suspended=Suspended(step.index, nbytes, text, walker))
+            yield_to(error, context.device)
+            return Outcome(suspended=Suspended(step.index, nbytes, text, walker, certain))
         walker.fail(step, error, context.work)
         error.__traceback__ = None
         return self._walk(walker, step.index + 1, context)

@@ -76,6 +76,8 @@ class Suspended:
     #: the allocator's words
     text: str
     state: Any
+    #: it was memory that lacked; else the op's own error is told where it fails again
+    certain: bool = True
 
 
 @dataclass(slots=True)

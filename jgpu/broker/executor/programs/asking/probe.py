@@ -37,6 +37,7 @@ from jgpu.broker.executor.programs.precautions.language import Attempt
 from jgpu.broker.executor.programs.precautions.sizes import size_rule
 from jgpu.broker.executor.programs.running.callables import below_autograd
 from jgpu.broker.executor.programs.running.rng import drawing
+from jgpu.broker.executor.programs.running.shortage import is_text_of_shortage
 from jgpu.broker.executor.programs.shared import SharedEntries
 from jgpu.errors import ProgramError
 from jgpu.wire.messages import TOO_LARGE, Number
@@ -161,7 +162,7 @@ class Prober:
 
     def remember(self, question: bytes, identity: str, answer: Answer) -> None:
         """Keep an answer that `ask` gave, unless it is of that moment: there was no memory."""
-        if answer[1] is not None and _short_of_memory(*answer[1]):
+        if answer[1] is not None and is_text_of_shortage(*answer[1]):
             return
         if self._known.get(question, identity) is None:
             kept = msgspec.msgpack.encode(answer)
@@ -268,10 +269,6 @@ def _bounded(info: OpSchema, kernel: Callable[..., Any], most_bytes: int) -> Cal
         return kernel(*args, **kwargs)
 
     return call
-
-
-def _short_of_memory(error: str, text: str) -> bool:
-    return error in ("OutOfMemoryError", "MemoryError") or "DefaultCPUAllocator" in text
 
 
 def _inferred(expected: Inferred | None, refusal: str | None) -> Answer:

@@ -31,10 +31,11 @@ from jgpu.broker.executor.programs.plan import PlanStep, ProgramPlan, draws
 from jgpu.broker.executor.programs.precautions.language import Attempt
 from jgpu.broker.executor.programs.running.clean import clear, grow, is_filled, settled
 from jgpu.broker.executor.programs.running.rng import drawing
+from jgpu.broker.executor.programs.running.shortage import is_certain, is_out_of_memory, yield_to
 from jgpu.wire.messages import TensorReport
 from jgpu.wire.program import NO_SLOT
 
-__all__ = ["Halted", "OutOfMemory", "Walker", "is_out_of_memory"]
+__all__ = ["Halted", "OutOfMemory", "Walker"]
 
 #: What a step's n-th return really is where it differs from the claim in stride only.
 Restrides = set[tuple[int, int]]
@@ -53,18 +54,13 @@ class Halted(Exception):
 class OutOfMemory(Exception):
     """A step did not get its memory; nothing of it has happened."""
 
-    def __init__(self, step: int, text: str, nbytes: int = 0) -> None:
-        super().__init__(text)
+    def __init__(self, step: int, error: BaseException, nbytes: int = 0) -> None:
+        super().__init__(str(error))
         self.step = step
+        #: not only perhaps
+        self.certain = is_certain(error)
         #: what it asked for beyond its claims
         self.nbytes = nbytes
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocator, of whatever device, had no more."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
 
 
 class Walker:
@@ -181,7 +177,8 @@ class Walker:
             self.fail(step, torch.OutOfMemoryError(str(error)), context.work)
         except Exception as error:
             if is_out_of_memory(error):
-                raise OutOfMemory(step.index, str(error), self._asked) from error
+                yield_to(error, context.device)
+                raise OutOfMemory(step.index, error, self._asked) from error
             self.fail(step, error, context.work)
 
     def _bytes(self, step: PlanStep) -> int:
