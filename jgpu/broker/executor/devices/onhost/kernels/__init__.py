@@ -17,6 +17,7 @@ from jgpu.broker.executor.devices.onhost.kernels.drawing import (
     rejection,
     sampling,
 )
+from jgpu.broker.executor.devices.onhost.kernels.layers import cells, images, mixed, norms
 from jgpu.broker.executor.devices.onhost.kernels.philox import Philox
 from jgpu.broker.executor.devices.onhost.kernels.recurrent import ops as recurrent
 from jgpu.broker.executor.devices.onhost.kernels.tables import DRAWS, KERNELS
@@ -26,13 +27,17 @@ __all__ = [
     "KERNELS",
     "DeviceAssert",
     "Philox",
+    "cells",
     "choice",
     "cudnn",
     "dropout",
     "efficient",
     "factories",
     "flash",
+    "images",
     "inplace",
+    "mixed",
+    "norms",
     "recurrent",
     "rejection",
     "sampling",

@@ -48,8 +48,7 @@ def _bound(op: torch._ops.OpOverload, function: Function, drawn: bool) -> Functi
         with torch.no_grad():
             return function(*before, *arguments(op, rest, kwargs))
 
-    call.__name__ = function.__name__
-    call.__doc__ = function.__doc__
+    call.__wrapped__ = function  # type: ignore[attr-defined]
     return call
 
 

@@ -1,0 +1,3 @@
+"""Layers, losses and products as CUDA's and cuDNN's kernels compute them."""
+
+__all__: list[str] = []
