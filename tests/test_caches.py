@@ -229,7 +229,7 @@ STATE = {
     "jgpu.broker.executor.programs.definition.Definition._compiling": "what another thread is at",
     "jgpu.broker.executor.programs.definition.Definition.predicted_s": "an estimate",
     "jgpu.broker.executor.programs.checking.foretold._library": "registrations with torch",
-    "jgpu.broker.executor.programs.checking.guards.Look": "one call",
+    "jgpu.broker.executor.programs.checking.trusted.Look": "one call",
     "jgpu.broker.executor.programs.running.interpret.Walker": "one run",
     "jgpu.broker.executor.programs.outcome.RunContext": "one run",
     "jgpu.broker.executor.programs.plan.ProgramPlan.names": "part of the plan",

@@ -87,7 +87,6 @@ LONGER = {
     "jgpu/broker/control/server.py": "a connection, from its greeting to its answer",
     "jgpu/broker/control/sessions.py": "each descriptor, from its coming to its end",
     "jgpu/broker/executor/programs/checking/check.py": "one walk over a program",
-    "jgpu/broker/executor/programs/checking/guards.py": "a guard for each family of ops",
     "jgpu/broker/executor/programs/definition.py": "the ways of one run, and what each learns",
     "jgpu/broker/executor/programs/running/compile.py": "one writer of one function",
     "jgpu/broker/executor/programs/running/interpret.py": "one walk over a plan",

@@ -256,6 +256,14 @@ OWNED = {
         broker.executor.devices.cpu._LaneThread._done
         broker.executor.devices.cpu._LaneThread._jobs
         broker.executor.devices.cpu._LaneThread._tokens
+        broker.executor.programs.running.notes.ValueNotes._places
+        broker.executor.programs.running.notes.ValueNotes.blocks
+        broker.executor.programs.running.notes.ValueNotes.taken
+        broker.executor.works.faults.ValueFaults._dropped
+        broker.executor.works.faults.ValueFaults._readings
+        broker.executor.works.faults.ValueFaults._trail
+        broker.executor.works.faults._Reading.data
+        broker.executor.works.faults._Reading.notes
         broker.executor.devices.gpu.lane.StreamLane.waiting
         broker.executor.devices.gpu.port.Flight.after
         broker.executor.devices.gpu.port.Flight.copies
@@ -291,6 +299,7 @@ OWNED = {
         broker.executor.works.runs.RunWork._failures
         broker.executor.works.runs.RunWork._suspended
         broker.executor.works.course.Course._runs
+        broker.executor.works.runs.RunWork._spoiled
         broker.executor.works.runs.RunWork._told
         broker.executor.works.transfers.DownloadWork._data
         broker.executor.works.base.Work.before
@@ -320,7 +329,7 @@ OWNED = {
         broker.executor.programs.definition.Definition._restrides
         broker.executor.programs.definition.Definition._unseen
         broker.executor.programs.definition.Definition.predicted_s
-        broker.executor.programs.checking.guards.Look._arguments
+        broker.executor.programs.checking.trusted.Look._arguments
         broker.executor.programs.plan.ProgramPlan.bases
         broker.executor.programs.plan.ProgramPlan.generators
         broker.executor.programs.plan.ProgramPlan.last_use

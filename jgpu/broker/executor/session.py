@@ -25,13 +25,15 @@ from jgpu.broker.executor.memory.accounts import Account
 from jgpu.broker.executor.memory.clientarena import ClientArena
 from jgpu.broker.executor.memory.movement import MemoryMovement
 from jgpu.broker.executor.memory.table import BufferTable
-from jgpu.broker.executor.programs import Buffer, Failure, Running
+from jgpu.broker.executor.programs import KINDS, Buffer, Failure, Running
+from jgpu.broker.executor.programs.running.notes import ValueNotes
 from jgpu.broker.executor.scheduling.rests import Rest
 from jgpu.broker.executor.scheduling.standing import LaneStanding
 from jgpu.broker.executor.scheduling.waits import WaitNotice
 from jgpu.broker.executor.works.base import Work
 from jgpu.broker.executor.works.cells import SessionCells
 from jgpu.broker.executor.works.course import Course
+from jgpu.broker.executor.works.faults import ValueFaults
 from jgpu.broker.executor.works.queue import WorkQueue
 from jgpu.broker.executor.works.states import LaneProgress
 from jgpu.errors import ProtocolError
@@ -105,6 +107,10 @@ class ExecutorSession:
         self.generators: dict[int, torch.Generator] = {0: device.generator(_SEED)}
         self.programs = PendingPrograms()
         self.cells = SessionCells()
+        #: wrong values that only the device sees; None where guards look themselves
+        self.faults: ValueFaults | None = None
+        if KINDS[device.kind].trusts_values:
+            self.faults = ValueFaults(ValueNotes(device.torch_device))
         account.sessions.append(self)
 
     # -- for works ---------------------------------------------------------------------------
@@ -237,6 +243,8 @@ class ExecutorSession:
         """Give everything back but the arena; no lane has anything of the session any more."""
         assert self.quiet
         self.device.discard(self.table.drop_all())
+        if self.faults is not None:
+            self.device.discard(self.faults.drop_all())
         self.generators.clear()
         self.account.sessions.remove(self)
         self.connection.close()

@@ -17,8 +17,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from jgpu.broker.executor.programs.checking.guards import Look
 from jgpu.broker.executor.programs.checking.ops import resolve
+from jgpu.broker.executor.programs.checking.trusted import Look
 from jgpu.broker.executor.programs.geometry import geometry_of
 from jgpu.broker.executor.programs.precautions import precaution_of
 from jgpu.errors import ProgramError

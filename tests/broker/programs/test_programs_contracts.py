@@ -16,8 +16,10 @@ from jgpu.broker.executor.programs import Buffer, RunContext, contracts
 from jgpu.broker.executor.programs.checking import ops
 from jgpu.broker.executor.programs.checking.arguments import bind
 from jgpu.broker.executor.programs.checking.check import check_op
-from jgpu.broker.executor.programs.checking.guards import IndexGuard, Look, clamped, guards_of
+from jgpu.broker.executor.programs.checking.guards import IndexGuard, clamped
+from jgpu.broker.executor.programs.checking.trusted import Look, guards_of
 from jgpu.broker.executor.programs.running.compile import compile_plan
+from jgpu.broker.executor.programs.running.notes import ValueNotes
 from jgpu.errors import ProgramError
 from jgpu.wire.program import Dtype, Geometry, Op, Slot, slots_of
 from jgpu.wire.vocabulary import is_internal
@@ -307,31 +309,38 @@ def test_lengths_that_add_up_to_more_than_there_is_are_looked_at():
     assert failure.text == "aten::segment_reduce.default: lengths sum up to more than 6."
 
 
+def noted(notes):
+    """The ops whose values were wrong."""
+    said = [bool(byte) for block in notes.blocks for byte in block.bytes()]
+    return [note.op for note, wrong in zip(notes.taken, said, strict=False) if wrong]
+
+
 @pytest.mark.parametrize("rows", [[[1, 2, 3], [6, 1, 0]], [[1, 2, 3], [1 << 62, 1 << 62, 1]]])
 def test_on_cuda_a_row_of_lengths_that_is_too_long_becomes_empty(rows):
-    flag = torch.zeros((), dtype=torch.int32)
+    notes = ValueNotes(CPU)
     guard = IndexGuard("lengths", 0, 7, most=6)
-    safe = clamped("aten::segment_reduce", torch.tensor(rows), guard, flag, 0)
+    safe = clamped("aten::segment_reduce", torch.tensor(rows), guard, notes, 0)
     assert safe[0].tolist() == [1, 2, 3]
     assert int(safe[1].sum()) <= 6
-    assert int(flag) == 1
+    assert noted(notes) == [0]
 
 
 @pytest.mark.parametrize(
     ("index", "flagged"),
-    [([0, 4, -5], 0), ([0, 5, 1], 3), ([-6, 0, 0], 3)],
+    [([0, 4, -5], False), ([0, 5, 1], True), ([-6, 0, 0], True)],
 )
 def test_on_cuda_an_index_is_clamped_and_the_op_is_noted(index, flagged):
     index = torch.tensor(index)
-    flag = torch.zeros((), dtype=torch.int32)
+    notes = ValueNotes(CPU)
     guard = IndexGuard("indices", -5, 5)
-    safe = clamped("aten::index.Tensor", index, guard, flag, 2)
-    assert int(flag) == flagged
+    safe = clamped("aten::index.Tensor", index, guard, notes, 2)
+    assert noted(notes) == [2] * flagged
     assert safe.dtype == index.dtype
     assert safe.tolist() == [i if -5 <= i < 5 else -5 for i in index.tolist()]
-    # the first op that was wrong stays noted
-    clamped("aten::index.Tensor", torch.tensor([9]), guard, flag, 7)
-    assert int(flag) == (flagged or 8)
+    # each op that was wrong is noted
+    clamped("aten::index.Tensor", torch.tensor([9]), guard, notes, 7)
+    clamped("aten::index.Tensor", torch.tensor([1]), guard, notes, 8)
+    assert noted(notes) == [2] * flagged + [7]
 
 
 def test_a_compiled_function_passes_clamped_indices_on():
@@ -343,14 +352,14 @@ def test_a_compiled_function_passes_clamped_indices_on():
     guards = (IndexGuard("indices", -2, 2, None, 1),)
     plan = replace(plan, steps=(replace(plan.steps[0], guards=guards),))
     variant = compile_plan(plan, [True] * 3, set(), clamps=True)
-    x, flag = torch.rand(4, 2), torch.zeros((), dtype=torch.int32)
+    x, notes = torch.rand(4, 2), ValueNotes(CPU)
     mark = memoryview(bytearray(8)).cast("q")
-    (made,) = variant.function([x, torch.tensor([1, -2, 1])], (), {}, flag, None, mark)
+    (made,) = variant.function([x, torch.tensor([1, -2, 1])], (), {}, notes, None, mark)
     assert torch.equal(made, x[:, torch.tensor([1, 0, 1])])
-    assert int(flag) == 0
-    (made,) = variant.function([x, torch.tensor([1, 7, 1])], (), {}, flag, None, mark)
+    assert noted(notes) == []
+    (made,) = variant.function([x, torch.tensor([1, 7, 1])], (), {}, notes, None, mark)
     assert torch.equal(made, x[:, torch.tensor([1, 0, 1])])
-    assert int(flag) == 1
+    assert noted(notes) == [0]
 
 
 def rules(name, **arguments):

@@ -6,13 +6,9 @@ from msgspec import structs
 from sketch import CPU, Sketch, buffers, contiguous
 
 from jgpu.broker.executor.programs import RunContext
-from jgpu.broker.executor.programs.checking.guards import (
-    IndexGuard,
-    Look,
-    check_range,
-    clamped,
-    guards_of,
-)
+from jgpu.broker.executor.programs.checking.guards import IndexGuard, check_range, clamped
+from jgpu.broker.executor.programs.checking.trusted import Look, guards_of
+from jgpu.broker.executor.programs.running.notes import ValueNotes
 from jgpu.errors import ProgramError
 
 CONTEXT = RunContext(CPU, {})
@@ -57,12 +53,12 @@ def test_pivots_are_looked_at_as_a_whole():
 
 
 def test_on_cuda_pivots_of_no_factorization_exchange_nothing():
-    flag = torch.zeros((), dtype=torch.int32)
     guard = IndexGuard("pivots", -4, 5, factored=True)
     for row in UNFACTORED:
-        safe = clamped("aten::linalg_ldl_solve", torch.tensor([row, FACTORED[2]]), guard, flag, 0)
+        notes = ValueNotes(CPU)
+        safe = clamped("aten::linalg_ldl_solve", torch.tensor([row, FACTORED[2]]), guard, notes, 0)
         assert safe.tolist() == [FACTORED[0], FACTORED[2]]
-        assert int(flag) == 1
+        assert notes.blocks[0].bytes()[:2].tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])

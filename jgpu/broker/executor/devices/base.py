@@ -15,6 +15,7 @@ from typing import Protocol
 import torch
 
 from jgpu.broker.executor.programs.buffers import Buffer
+from jgpu.broker.executor.programs.kinds import DeviceKind
 from jgpu.broker.flightpage import Record
 from jgpu.wire.messages import DeviceFacts
 
@@ -90,6 +91,9 @@ class LaneJob(Protocol):
 
 class Device(Protocol):
     """A device of one kind, with lanes."""
+
+    #: what its programs can count on is said of its kind
+    kind: DeviceKind
 
     #: where tensors live: "cpu", "cuda:0" or "meta"
     torch_device: torch.device

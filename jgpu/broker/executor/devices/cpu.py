@@ -25,6 +25,7 @@ from jgpu.broker.executor.devices.base import LaneJob
 from jgpu.broker.executor.devices.host import HostDevice, HostPort
 from jgpu.broker.executor.devices.wake import Wake
 from jgpu.broker.executor.programs.buffers import Buffer
+from jgpu.broker.executor.programs.kinds import DeviceKind
 from jgpu.broker.flightpage import FlightPage, Record
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.wire.messages import DeviceFacts
@@ -46,6 +47,8 @@ _FEW_BYTES: Final = 4096
 
 class CpuDevice(HostDevice):
     """Lanes as threads over the host's memory, under an accounted capacity."""
+
+    kind: DeviceKind = "cpu"
 
     def __init__(self, settings: ExecutorSettings, page: FlightPage | None = None) -> None:
         super().__init__(page)

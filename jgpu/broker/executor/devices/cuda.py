@@ -24,6 +24,7 @@ from jgpu.broker.executor.devices.gpu.staging import Staging
 from jgpu.broker.executor.devices.wake import Wake
 from jgpu.broker.executor.programs.asking.probe import HANDS, scratch_bytes
 from jgpu.broker.executor.programs.buffers import Buffer
+from jgpu.broker.executor.programs.kinds import DeviceKind
 from jgpu.broker.flightpage import FlightPage
 from jgpu.broker.settings import GPU_LANES, ExecutorSettings
 from jgpu.errors import ConfigError
@@ -48,6 +49,8 @@ _CORES: Final = 4
 
 class CudaDevice:
     """Lanes as streams."""
+
+    kind: DeviceKind = "cuda"
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ import torch
 from jgpu.broker.executor.devices.base import LaneJob
 from jgpu.broker.executor.devices.host import HostDevice, HostPort
 from jgpu.broker.executor.programs.buffers import Buffer
+from jgpu.broker.executor.programs.kinds import DeviceKind
 from jgpu.broker.flightpage import FlightPage, Record
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.wire.messages import DeviceFacts
@@ -25,6 +26,8 @@ _CAPACITY: Final = 16 << 30
 
 class NullDevice(HostDevice, HostPort):
     """Lanes that compute nothing, at once, on the thread that submits."""
+
+    kind: DeviceKind = "null"
 
     def __init__(self, settings: ExecutorSettings, page: FlightPage | None = None) -> None:
         super().__init__(page)

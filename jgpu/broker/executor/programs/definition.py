@@ -306,7 +306,7 @@ class Definition:
                     given,
                     values,
                     generators,
-                    context.flag,
+                    context.notes,
                     context.tell,
                     context.mark,
                     context.pauses,
@@ -337,7 +337,7 @@ class Definition:
                     self.plan,
                     keep,
                     self._restrides,
-                    clamps=KINDS[self._device].has_cuda_kernels,
+                    clamps=KINDS[self._device].trusts_values,
                     wanted=wanted,
                 )
                 if self.aside is None:

@@ -18,14 +18,19 @@ class Capabilities:
     place: torch.device
     #: kernels run, on data that are there
     computes: bool = True
-    #: the kernels are CUDA's: torch chooses among several, and they trust every index
+    #: the kernels are CUDA's: torch chooses among several
     has_cuda_kernels: bool = False
+    #: the kernels trust every value, and a wrong one ends the device: guards replace it, and note
+    #: on the device that they did
+    trusts_values: bool = False
     #: a kernel goes on after its call has returned
     runs_ahead: bool = False
 
 
 KINDS: Final[dict[str, Capabilities]] = {
     "cpu": Capabilities(torch.device("cpu")),
-    "cuda": Capabilities(torch.device("cuda", 0), has_cuda_kernels=True, runs_ahead=True),
+    "cuda": Capabilities(
+        torch.device("cuda", 0), has_cuda_kernels=True, trusts_values=True, runs_ahead=True
+    ),
     "null": Capabilities(torch.device("meta"), computes=False),
 }

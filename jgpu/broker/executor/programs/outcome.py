@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jgpu.broker.executor.programs.buffers import Failure
+from jgpu.broker.executor.programs.checking.guards import Noting
 from jgpu.wire.messages import TensorReport
 
 if TYPE_CHECKING:
@@ -37,9 +38,8 @@ class RunContext:
     work: int = 0
     #: report every output's true geometry (`Run.report`)
     report: bool = False
-    #: on cuda, one int32 on the device, 0 at first: 1 + the number of the first op of a run whose
-    #: index was out of range (the index was clamped); read and cleared at the next wait
-    flag: torch.Tensor | None = None
+    #: where guards note on the device what they met; None where they look themselves, and raise
+    notes: Noting | None = None
     #: called before each op that makes storages with (op index, bytes); may raise
     #: torch.OutOfMemoryError, which suspends the run at that op. Where it is None, nothing is
     #: counted op by op and the run is several times faster: reserve `transient_bytes` beforehand.

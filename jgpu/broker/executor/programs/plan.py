@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from jgpu.broker.executor.programs.checking.arguments import Bound, Draw, Ref
-from jgpu.broker.executor.programs.checking.guards import IndexGuard
+from jgpu.broker.executor.programs.checking.guards import Guard
 from jgpu.broker.executor.programs.checking.ops import OpSchema
 from jgpu.broker.executor.programs.geometry import ViewSpec
 from jgpu.broker.executor.programs.precautions import Precaution
@@ -44,8 +44,8 @@ class PlanStep:
     zeroed: bool = False
     #: slots whose storage has to have so many bytes before the call, the new ones zero
     grows: tuple[tuple[int, int], ...] = ()
-    #: index tensors to look at before the call
-    guards: tuple[IndexGuard, ...] = ()
+    #: tensors to look at before the call
+    guards: tuple[Guard, ...] = ()
     #: called instead of the op, which some values would keep from returning
     precaution: Precaution | None = None
     #: how many bytes it takes, where the data decide

@@ -8,7 +8,7 @@ Invariant: replies, failures among them, leave in the order of the works.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from jgpu.broker.executor.devices.base import Port
@@ -19,6 +19,7 @@ from jgpu.errors import ProtocolError
 from jgpu.wire import limits, messages
 
 if TYPE_CHECKING:
+    from jgpu.broker.executor.programs.running.notes import ValueNote
     from jgpu.broker.executor.session import ExecutorSession
     from jgpu.broker.executor.works.early import EarlyDownload
 
@@ -149,7 +150,11 @@ class Work:
         try:
             self.note(port)
             session.settle(self.before, port)
+            if session.faults is not None:
+                session.faults.begin(self, port)
             self.do(port)
+            if session.faults is not None:
+                session.faults.launched(self, port)
         except Paused:
             self.progress = _PAUSED
         except ShortOfMemory as short:
@@ -184,16 +189,28 @@ class Work:
             return
         if self.taken:  # who takes it back tells of it
             self.over = True
+            self._settle_faults()
             return
         if not self.session.course.begin_reply(self):
             self.over = True
             return
         try:
+            self._settle_faults()
             if self.progress is not _SKIPPED and self.violation is None:
                 self.reply()
             self.answer_followers()
         finally:
             self.session.course.end()
+
+    def _settle_faults(self) -> None:
+        """Tell of the wrong values that were noted until here."""
+        session, faults = self.session, self.session.faults
+        if faults is None or session.life.is_over:
+            return
+        for failure, buffers in faults.settle(self, session.table):
+            report_failure(session, failure, buffers)
+        if session.queue.launched <= 1:
+            session.device.discard(faults.drop())
 
     def answer_followers(self) -> None:
         """It is over: answer the downloads that waited for it. Any thread."""
@@ -220,6 +237,18 @@ class Work:
     def touches(self) -> Iterable[int]:
         """Numbers of the buffers that it reads, writes or makes."""
         return ()
+
+    #: whether somebody waits for it, or an iteration ends with it: notes of wrong values are read
+    reads_notes = False
+
+    def spread(
+        self, tainted: dict[int, Failure], wrong: Mapping[int, "ValueNote"]
+    ) -> list[Failure]:
+        """Add to the buffers that a failure spoiled, by number, those that this work spoiled.
+
+        `wrong`: by op, what was noted of its values. Returns the failures that began here.
+        """
+        return []
 
     def do(self, port: Port) -> None:
         """The work itself; a `ProtocolError` ends the session."""

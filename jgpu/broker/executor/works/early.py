@@ -31,6 +31,7 @@ def may_answer_early(session: "ExecutorSession") -> bool:
     """Whether downloads of this session may leave the order of its works now."""
     return bool(
         session.device.reads_directly
+        and session.faults is None
         and not session.life.is_over
         and not session.queue.cancel_requests
         and not session.lost

@@ -23,6 +23,7 @@ class SyncWork(Work):
     """Everything before it is done."""
 
     kind = Kind.SYNC
+    reads_notes = True
 
     def __init__(self, session: "ExecutorSession", message: messages.Sync) -> None:
         super().__init__(session, message.work, ends_iteration=message.ends_iteration)

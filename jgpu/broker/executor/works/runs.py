@@ -4,7 +4,7 @@ Invariant: whatever comes of a run, every buffer that the client was to get is t
 with a value or with the reason why it has none.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +23,7 @@ from jgpu.broker.executor.programs import (
     Suspended,
     gate,
 )
+from jgpu.broker.executor.programs.running.following import follow
 from jgpu.broker.executor.works.base import Paused, ShortOfMemory, Work, report_failure
 from jgpu.broker.executor.works.states import LaneProgress
 from jgpu.broker.flightpage import Kind
@@ -30,6 +31,7 @@ from jgpu.errors import ProgramError
 from jgpu.wire import limits, messages
 
 if TYPE_CHECKING:
+    from jgpu.broker.executor.programs.running.notes import ValueNote
     from jgpu.broker.executor.session import ExecutorSession
     from jgpu.wire.messages import TensorReport
 
@@ -74,6 +76,10 @@ class RunWork(Work):
         self._op_bytes = 0
         #: all its ops were done, or failed by themselves
         self.whole = False
+        #: how many of its ops were done, or failed by themselves
+        self._done = 0
+        #: fresh slots that a wrong value spoiled, which only the device saw
+        self._spoiled: set[int] = set()
         self._failures: list[tuple[Failure, list[int]]] = []
         self._learnt: tuple[TensorReport, ...] = ()
         #: wanted slots that were told
@@ -199,7 +205,7 @@ class RunWork(Work):
             else:
                 self._suspended = suspended, context
                 raise ShortOfMemory(max(1, suspended.nbytes))
-        self._suspended, self.whole = None, True
+        self._suspended, self.whole, self._done = None, True, definition.ops
         self._settle(outcome, definition, buffers, port)
         if not outcome.learnt and message.program not in session.programs.told:
             # An earlier session's run found out; this one has not been told yet.
@@ -244,7 +250,7 @@ class RunWork(Work):
         if halted is None:
             self._fail("WorkCancelled", STOPPED)
         else:
-            self._suspended = None
+            self._suspended, self._done = None, halted.op
             name = definition.plan.steps[halted.op].info.name
             failure = Failure(self.number, halted.op, name, "WorkCancelled", STOPPED)
             self._settle(definition.leave(halted, failure), definition, buffers, port)
@@ -275,6 +281,8 @@ class RunWork(Work):
             context.wanted, context.tell = message.wanted, partial(self._tell, port)
         if device.launches_ahead:
             context.pauses = port.pauses
+        if session.faults is not None:
+            context.notes = session.faults.notes
         context.allocate, context.watch_peak = device.allocate, device.watch_peak
         context.claim = self._claim
         if self._counts:
@@ -368,6 +376,9 @@ class RunWork(Work):
         storage = made.untyped_storage()
         if storage.nbytes() > limits.WANTED_BYTES:  # some kernels take more than they return
             return
+        faults = self.session.faults
+        if faults is not None and not faults.tell_before(self, port):
+            return
         if port.tell(storage, partial(self._send_value, slot)):
             self._told.add(slot)
 
@@ -381,7 +392,42 @@ class RunWork(Work):
                 self._tell(port, slot, buffer.base)
 
     def _send_value(self, slot: int, data: bytes) -> None:
+        faults = self.session.faults
+        if slot in self._spoiled or (faults is not None and faults.suspected):
+            data = b""  # it has to be asked for: whoever asks is told why there is none
         self.session.send(messages.Value(self.message.first + slot, data))
+
+    @property
+    def reads_notes(self) -> bool:  # type: ignore[override]
+        """Where an iteration ends."""
+        return self.ends_iteration
+
+    def spread(
+        self, tainted: dict[int, Failure], wrong: Mapping[int, "ValueNote"]
+    ) -> list[Failure]:
+        """By the plan, op by op."""
+        definition, inputs = self.definition, self.message.inputs
+        if not isinstance(definition, Definition):
+            return []
+        names = {
+            step.index: step.info.name for step in definition.plan.steps if step.index in wrong
+        }
+        own = {failure.op for failure, _ in self._failures}
+        failures = {
+            op: Failure(
+                self.number, op, name, wrong[op].guard.error, wrong[op].guard.sentence(name)
+            )
+            for op, name in names.items()
+            if op not in own
+        }
+        slots = {k: tainted[number] for k, number in enumerate(inputs) if number in tainted}
+        began = follow(definition.plan, slots, failures, self._done)
+        for slot, failure in slots.items():
+            fresh = slot - len(inputs)
+            tainted.setdefault(self.message.first + fresh if fresh >= 0 else inputs[slot], failure)
+            if fresh >= 0:
+                self._spoiled.add(fresh)
+        return began
 
     def cancel(self, port: Port, failure: Failure) -> list[int]:
         """Poison what it would have made."""

@@ -3,7 +3,7 @@
 Invariant: bytes of the arena are the client's until they were copied, and are believed only then.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -22,6 +22,7 @@ from jgpu.errors import ProtocolError
 from jgpu.wire import limits, messages
 
 if TYPE_CHECKING:
+    from jgpu.broker.executor.programs.running.notes import ValueNote
     from jgpu.broker.executor.session import ExecutorSession
 
 __all__ = ["DownloadWork", "UploadWork"]
@@ -128,6 +129,14 @@ class UploadWork(Work):
         """Its one buffer."""
         return (self.message.buffer,)
 
+    def spread(
+        self, tainted: dict[int, Failure], wrong: Mapping[int, "ValueNote"]
+    ) -> list[Failure]:
+        """A buffer that is written whole is good again."""
+        if self._is_whole:
+            tainted.pop(self.message.buffer, None)
+        return []
+
     def cancel(self, port: Port, failure: Failure) -> list[int]:
         """Poison the buffer; the bytes are the client's again."""
         super().cancel(port, failure)
@@ -142,6 +151,7 @@ class DownloadWork(Work):
     """Bytes of a buffer for the host."""
 
     kind = Kind.DOWNLOAD
+    reads_notes = True
 
     def __init__(self, session: "ExecutorSession", message: messages.Download) -> None:
         super().__init__(session, message.work, ends_iteration=message.ends_iteration)
@@ -199,6 +209,13 @@ class DownloadWork(Work):
             return memoryview(self._data)
         assert self.message.arena is not None
         return self.session.arena.download(self.message.arena, self.message.count)
+
+    def spread(
+        self, tainted: dict[int, Failure], wrong: Mapping[int, "ValueNote"]
+    ) -> list[Failure]:
+        """What it has copied of a spoiled buffer is no value."""
+        self._failure = self._failure or tainted.get(self.message.buffer)
+        return []
 
     def reply(self) -> None:
         """Reply with the bytes, or with what happened to them."""

@@ -229,7 +229,7 @@ class Prober:
         tensors = [made[ref.slot] for ref in question.refs]
         nodes = dict(zip((a.name for a in info.arguments), question.bound, strict=True))
         look = look_at(info, question.bound, geometries)
-        for guard in check_guards(info, question.bound, look, "cpu"):
+        for guard in check_guards(info, question.bound, look, self.device):
             node = nodes[guard.argument]
             if isinstance(node, Ref):
                 check_range(info.name, made[node.slot], guard)

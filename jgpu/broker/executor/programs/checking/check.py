@@ -22,9 +22,10 @@ from jgpu.broker.executor.programs.checking.arguments import (
     bind,
     refs_of,
 )
-from jgpu.broker.executor.programs.checking.guards import IndexGuard, Look, check_range, guards_of
+from jgpu.broker.executor.programs.checking.guards import Guard, check_range
 from jgpu.broker.executor.programs.checking.inference import Inferred, Returned, infer
 from jgpu.broker.executor.programs.checking.ops import OpSchema, resolve
+from jgpu.broker.executor.programs.checking.trusted import Look, guards_of
 from jgpu.broker.executor.programs.checking.waiting import waits_for_its_stream
 from jgpu.broker.executor.programs.flags import check_flags
 from jgpu.broker.executor.programs.geometry import ViewSpec, geometry_of, intern, is_dense
@@ -110,7 +111,7 @@ def look_at(info: OpSchema, bound: Bound, geometries: list[Geometry]) -> Look:
     return Look({a.name: seen(n) for a, n in zip(info.arguments, bound, strict=True)})
 
 
-def check_guards(info: OpSchema, bound: Bound, look: Look, kind: str) -> tuple[IndexGuard, ...]:
+def check_guards(info: OpSchema, bound: Bound, look: Look, kind: str) -> tuple[Guard, ...]:
     """The op's guards; those over host tensors are settled at once."""
     nodes = dict(zip(look.names, bound, strict=True))
     guards = []
@@ -123,7 +124,7 @@ def check_guards(info: OpSchema, bound: Bound, look: Look, kind: str) -> tuple[I
         elif isinstance(node, Const) and isinstance(node.value, torch.Tensor):
             try:
                 check_range(info.name, node.value, guard)
-            except IndexError as error:
+            except (IndexError, RuntimeError) as error:
                 raise ProgramError(str(error)) from None
     return tuple(guards)
 

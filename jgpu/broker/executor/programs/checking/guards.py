@@ -1,25 +1,62 @@
-"""Index values that kernels trust, looked at before the kernel runs.
+"""Values that kernels trust, looked at before the kernel runs.
 
 On `cpu` public index ops (`index_select`, `gather`, `embedding`) look for themselves and raise;
-backward ops do not: an index past the end makes them write past the end. On `cuda` an index that
-is out of range ends the whole context, in public ops as well, so there every index is clamped and
-a flag of the session notes the op (reference: CUDA's device-side assertions cannot be survived).
-Which arguments are indices, and into how many rows, is said here; contracts say the rest.
+backward ops do not: an index past the end makes them write past the end. There every guard looks,
+and raises. CUDA's kernels trust nearly all values: a wrong one ends the whole context, of public
+ops as well (a device-side assertion cannot be survived). There a guard replaces what is wrong by
+something harmless, without waiting, and notes on the device that it did; who waits next reads it.
 
 Invariant: a guard acts before the op has touched anything.
 """
 
-from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from math import prod
-from typing import Any, Final, TypeAlias
+from math import inf
+from typing import Protocol
 
 import torch
 
-from jgpu.broker.executor.programs.kinds import KINDS
-from jgpu.wire.program import Geometry
+__all__ = [
+    "CountGuard",
+    "Guard",
+    "IndexGuard",
+    "MassGuard",
+    "Noting",
+    "RangeGuard",
+    "check_range",
+    "clamped",
+]
 
-__all__ = ["IndexGuard", "Look", "check_range", "clamped", "guards_of"]
+
+class Guard(Protocol):
+    """What must hold of the values of one argument."""
+
+    @property
+    def argument(self) -> str:
+        """The argument's name."""
+
+    @property
+    def place(self) -> int:
+        """The tensor's place in a list of them, -1 where it is alone."""
+
+    @property
+    def error(self) -> str:
+        """The exception's type where it does not hold."""
+
+    def wrong(self, values: torch.Tensor) -> torch.Tensor:
+        """Where it does not hold."""
+
+    def mended(self, values: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:
+        """Values of which it holds; those that were right are the same."""
+
+    def sentence(self, name: str) -> str:
+        """What is wrong with a call of the op of this name."""
+
+
+class Noting(Protocol):
+    """Where guards note on the device what they met."""
+
+    def place(self, op: int, guard: Guard) -> torch.Tensor:
+        """One bool, to be written: whether a value was wrong that this op was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +78,120 @@ class IndexGuard:
     factored: bool = False
 
     @property
+    def error(self) -> str:
+        """As native torch raises it."""
+        return "IndexError"
+
+    @property
     def plain(self) -> bool:
         """Whether its bounds are all that it says."""
         others = self.most is None and self.first is None and self.last is None
         return others and not self.factored
 
+    def outside(self, index: torch.Tensor) -> torch.Tensor:
+        """Where it is out of its bounds."""
+        wrong = (index < self.low) | (index >= self.high)
+        return wrong if self.ignored is None else wrong & (index != self.ignored)
 
-def _outside(index: torch.Tensor, guard: IndexGuard) -> torch.Tensor:
-    wrong = (index < guard.low) | (index >= guard.high)
-    return wrong if guard.ignored is None else wrong & (index != guard.ignored)
+    def wrong(self, index: torch.Tensor) -> torch.Tensor:
+        """Where it is so, or not what it must be beside that."""
+        wrong = self.outside(index)
+        for place, value in ((0, self.first), (-1, self.last)):
+            if value is not None:
+                wrong[..., place] |= index[..., place] != value
+        if self.factored:
+            return wrong | _unfactored(index)
+        if self.most is None:
+            return wrong
+        # a row that is too long is wrong as a whole; its sum is one of small numbers
+        return wrong | (torch.where(wrong, 0, index).sum(-1, keepdim=True) > self.most)
+
+    def mended(self, index: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:
+        """The least index in its place."""
+        if self.factored:  # no row changes its place
+            return torch.where(wrong.any(-1, keepdim=True), _own_places(index), index)
+        return torch.where(wrong, self.low, index)
+
+    def sentence(self, name: str) -> str:
+        """Without the value, which only the device knows."""
+        if self.factored:
+            return f"{name}: {self.argument} are not those of a factorization."
+        if self.plain:
+            bounds = f"[{self.low}, {self.high})"
+            return f"{name}: {self.argument} holds a value that is not in {bounds}."
+        return f"{name}: {self.argument} begin or end at a wrong place, or sum up to too much."
 
 
-def _wrong(index: torch.Tensor, guard: IndexGuard) -> torch.Tensor:
-    wrong = _outside(index, guard)
-    for place, value in ((0, guard.first), (-1, guard.last)):
-        if value is not None:
-            wrong[..., place] |= index[..., place] != value
-    if guard.factored:
-        return wrong | _unfactored(index)
-    if guard.most is None:
-        return wrong
-    # a row that is too long is wrong as a whole; its sum is one of small numbers
-    return wrong | (torch.where(wrong, 0, index).sum(-1, keepdim=True) > guard.most)
+@dataclass(frozen=True, slots=True)
+class RangeGuard:
+    """Numbers from `low` to `high`, both included, and finite; NaN is none of them."""
+
+    argument: str
+    #: what native torch says
+    text: str
+    low: float = 0.0
+    high: float = inf
+    place: int = -1
+    error: str = "RuntimeError"
+
+    def wrong(self, values: torch.Tensor) -> torch.Tensor:
+        """Where a number lies outside."""
+        within = values < inf if self.high == inf else values <= self.high
+        return ~(within & (values >= self.low))
+
+    def mended(self, values: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:
+        """The least number in its place."""
+        return values.masked_fill(wrong, self.low)
+
+    def sentence(self, name: str) -> str:
+        """Native torch's."""
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class MassGuard:
+    """Each row, of numbers that are not below zero, has a sum above zero, and a finite one."""
+
+    argument: str
+    text: str
+    place: int = -1
+    error: str = "RuntimeError"
+
+    def wrong(self, values: torch.Tensor) -> torch.Tensor:
+        """Rows as a whole."""
+        total = values.sum(-1, keepdim=True)  # in the type in which some kernels add up
+        return ~((total > 0) & (total < inf))
+
+    def mended(self, values: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:
+        """All the same in its place."""
+        return values.masked_fill(wrong, 1)
+
+    def sentence(self, name: str) -> str:
+        """Native torch's."""
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class CountGuard:
+    """A mask has at most `most` places."""
+
+    argument: str
+    most: int
+    text: str
+    place: int = -1
+    error: str = "RuntimeError"
+
+    def wrong(self, values: torch.Tensor) -> torch.Tensor:
+        """The mask as a whole."""
+        return values.count_nonzero() > self.most
+
+    def mended(self, values: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:
+        """None of its places."""
+        return values & ~wrong
+
+    def sentence(self, name: str) -> str:
+        """Native torch's."""
+        return self.text
 
 
 def _unfactored(pivots: torch.Tensor) -> torch.Tensor:
@@ -89,233 +218,44 @@ def _own_places(pivots: torch.Tensor) -> torch.Tensor:
     return torch.arange(1, pivots.shape[-1] + 1, dtype=pivots.dtype, device=pivots.device)
 
 
-def check_range(name: str, index: torch.Tensor, guard: IndexGuard) -> None:
-    """Raise IndexError where a value is out of the guard's range (waits for the device)."""
+def check_range(name: str, index: torch.Tensor, guard: Guard) -> None:
+    """Raise what the guard says where a value is wrong (waits for the device)."""
     if not index.numel() or index.is_meta:
+        return
+    if not isinstance(guard, IndexGuard):
+        if bool(guard.wrong(index).any()):
+            raise RuntimeError(guard.sentence(name))
         return
     low, high = (int(bound) for bound in torch.aminmax(index))
     if low >= guard.low and high < guard.high and guard.plain:
         return
-    wrong = _outside(index, guard)
+    wrong = guard.outside(index)
     if bool(wrong.any()):
         value, bounds = int(index[wrong][0]), f"[{guard.low}, {guard.high})"
         raise IndexError(f"{name}: {guard.argument} holds {value}, which is not in {bounds}.")
-    if bool(_wrong(index, guard).any()):
+    if bool(guard.wrong(index).any()):
         if guard.factored:
-            raise IndexError(f"{name}: {guard.argument} are not those of a factorization.")
+            raise IndexError(guard.sentence(name))
         if guard.most is None:
             raise IndexError(f"{name}: {guard.argument} begin or end at a wrong place.")
         raise IndexError(f"{name}: {guard.argument} sum up to more than {guard.most}.")
 
 
 def clamped(
-    name: str, index: torch.Tensor, guard: IndexGuard, flag: torch.Tensor | None, op: int
+    name: str, values: torch.Tensor, guard: Guard, notes: Noting | None, op: int
 ) -> torch.Tensor:
-    """The index with values out of range replaced, without waiting for the device.
+    """The values with wrong ones replaced, without waiting for the device, which is noted.
 
-    `flag` (one integer on the device, 0 at first) keeps 1 + the number of the first op that had
-    one; whoever waits for the device next reads it.
+    Where nobody reads notes it looks itself, and raises.
     """
-    if not index.numel():
-        return index
-    if guard.high <= guard.low:
+    if not values.numel():
+        return values
+    if notes is None:
+        check_range(name, values, guard)
+        return values
+    if isinstance(guard, IndexGuard) and guard.high <= guard.low:
         raise IndexError(f"{name}: {guard.argument} looks into nothing.")
-    wrong = _wrong(index, guard)
-    if flag is not None:
-        flag.copy_(torch.where((flag == 0) & wrong.any(), op + 1, flag))
-    if guard.factored:  # no row changes its place
-        return torch.where(wrong.any(-1, keepdim=True), _own_places(index), index)
-    return torch.where(wrong, guard.low, index)
-
-
-class Look:
-    """A call's arguments by name, as the rules below see them: geometries and plain values."""
-
-    def __init__(self, arguments: dict[str, Any]) -> None:
-        self._arguments = arguments
-
-    def __contains__(self, name: str) -> bool:
-        return isinstance(self._arguments.get(name), Geometry)
-
-    def __getitem__(self, name: str) -> Any:
-        """A geometry, a plain value or a list of them; None also for what only a run tells."""
-        return self._arguments[name]
-
-    @property
-    def names(self) -> Collection[str]:
-        """The parameters' names."""
-        return self._arguments.keys()
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """A tensor's shape."""
-        found = self._arguments.get(name)
-        return found.shape if isinstance(found, Geometry) else ()
-
-    def tensors(self, name: str) -> list[Geometry | None]:
-        """A list of tensors."""
-        found = self._arguments.get(name)
-        return found if isinstance(found, list) else []
-
-    def integer(self, name: str) -> int | None:
-        """A plain integer, if it is one."""
-        found = self._arguments.get(name)
-        return found if isinstance(found, int) else None
-
-    def sizes(self, name: str) -> list[int]:
-        """A list of integers."""
-        found = self._arguments.get(name)
-        return found if isinstance(found, list) else []
-
-
-_Rule: TypeAlias = Callable[[Look], list[IndexGuard]]
-
-
-def _classes(look: Look) -> list[IndexGuard]:
-    shape = look.shape("self")
-    classes = (1, *shape)[-1] if len(shape) < 2 else shape[1]
-    return [IndexGuard("target", 0, classes, look.integer("ignore_index"))]
-
-
-def _margins(look: Look) -> list[IndexGuard]:
-    return [IndexGuard("target", -1, (1, *look.shape("self"))[-1])]
-
-
-def _plane(dims: int) -> _Rule:
-    """Flat positions within the last `dims` dimensions of `self`."""
-    return lambda look: [IndexGuard("indices", 0, prod(look.shape("self")[-dims:]))]
-
-
-def _unpooled(look: Look) -> list[IndexGuard]:
-    return [IndexGuard("indices", 0, prod(look.sizes("output_size")))]
-
-
-def _rows(look: Look) -> list[IndexGuard]:
-    # also where they are padding: counts of rows are taken of all indices
-    return [IndexGuard("indices", 0, look.integer("num_weights") or 0)]
-
-
-def _table(look: Look) -> list[IndexGuard]:
-    return [IndexGuard("indices", 0, (look.shape("weight") or (1,))[0])]
-
-
-def _bags(look: Look) -> list[IndexGuard]:
-    """Bags' offsets lie within the indices; what was saved of them within the bags."""
-    guards = []
-    if "offsets" in look:
-        count, offsets = (look.shape("indices") or (0,))[0], look.shape("offsets")
-        made = "grad" in look and look.shape("offset2bag") == (0,)  # of offsets, by the kernel
-        closed = made and offsets[:1] == ((look.shape("grad") or (0,))[0] + 1,)
-        guards.append(
-            IndexGuard(
-                "offsets", 0, count + 1, first=0 if made else None, last=count if closed else None
-            )
-        )
-    if "grad" in look:
-        guards.append(IndexGuard("offset2bag", 0, (look.shape("grad") or (0,))[0]))
-        if look.integer("mode") == 2:
-            guards.append(IndexGuard("maximum_indices", -1, look.integer("num_weights") or 0))
-        guards.extend(_table(look) if "weight" in look else _rows(look))
-    return guards
-
-
-def _forward_bags(look: Look) -> list[IndexGuard]:
-    return _bags(look) + _table(look)
-
-
-def _pivots(look: Look) -> list[IndexGuard]:
-    argument = "pivots" if "pivots" in look else "LU_pivots"
-    matrix = look.shape("LU") or look.shape("LU_data") or (0, 0)
-    return [IndexGuard(argument, 1, matrix[-2] + 1)]
-
-
-def _factored(look: Look) -> list[IndexGuard]:
-    rows = (1, 1, *look.shape("LD"))[-2]
-    return [IndexGuard("pivots", -rows, rows + 1, factored=True)]
-
-
-def _ctc(look: Look) -> list[IndexGuard]:
-    return [IndexGuard("targets", 0, look.shape("log_probs")[-1])]
-
-
-def _segments(look: Look) -> list[IndexGuard]:
-    """Lengths of segments, or their bounds, along one dimension of `data`."""
-    name = "lengths" if "lengths" in look else "offsets"
-    size = (*look.shape("data"), 0)[max(look.integer("axis") or 0, 0)]
-    return [IndexGuard(name, 0, size + 1, most=size if name == "lengths" else None)]
-
-
-def _along(look: Look) -> list[IndexGuard]:
-    """Positions along dimension `dim` of `self`."""
-    shape, dim = look.shape("self") or (1,), look.integer("dim") or 0
-    return [IndexGuard("index", 0, shape[dim] if -len(shape) <= dim < len(shape) else 0)]
-
-
-def _anywhere(look: Look) -> list[IndexGuard]:
-    count = prod(look.shape("self"))
-    return [IndexGuard("index", -count, count)]
-
-
-def _advanced(look: Look) -> list[IndexGuard]:
-    """One index tensor a dimension; a mask stands for as many dimensions as it has."""
-    shape, guards, dim = look.shape("self"), [], 0
-    for place, index in enumerate(look.tensors("indices")):
-        if index is not None and index.dtype in ("bool", "uint8"):
-            dim += len(index.shape)
-            continue
-        if index is not None and dim < len(shape):
-            guards.append(IndexGuard("indices", -shape[dim], shape[dim], None, place))
-        dim += 1
-    return guards
-
-
-#: Ops that trust indices on every device.
-_RULES: Final[dict[str, _Rule]] = {
-    "nll_loss_backward": _classes,
-    "nll_loss2d_backward": _classes,
-    "multi_margin_loss_backward": _classes,
-    "multilabel_margin_loss_backward": _margins,
-    "max_pool2d_with_indices_backward": _plane(2),
-    "max_pool3d_with_indices_backward": _plane(3),
-    "adaptive_max_pool2d_backward": _plane(2),
-    "adaptive_max_pool3d_backward": _plane(3),
-    "fractional_max_pool2d_backward": _plane(2),
-    "fractional_max_pool3d_backward": _plane(3),
-    "embedding_dense_backward": _rows,
-    "_embedding_bag": _bags,
-    "_embedding_bag_forward_only": _bags,
-    "_embedding_bag_backward": _bags,
-    "_embedding_bag_dense_backward": _bags,
-    "_embedding_bag_per_sample_weights_backward": _bags,
-    "linalg_lu_solve": _pivots,
-    "linalg_ldl_solve": _factored,
-    "lu_solve": _pivots,
-    "lu_unpack": _pivots,
-    "_ctc_loss": _ctc,
-    "_ctc_loss_backward": _ctc,
-    "segment_reduce": _segments,
-    "_segment_reduce_backward": _segments,
-}
-#: Ops that look for themselves on cpu and end the context on cuda.
-_ON_CUDA: Final[dict[str, _Rule]] = {
-    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss"), _classes),
-    **dict.fromkeys(("index_select", "gather", "index_add", "index_copy", "index_fill"), _along),
-    **dict.fromkeys(("index_reduce", "scatter", "scatter_add", "scatter_reduce"), _along),
-    **dict.fromkeys(("take", "put"), _anywhere),
-    **dict.fromkeys(("index", "index_put", "_unsafe_index", "_unsafe_index_put"), _advanced),
-    "_index_put_impl": _advanced,
-    "multilabel_margin_loss_forward": _margins,
-    "max_unpool2d": _unpooled,
-    "max_unpool3d": _unpooled,
-    "embedding": _table,
-    "_embedding_bag": _forward_bags,
-    "_embedding_bag_forward_only": _forward_bags,
-}
-
-
-def guards_of(base: str, look: Look, device: str) -> tuple[IndexGuard, ...]:
-    """What to look at before the op of this base name runs on a device of this kind."""
-    base = base.removesuffix("_")
-    rule = _RULES.get(base)
-    if KINDS[device].has_cuda_kernels:
-        rule = _ON_CUDA.get(base, rule)
-    return tuple(rule(look)) if rule is not None else ()
+    wrong = guard.wrong(values)
+    mended = guard.mended(values, wrong)
+    torch.any(wrong, out=notes.place(op, guard))
+    return mended

@@ -8,8 +8,8 @@ around, as on CUDA, and a call that would take longer than minutes because of a 
 Which kernels these are was found by trying hostile values on all ops; a test goes on doing so.
 """
 
-from jgpu.broker.executor.programs.checking.guards import Look
 from jgpu.broker.executor.programs.checking.ops import OpSchema
+from jgpu.broker.executor.programs.checking.trusted import Look
 from jgpu.broker.executor.programs.kinds import KINDS
 from jgpu.broker.executor.programs.precautions import (
     draws,

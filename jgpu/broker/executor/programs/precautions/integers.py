@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from jgpu.broker.executor.programs.checking.guards import Look
 from jgpu.broker.executor.programs.checking.ops import OpSchema
+from jgpu.broker.executor.programs.checking.trusted import Look
 from jgpu.broker.executor.programs.geometry import dtype_of
 from jgpu.broker.executor.programs.precautions.language import Attempt, is_integral, precaution
 from jgpu.wire.program import Geometry

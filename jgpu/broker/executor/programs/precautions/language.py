@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from jgpu.broker.executor.programs.checking.guards import Look
 from jgpu.broker.executor.programs.checking.ops import OpSchema
+from jgpu.broker.executor.programs.checking.trusted import Look
 
 __all__ = ["PRECAUTIONS", "Attempt", "Precaution", "Rule", "always", "is_integral", "precaution"]
 

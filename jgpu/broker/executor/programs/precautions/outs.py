@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import torch
 
-from jgpu.broker.executor.programs.checking.guards import Look
 from jgpu.broker.executor.programs.checking.ops import OpSchema
+from jgpu.broker.executor.programs.checking.trusted import Look
 from jgpu.broker.executor.programs.geometry import is_contiguous
 from jgpu.broker.executor.programs.precautions.language import Attempt, Rule
 from jgpu.wire.program import Geometry

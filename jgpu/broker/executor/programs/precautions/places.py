@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
-from jgpu.broker.executor.programs.checking.guards import Look
 from jgpu.broker.executor.programs.checking.ops import OpSchema
+from jgpu.broker.executor.programs.checking.trusted import Look
 from jgpu.broker.executor.programs.precautions.language import Attempt, precaution
 
 __all__: list[str] = []

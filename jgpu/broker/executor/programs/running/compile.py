@@ -25,7 +25,7 @@ from jgpu.broker.executor.programs.checking.arguments import (
     Ref,
     host_scalar,
 )
-from jgpu.broker.executor.programs.checking.guards import IndexGuard, check_range, clamped
+from jgpu.broker.executor.programs.checking.guards import Guard, check_range, clamped
 from jgpu.broker.executor.programs.checking.inference import flatten
 from jgpu.broker.executor.programs.geometry import ViewSpec, is_contiguous
 from jgpu.broker.executor.programs.plan import PlanStep, ProgramPlan, draws
@@ -50,7 +50,7 @@ class Unlike(Exception):
 class Variant:
     """A compiled plan for one set of kept slots."""
 
-    #: inputs, parameters, generators, flag, `tell`, `mark`, `pauses`
+    #: inputs, parameters, generators, notes, `tell`, `mark`, `pauses`
     function: Callable[..., tuple[Any, ...]]
     code: CodeType
     #: step index by line number
@@ -72,7 +72,7 @@ def compile_plan(
     """Compile a plan; `keep` says for each slot whether it outlives the run.
 
     The function tells what small slots among `wanted` (fresh ones, counted from 0) hold as soon as
-    no step will write them any more. With `clamps` guarded indices are clamped and flagged, without
+    no step will write them any more. With `clamps` guarded values are replaced and noted, without
     it looked at and refused.
     """
     return _Writer(plan, keep, restrides, clamps, wanted).variant()
@@ -107,7 +107,7 @@ class _Writer:
         self.comparisons: set[int] = set()
         #: slots that are seen otherwise than as they were made
         self.reseen = {slot for (slot, _), name in plan.names.items() if name != f"s{slot}"}
-        #: clamped indices of the step that is being written
+        #: guarded values of the step that is being written
         self.clamped: list[str] = []
         #: claimed geometry by fresh slot
         self.claims = {
@@ -242,8 +242,8 @@ class _Writer:
         call = step.precaution or quickest(step, self.plan.views)
         return f"{self._bind(call)}({', '.join(given)})"
 
-    def _guarded(self, step: PlanStep, guard: IndexGuard, text: str) -> str:
-        """Write a look at an index; gives what to pass instead of it."""
+    def _guarded(self, step: PlanStep, guard: Guard, text: str) -> str:
+        """Write a look at a value; gives what to pass instead of it."""
         name, bound = self._bind(step.info.name), self._bind(guard)
         if not self.clamps:
             self._line(f"{self._bind(check_range)}({name}, {text}, {bound})")

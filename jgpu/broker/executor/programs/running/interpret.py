@@ -23,7 +23,7 @@ from jgpu.broker.executor.programs.checking.arguments import (
     NumberValue,
     Ref,
 )
-from jgpu.broker.executor.programs.checking.guards import IndexGuard, check_range, clamped
+from jgpu.broker.executor.programs.checking.guards import Guard, Noting, clamped
 from jgpu.broker.executor.programs.checking.inference import flatten
 from jgpu.broker.executor.programs.geometry import describe, geometry_of
 from jgpu.broker.executor.programs.outcome import NeverFits, RunContext
@@ -84,8 +84,8 @@ class Walker:
         self.keep = keep
         #: what is known of returns that lie otherwise than claimed; first runs add to it
         self.restrides = restrides
-        #: one integer on the device that notes an index out of range
-        self.flag: torch.Tensor | None = None
+        #: where guards note what they met; None where they look themselves
+        self.notes: Noting | None = None
         self.poison: dict[int, Failure] = {}
         self.failures: list[Failure] = []
         self.learnt: list[TensorReport] = []
@@ -127,7 +127,7 @@ class Walker:
 
         Where the first of them is `made`, what it returned is among the variables already.
         """
-        self.flag, mark, pauses = context.flag, context.mark, context.pauses
+        self.notes, mark, pauses = context.notes, context.mark, context.pauses
         for step in self.plan.steps[start:]:
             if not made:
                 if pauses is not None and pauses(step.index - start, waits=step.waits):
@@ -220,13 +220,10 @@ class Walker:
             return drawing(self.generators[draws(step)[0]], step.call, *args, **kwargs)
         return step.call(*args, **kwargs)
 
-    def _guarded(self, step: PlanStep, guard: IndexGuard, filled: Any) -> Any:
+    def _guarded(self, step: PlanStep, guard: Guard, filled: Any) -> Any:
         """The argument after a look at its index values."""
         index = filled if guard.place < 0 else filled[guard.place]
-        if index.device.type != "cuda":
-            check_range(step.info.name, index, guard)
-            return filled
-        index = clamped(step.info.name, index, guard, self.flag, step.index)
+        index = clamped(step.info.name, index, guard, self.notes, step.index)
         if guard.place < 0:
             return index
         filled[guard.place] = index
