@@ -360,3 +360,80 @@ def test_when_torch_takes_cudnns_loss():
     assert not takes(lengths=(7, 6))
     assert not takes(blank=1)
     assert not takes(sizes=(8, 2))
+
+
+# -- types that the CPU's kernels do not take ----------------------------------------------------
+
+LABELS = torch.tensor([0, 2, 1])
+#: Calls that take halves on CUDA alone: name, what is half, and the rest.
+OF_HALVES = {
+    "avg_pool3d": ((1, 2, 4, 4, 4),), "multi_margin_loss": ((3, 4),),
+    "multilabel_margin_loss_forward": ((3, 4),),
+    "_upsample_bilinear2d_aa": ((1, 2, 8, 8),), "_upsample_bicubic2d_aa": ((1, 2, 8, 8),),
+}  # fmt: skip
+AFTER = {
+    "avg_pool3d": ([2, 2, 2],),
+    "multi_margin_loss": (LABELS,),
+    "multilabel_margin_loss_forward": (torch.tensor([[0, 2, -1, 0]] * 3), 1),
+    "_upsample_bilinear2d_aa": ([4, 4], False, None, None),
+    "_upsample_bicubic2d_aa": ([4, 4], False, None, None),
+}
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("name", OF_HALVES)
+def test_halves_are_computed_in_floats_and_rounded(name, dtype):
+    (op,) = named(name)
+    (shape,) = OF_HALVES[name]
+    given = randn(*shape, dtype=dtype)
+    made, wide = run(name, given, *AFTER[name]), op(given.float(), *AFTER[name])
+    made, wide = (each if isinstance(each, tuple) else (each,) for each in (made, wide))
+    for one, other in zip(made, wide, strict=True):
+        assert one.dtype is dtype
+        assert torch.equal(one, other.to(dtype))
+    floats = run(name, given.float(), *AFTER[name])
+    assert torch.equal(floats[0] if isinstance(floats, tuple) else floats, wide[0])
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_backwards_of_halves_too(dtype):
+    given, grad = randn(1, 2, 4, 4, 4, dtype=dtype), randn(1, 2, 2, 2, 2, dtype=dtype)
+    rest = [2, 2, 2], [2, 2, 2], [0, 0, 0], False, True, None
+    own = aten.avg_pool3d_backward.default(grad.float(), given.float(), *rest).to(dtype)
+    assert torch.equal(run("avg_pool3d_backward", grad, given, *rest), own)
+    out = torch.empty(0, dtype=dtype)
+    run("avg_pool3d_backward.grad_input", grad, given, *rest, grad_input=out)
+    assert torch.equal(out, own)
+    given = randn(3, 4, dtype=dtype)
+    wanted = AFTER["multilabel_margin_loss_forward"]
+    _, places = run("multilabel_margin_loss_forward", given, *wanted)
+    made = run("multilabel_margin_loss_backward", given[0, 0], given, *wanted, places)
+    assert made.dtype is dtype
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+def test_fourier_transforms_of_halves_of_powers_of_two():
+    given = randn(4, 8, dtype=torch.float16)
+    made = run("_fft_r2c", given, [1], 0, True)
+    assert made.dtype is torch.complex32
+    own = aten._fft_r2c.default(given.float(), [1], 0, True)
+    assert torch.equal(torch.view_as_real(made), torch.view_as_real(own).half())
+    back = run("_fft_c2r", made, [1], 2, 8)
+    assert back.dtype is torch.float16
+    close(back, given, torch.float16)
+    assert run("_fft_c2c", made, [0], 0, True).dtype is torch.complex32
+    with pytest.raises(RuntimeError, match="powers of two"):
+        run("_fft_r2c", randn(4, 6, dtype=torch.float16), [1], 0, True)
+    whole = randn(4, 6, dtype=torch.float32)
+    assert torch.equal(
+        run("_fft_r2c", whole, [1], 0, True), aten._fft_r2c.default(whole, [1], 0, True)
+    )
+
+
+def test_truth_values_and_whole_numbers():
+    flags = torch.eye(3, dtype=torch.bool)
+    assert torch.equal(run("abs", flags), flags)
+    assert torch.equal(run("trace", flags), torch.tensor(3))
+    made = run("histc", torch.tensor([0, 1, 1, 3]), 4, 0, 3)
+    assert torch.equal(made, torch.tensor([1, 2, 0, 1]))
+    assert torch.equal(run("trace", torch.eye(2)), torch.tensor(2.0))

@@ -17,7 +17,13 @@ from jgpu.broker.executor.devices.onhost.kernels.drawing import (
     rejection,
     sampling,
 )
-from jgpu.broker.executor.devices.onhost.kernels.layers import cells, images, mixed, norms
+from jgpu.broker.executor.devices.onhost.kernels.layers import (
+    cells,
+    images,
+    mixed,
+    norms,
+    types,
+)
 from jgpu.broker.executor.devices.onhost.kernels.philox import Philox
 from jgpu.broker.executor.devices.onhost.kernels.recurrent import ops as recurrent
 from jgpu.broker.executor.devices.onhost.kernels.tables import DRAWS, KERNELS
@@ -41,4 +47,5 @@ __all__ = [
     "recurrent",
     "rejection",
     "sampling",
+    "types",
 ]
