@@ -20,7 +20,7 @@ class ExecutorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     device: str
     #: what a `null` device says it is, "null", "cpu" or "cuda": tests see what clients then do
     poses_as: str = "null"
-    #: index among the host's devices of that kind
+    #: index among the host's devices of that kind; an executor sees its own alone, as number 0
     index: int = 0
     #: bytes that sessions may use together; 0: what the device has, less a margin
     capacity: int = 0

@@ -1,6 +1,8 @@
 """The pure parts of the control process, from identity to the status report."""
 
 import os
+import sys
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -9,7 +11,12 @@ from hypothesis import given, strategies
 from jgpu.broker.control.configuration.settings import BrokerSettings
 from jgpu.broker.control.configuration.units import parse_bytes
 from jgpu.broker.control.executors.environment import executor_environment
-from jgpu.broker.control.executors.gpus import GpuClaim, gpu_seems_present, gpu_uuid
+from jgpu.broker.control.executors.gpus import (
+    GpuClaim,
+    gpu_seems_present,
+    gpu_uuid,
+    visible_as,
+)
 from jgpu.broker.control.executors.restarts import Restarts
 from jgpu.broker.control.listening.doors import Door, DoorKind
 from jgpu.broker.control.listening.identity import (
@@ -189,6 +196,51 @@ def test_a_gpu_is_claimed_once_and_the_second_learns_by_whom():
         GpuClaim(name)
     claim.release()
     GpuClaim(name).release()
+
+
+def nvml():
+    """The library, with two GPUs, of which the second is parted into places 0 and 2."""
+
+    class Missing(Exception):
+        pass
+
+    def parted(handle):
+        if handle == "a":
+            raise Missing
+        return 1, 1
+
+    def part(handle, place):
+        if place == 1:
+            raise Missing
+        return f"{handle}{place}"
+
+    return SimpleNamespace(
+        NVMLError=Missing,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex="ab".__getitem__,
+        nvmlDeviceGetMigMode=parted,
+        nvmlDeviceGetMaxMigDeviceCount=lambda handle: 3,
+        nvmlDeviceGetMigDeviceHandleByIndex=part,
+        nvmlDeviceGetUUID=lambda handle: f"{'MIG' if len(handle) > 1 else 'GPU'}-{handle}",
+    )
+
+
+def test_an_executor_sees_its_gpu_alone_by_a_name_that_no_order_changes(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", nvml())
+    assert [visible_as(k, {}) for k in range(3)] == ["GPU-a", "MIG-b0", "MIG-b2"]
+    assert visible_as(0, {"CUDA_VISIBLE_DEVICES": "1,0"}) == "MIG-b0"
+    assert visible_as(1, {"CUDA_VISIBLE_DEVICES": "GPU-x,MIG-y"}) == "MIG-y"
+    made = executor_environment({"CUDA_VISIBLE_DEVICES": "1,0"}, "cuda", {}, "GPU-a")
+    assert made["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+    assert executor_environment({}, "cpu", {}, "")["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_where_nobody_tells_names_a_gpu_is_seen_by_its_number(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert visible_as(3, {}) == "3"
+    assert visible_as(1, {"CUDA_VISIBLE_DEVICES": "4,2"}) == "2"
 
 
 def test_a_gpu_is_named_as_cuda_will_count():

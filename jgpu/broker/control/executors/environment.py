@@ -54,9 +54,14 @@ _HIDE_GPUS: Final = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 def executor_environment(
-    inherited: Mapping[str, str], device: str, extra: Mapping[str, str]
+    inherited: Mapping[str, str], device: str, extra: Mapping[str, str], gpu: str = ""
 ) -> dict[str, str]:
-    """The environment for an executor of `device`; `extra` is the administrator's, and wins."""
+    """The environment for an executor of `device`; `extra` is the administrator's, and wins.
+
+    `gpu`: the one that a `cuda` executor sees, and calls 0.
+    """
     environment = {name: value for name, value in inherited.items() if name not in _UNSEEN}
     environment |= _SET | (_SET_CUDA if device == "cuda" else _HIDE_GPUS)
+    if device == "cuda" and gpu:
+        environment["CUDA_VISIBLE_DEVICES"] = gpu
     return environment | dict(extra)

@@ -13,17 +13,26 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from jgpu.broker.control.listening.identity import login_name, peer_of
 from jgpu.errors import ConfigError
 
-__all__ = ["GpuClaim", "claim_gpu", "gpu_is_plugged_in", "gpu_seems_present", "gpu_uuid"]
+__all__ = [
+    "GpuClaim",
+    "claim_gpu",
+    "gpu_is_plugged_in",
+    "gpu_seems_present",
+    "gpu_uuid",
+    "visible_as",
+]
 
 #: devices on the bus, the vendor's number, and how the class of a display adapter begins
 _PCI: Final = Path("/sys/bus/pci/devices")
 _NVIDIA: Final = "0x10de"
 _DISPLAY: Final = "0x03"
+#: of a GPU whose UUID nobody tells
+_NUMBERED: Final = "GPU-number-"
 
 
 def gpu_seems_present(environ: Mapping[str, str] = os.environ) -> bool:
@@ -45,6 +54,12 @@ def gpu_is_plugged_in(bus: Path = _PCI) -> bool:
     return False
 
 
+def visible_as(index: int, environ: Mapping[str, str] = os.environ) -> str:
+    """What `CUDA_VISIBLE_DEVICES` has to be for a process that sees only the GPU of that index."""
+    name = gpu_uuid(index, environ)
+    return name.removeprefix(_NUMBERED) if name.startswith(_NUMBERED) else name
+
+
 def gpu_uuid(index: int, environ: Mapping[str, str] = os.environ) -> str:
     """A name for the GPU that CUDA will call `index`, the same in all processes of the host."""
     name = str(index)
@@ -59,7 +74,7 @@ def gpu_uuid(index: int, environ: Mapping[str, str] = os.environ) -> str:
     if not name.isdecimal():
         return name
     uuids = _nvml_uuids()
-    return uuids[int(name)] if int(name) < len(uuids) else f"GPU-number-{name}"
+    return uuids[int(name)] if int(name) < len(uuids) else f"{_NUMBERED}{name}"
 
 
 def _visible(environ: Mapping[str, str]) -> list[str]:
@@ -69,7 +84,10 @@ def _visible(environ: Mapping[str, str]) -> list[str]:
 
 
 def _nvml_uuids() -> list[str]:
-    """UUIDs of all GPUs in the driver's order; empty where driver or its library is missing."""
+    """UUIDs of all GPUs in the driver's order; empty where driver or its library is missing.
+
+    A GPU that is parted (MIG) stands for its instances, which are what a process can have.
+    """
     try:
         import pynvml
     except ImportError:
@@ -77,13 +95,26 @@ def _nvml_uuids() -> list[str]:
     with contextlib.suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
         try:
+            handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
             return [
-                pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index))
-                for index in range(pynvml.nvmlDeviceGetCount())
+                pynvml.nvmlDeviceGetUUID(part)
+                for handle in handles
+                for part in _instances(pynvml, handle) or [handle]
             ]
         finally:
             pynvml.nvmlShutdown()
     return []
+
+
+def _instances(pynvml: Any, handle: Any) -> list[Any]:
+    """Handles of the instances that a GPU is parted into; none where it is whole."""
+    found = []
+    with contextlib.suppress(pynvml.NVMLError):  # most GPUs cannot be parted
+        if pynvml.nvmlDeviceGetMigMode(handle)[0]:
+            for place in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+                with contextlib.suppress(pynvml.NVMLError):  # places may be empty
+                    found.append(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place))
+    return found
 
 
 class GpuClaim:

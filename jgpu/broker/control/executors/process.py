@@ -20,6 +20,7 @@ import msgspec
 from jgpu.broker.control.configuration.settings import BrokerSettings
 from jgpu.broker.control.executors.endings import End, read_end
 from jgpu.broker.control.executors.environment import executor_environment
+from jgpu.broker.control.executors.gpus import visible_as
 from jgpu.broker.control.executors.watch import ProcessWatch
 from jgpu.broker.control.listening.channel import ExecutorChannel
 from jgpu.broker.flightpage import FlightPage
@@ -69,7 +70,10 @@ class ExecutorProcess:
                     pass_fds=(theirs.fileno(), self.page.descriptor),
                     stdin=subprocess.DEVNULL,
                     env=executor_environment(
-                        os.environ, executor.device, settings.executor_environment
+                        os.environ,
+                        executor.device,
+                        settings.executor_environment,
+                        visible_as(executor.index) if executor.device == "cuda" else "",
                     ),
                     # Ctrl-C in the broker's terminal is the broker's affair.
                     process_group=0,

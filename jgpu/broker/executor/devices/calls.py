@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from jgpu.broker.executor.programs.buffers import Buffer
+from jgpu.broker.executor.programs.kinds import KINDS
 from jgpu.wire.messages import DeviceFacts
 
 __all__ = ["Calls", "CudaCalls"]
@@ -86,12 +87,12 @@ class Calls(Protocol):
 
 
 class CudaCalls:
-    """The real calls, for one device; made on the pump's thread."""
+    """The real calls, for the one GPU that the process sees; made on the pump's thread."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self) -> None:
         torch.cuda.init()
-        torch.cuda.set_device(index)
-        self.torch_device = torch.device("cuda", index)
+        self.torch_device = KINDS["cuda"].place
+        torch.cuda.set_device(self.torch_device)
         self._cudart: Any = torch.cuda.cudart()
 
     def facts(self, capacity: int) -> DeviceFacts:
@@ -160,7 +161,11 @@ class CudaCalls:
         return host.is_pinned()
 
     def register(self, address: int, nbytes: int) -> bool:
-        """`cudaHostRegister`, as torch itself does it; limits on locked memory may forbid it."""
+        """`cudaHostRegister`, as torch itself does it; limits on locked memory may forbid it.
+
+        The error of a refusal stays with the calling thread, as CUDA's last errors do; it must be
+        one that launches nothing.
+        """
         status = self._cudart.cudaHostRegister(address, nbytes, 1)
         if int(status) != 0:
             _log.info("an arena cannot be pinned (%s); its copies will be slower", status)

@@ -60,7 +60,7 @@ class CudaDevice:
         page: FlightPage | None = None,
     ) -> None:
         self._page = page or FlightPage.unshared()
-        self._calls: Calls = CudaCalls(settings.index) if calls is None else calls
+        self._calls: Calls = CudaCalls() if calls is None else calls
         self.torch_device = self._calls.torch_device
         if settings.lanes > GPU_LANES:
             raise ConfigError(
@@ -171,10 +171,11 @@ class CudaDevice:
         self._copy_and_wait(host, source)
 
     def make_room(self, buffer: Buffer) -> None:
-        """A block of the copying stream."""
+        """A block of the copying stream; host memory for what lives there."""
+        place = buffer.place or self.torch_device
         self._calls.set_stream(self._copying().stream)
         with self._calls.launching():
-            empty = torch.empty(buffer.nbytes, dtype=torch.uint8, device=self.torch_device)
+            empty = torch.empty(buffer.nbytes, dtype=torch.uint8, device=place)
         buffer.restore(empty)
 
     def copy_in(self, buffer: Buffer, offset: int, host: torch.Tensor) -> None:

@@ -48,7 +48,10 @@ class Buffer:
     buffer is spilled, released or poisoned.
     """
 
-    __slots__ = ("_views", "aside", "base", "id", "nbytes", "poison", "resident", "saved", "stale")
+    __slots__ = (
+        *("_views", "aside", "base", "id", "nbytes", "place", "poison", "resident", "saved"),
+        "stale",
+    )
 
     def __init__(
         self,
@@ -67,6 +70,8 @@ class Buffer:
             if nbytes is None and base is not None
             else (nbytes or 0)
         )
+        #: where the storage lives; a kernel may return one that does not live on its own device
+        self.place = None if base is None else base.device
         #: why the content could not be computed
         self.poison = poison
         #: part of the model (`Tag`), not of the work in progress
@@ -115,7 +120,11 @@ class Buffer:
         return base
 
     def restore(self, base: torch.Tensor) -> None:
-        """Have a storage again, with at least `nbytes` bytes, after `release`."""
+        """Have a storage again, with at least `nbytes` bytes, after `release`.
+
+        It must be where the one before was: some kernels read a number from host memory.
+        """
+        assert self.place is None or self.place == base.device, "a storage lives where it was made"
         self.base = base
 
     def remeasure(self) -> int:

@@ -376,6 +376,8 @@ class RunWork(Work):
         storage = made.untyped_storage()
         if storage.nbytes() > limits.WANTED_BYTES:  # some kernels take more than they return
             return
+        if made.device != self.session.device.torch_device:  # it lives on the host
+            return
         faults = self.session.faults
         if faults is not None and not faults.tell_before(self, port):
             return

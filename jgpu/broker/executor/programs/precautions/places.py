@@ -36,6 +36,33 @@ def _sampled(attempt: Attempt) -> Any:
     return made
 
 
+@precaution("_scaled_dot_product_efficient_attention_backward", on=("cuda",))
+def _with_state_on_host(attempt: Attempt) -> Any:
+    """Seed and offset of dropout, which the kernel's launch reads from host memory as they are.
+
+    So they are where the forward op leaves them; an address on the device would end the process.
+    """
+    for name in ("philox_seed", "philox_offset"):
+        _require(attempt, name, torch.device("cpu"))
+    return attempt.go()
+
+
+@precaution("_scaled_dot_product_flash_attention_backward", on=("cuda",))
+def _with_state_on_device(attempt: Attempt) -> Any:
+    """The same of a kernel that reads both, from one tensor, on the device."""
+    _require(attempt, "philox_seed", attempt["query"].device)
+    return attempt.go()
+
+
+def _require(attempt: Attempt, name: str, place: torch.device) -> None:
+    found = attempt[name].device
+    if attempt["dropout_p"] and found != place:
+        raise RuntimeError(
+            f"{attempt.name}: {name} is on {found} where the kernel reads it on {place}. Pass what "
+            "the forward op returned."
+        )
+
+
 def _by_tensor(info: OpSchema, look: Look) -> bool:
     return "repeats" in look.names and not isinstance(look["repeats"], int)
 
@@ -45,6 +72,8 @@ def _repeated(attempt: Attempt) -> Any:
     """Repetitions so many that their sum wraps around."""
     repeats = attempt["repeats"]
     if repeats.numel() and not repeats.is_floating_point():
+        if bool((repeats < 0).any()):  # CUDA's kernel asserts that
+            raise RuntimeError("repeats can not be negative")
         total = float(repeats.sum(dtype=torch.float64))
         if total >= 1 << 62:
             raise RuntimeError(f"repeats add up to {total:.3g}, which is more than any tensor has.")
