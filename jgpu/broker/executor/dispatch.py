@@ -18,7 +18,7 @@ from jgpu.broker.executor.programs import Definition
 from jgpu.broker.executor.scheduling.driver import SchedulerDriver
 from jgpu.broker.executor.session import ExecutorSession
 from jgpu.broker.executor.works.cancel import begin_cancel
-from jgpu.broker.executor.works.early import FOLLOWERS, answer_early, last_writer, may_answer_early
+from jgpu.broker.executor.works.early import answer_early, last_writer, may_answer_early, may_follow
 from jgpu.broker.executor.works.hostonly import RngWork, SyncWork
 from jgpu.broker.executor.works.transfers import DownloadWork, UploadWork
 from jgpu.errors import ProtocolError
@@ -107,7 +107,7 @@ class MessageHandler:
         self._waits(session, ends_iteration=message.ends_iteration)
         early = may_answer_early(session)
         writer = last_writer(session, message.buffer) if early else None
-        if not early or (writer is not None and len(writer.followers) >= FOLLOWERS):
+        if not early or not may_follow(session, work, writer):
             self._accept(session, work)
             return
         session.queue.count(work)

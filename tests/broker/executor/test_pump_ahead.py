@@ -347,3 +347,108 @@ def test_a_wanted_value_of_a_run_that_failed_has_to_be_asked_for(host):
     messages = host.hear(client, (m.Value, m.Failed))
     assert [type(each) for each in messages] == [m.Failed, m.Value]
     assert messages[1] == m.Value(first, b"")
+
+
+def behind_a_wait(host, client):
+    """A program that waits for its stream, one that makes a number, and a third; all in one lane.
+
+    Returns the buffer of the number.
+    """
+    inputs = given(client)
+    number = client.floats(1, 2, 3, 4)
+    for _ in range(2):  # the first time nobody knows what they write
+        host.turn()
+        host.go_on()
+        client.run(doubled_where(), inputs)
+        made = client.run(scale(), [number], (5.0,))
+        client.run(add(), [number, number])
+    return made
+
+
+def test_a_download_follows_its_last_writer_and_not_what_was_sent_behind_it(host):
+    client = host.connect("user1")
+    made = behind_a_wait(host, client)
+    asked = client.ask(made, 16)
+    synced = client.next_request()
+    client.send(m.Sync(client.next_work(), synced))
+    heard, left = [], []
+    for _ in range(30):  # an event of the stream at a time
+        lane = host.device._lanes[host.pump.sessions[1].standing.lane]
+        host.calls.advance(lane.stream, 1)
+        host.turn(1)
+        heard += [each.request for each in host.hear(client, (m.Downloaded, m.Synced))]
+        if heard == [asked] and not left:
+            left.append(host.pump.sessions[1].queue.outstanding)
+    assert heard == [asked, synced]
+    assert left == [2], "the program behind it, and the wait, are not over"
+
+
+def test_a_download_behind_its_writer_has_the_writers_bytes(host):
+    client = host.connect("user1")
+    asked = client.ask(behind_a_wait(host, client), 16)
+    host.turn()
+    host.go_on()
+    (reply,) = host.hear(client, m.Downloaded)
+    assert reply.request == asked
+    assert unpack("4f", reply.data) == (5, 10, 15, 20)
+
+
+def test_a_download_whose_writer_was_interrupted_is_told_so(host):
+    client = host.connect("user1")
+    asked = client.ask(behind_a_wait(host, client), 16)
+    host.turn()
+    client.cancel()
+    host.turn()
+    host.go_on()
+    failed = [each for each in host.hear(client, m.Failed) if each.request == asked]
+    assert [each.error for each in failed] == ["WorkCancelled"]
+    assert host.hear(client, m.Downloaded) == []
+
+
+def test_a_download_of_a_number_that_failed_says_why(host):
+    client = host.connect("user1")
+    inputs = given(client)
+    number, index = client.floats(1, 2, 3, 4), client.upload(pack("4q", 0, 1, 2, 9))
+    host.go_on()
+    client.run(doubled_where(), inputs)
+    look = program(
+        2,
+        [Op("aten::index_select.default", (Slot(0, 0), 0, Slot(1, 1)), {}, (Out(2, 0),))],
+        [vector(4), vector(4, "int64")],
+    )
+    asked = client.ask(client.run(look, [number, index]), 16)
+    host.turn()
+    host.go_on()
+    failed = [each for each in host.hear(client, m.Failed) if each.request == asked]
+    assert [each.error for each in failed] == ["IndexError"]
+
+
+@pytest.mark.parametrize("freed", [True, False])
+def test_a_wrong_value_that_only_the_device_saw_is_no_early_number(host, monkeypatch, freed):
+    kind = Capabilities(torch.device("cpu"), trusts_values=True, runs_ahead=True)
+    monkeypatch.setitem(KINDS, "cpu", kind)
+    client = host.connect("user1")
+    inputs = given(client)
+    number, index = client.floats(1, 2, 3, 4), client.upload(pack("4q", 0, 1, 2, 9))
+    right = client.upload(pack("4q", 0, 1, 2, 3))
+    look = program(
+        2,
+        [Op("aten::index_select.default", (Slot(0, 0), 0, Slot(1, 1)), {}, (Out(2, 0),))],
+        [vector(4), vector(4, "int64")],
+    )
+    client.run(look, [number, right])
+    client.run(scale(), [number], (2.0,))
+    host.turn()
+    host.go_on()
+    client.run(doubled_where(), inputs)
+    looked = client.run(look, [number, index])
+    asked = client.ask(looked, 16)
+    if freed:
+        client.send(m.Free((looked,)))
+    client.run(scale(), [number], (2.0,))
+    host.turn()
+    assert any(work.followers for work in host.pump.sessions[1].queue.offered)
+    host.go_on()
+    assert host.hear(client, m.Downloaded) == []
+    failed = [*host.hear(client, m.Failed), *client.failures]
+    assert [each.error for each in failed if each.request == asked] == ["IndexError"]

@@ -41,6 +41,7 @@ _HALTED: Final = LaneProgress.HALTED
 _PAUSED: Final = LaneProgress.PAUSED
 _PUT_OFF: Final = LaneProgress.PUT_OFF
 _SKIPPED: Final = LaneProgress.SKIPPED
+_AWAITING: Final = frozenset({_DUE, _HALTED, _PAUSED, _PUT_OFF})
 
 
 class Paused(Exception):
@@ -153,6 +154,9 @@ class Work:
             if session.faults is not None:
                 session.faults.begin(self, port)
             self.do(port)
+            if self.followers and session.device.launches_ahead:
+                for download in self.followers:
+                    download.begin(port)
             if session.faults is not None:
                 session.faults.launched(self, port)
         except Paused:
@@ -173,6 +177,11 @@ class Work:
         """Whether it has to be launched again."""
         progress = self.progress
         return progress is _HALTED or progress is _PUT_OFF
+
+    @property
+    def awaits_launch(self) -> bool:
+        """Whether ops of it are still to be launched."""
+        return not self.over and self.progress in _AWAITING
 
     def launch_again(self) -> None:
         """It waits no longer: a lane is to go on with it."""

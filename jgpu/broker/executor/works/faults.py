@@ -85,7 +85,8 @@ class ValueFaults:
         if not (self.notes.taken or self._trail or self._readings):
             return
         self._trail.append(work)
-        if self.notes.taken and (work.reads_notes or len(self._trail) >= _TRAIL):
+        asked = work.reads_notes or work.followers or len(self._trail) >= _TRAIL
+        if self.notes.taken and asked:
             reading = self._copy(work, port)
             for place, target in enumerate(reading.data):
                 if not self._tell(reading, place, port):
@@ -144,6 +145,8 @@ class ValueFaults:
         failures: list[Failure] = []
         for work in self._trail:
             failures += work.spread(tainted, faults.get(work.number, {}))
+            for download in work.followers:
+                download.spoil(tainted)
         poisoned: dict[int, list[int]] = {id(failure): [] for failure in failures}
         for number, failure in tainted.items():
             buffer = table.buffers.get(number)

@@ -29,6 +29,8 @@ __all__ = ["DownloadWork", "UploadWork"]
 
 #: what a byte takes that is copied, in seconds
 _COPY_S: Final = 2e-10
+#: why a download has no bytes whose buffer's last writer was taken back
+_MISSED: Final = "The computation was interrupted before these bytes were read; read them again."
 
 
 class UploadWork(Work):
@@ -203,6 +205,14 @@ class DownloadWork(Work):
             self._data = bytearray(message.count)
         if message.count:
             read(buffer, message.offset, self._target())
+
+    def look_again(self, *, missed: bool) -> None:
+        """Its bytes were copied, or `missed`; note why they may not be told, where that is so."""
+        buffer = self.session.table.buffers.get(self.message.buffer)
+        if buffer is not None and buffer.poison is not None:
+            self._failure = buffer.poison
+        elif missed:
+            self._failure = Failure(self.number, 0, "", "WorkCancelled", _MISSED)
 
     def _target(self) -> memoryview:
         if self._data is not None:
