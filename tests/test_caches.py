@@ -209,7 +209,7 @@ STATE = {
     "jgpu.broker.executor.devices.gpu.port.Uses": "uses of streams",
     "jgpu.broker.executor.devices.gpu.staging.Staging": "a thread",
     "jgpu.broker.executor.devices.null.NullDevice": "works that are over",
-    "jgpu.broker.executor.devices.onhost.kernels.tables": "a list of ops",
+    "jgpu.broker.executor.devices.onhost.kernels": "a list of ops, and of the arguments of one",
     "jgpu.broker.executor.devices.fake": "a device for tests of the devices' code",
     "jgpu.broker.executor.dispatch.MessageHandler": "works that wait for their program; handlers",
     "jgpu.broker.executor.scheduling.forecast.Forecast": "bytes of the iteration that runs",

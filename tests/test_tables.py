@@ -461,6 +461,7 @@ FIXED = {
         broker.executor.scheduling.trace.Trace._rows
     """,
     "tables that are written in the code": """
+        broker.executor.devices.onhost.kernels.drawing.factories._Factory._places
         broker.executor.devices.onhost.kernels.tables.DRAWS
         broker.executor.devices.onhost.kernels.tables.KERNELS
         broker.executor.dispatch.MessageHandler._handlers
