@@ -190,6 +190,7 @@ def test_every_op_that_draws_has_a_kernel_here():
         "_lstm_mps", "miopen_rnn", "_scaled_dot_product_attention_math_for_mps",
         "_scaled_dot_product_fused_attention_overrideable", "_triton_scaled_dot_attention",
         "_nested_tensor_softmax_with_shape", "_flash_attention_forward_no_dropout_inplace",
+        "_cudnn_attention_forward_no_dropout_inplace",
     }  # fmt: skip
     missing = set()
     for name in torch._C._dispatch_get_all_op_names():

@@ -79,9 +79,9 @@ def _by_lengths_increment(query: Tensor, key: Tensor, *rest: Any) -> int:
 def _whole(
     draw: Philox, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, first_q: Any,
     first_k: Any, length: int, keys: int, wanted: bool, dropout: float, causal: bool,
-    debug: bool, scale: float | None,
+    debug: bool, scale: float | None, *absent: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
-    if first_q is not None or first_k is not None:
+    if any(each is not None for each in (first_q, first_k, *absent)):
         raise NotImplementedError("Packed sequences are not computed here.")
     return _forward(draw, query, key, value, bias, wanted, dropout, causal, scale)
 
