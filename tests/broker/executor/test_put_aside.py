@@ -214,6 +214,14 @@ def test_a_host_without_pinned_memory_copies_all_the_same_and_says_so_once(calls
     assert "LimitMEMLOCK" in line
 
 
+def test_arenas_that_cannot_be_pinned_are_told_of_once_with_what_to_do(device, caplog):
+    for _ in range(2):
+        device.pin(memoryview(bytearray(4096)))
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "not 4096 bytes of a notebook's arena" in line
+    assert "LimitMEMLOCK=infinity" in line
+
+
 class Telling:
     """Makes a number and tells it in its midst."""
 

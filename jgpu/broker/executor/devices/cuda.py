@@ -206,6 +206,8 @@ class CudaDevice:
         address = _address(memory)
         if self._calls.register(address, len(memory)):
             self._arenas.add(address)
+        else:
+            self._shared.staging.say_unpinned(f"not {len(memory)} bytes of a notebook's arena")
 
     def unpin(self, memory: memoryview) -> None:
         """Undo `pin`."""

@@ -73,10 +73,14 @@ class Staging:
         try:
             return self._calls.pinned(nbytes)
         except (RuntimeError, MemoryError) as error:
-            if not self._told:
-                self._told = True
-                _log.warning(UNPINNED, error)
+            self.say_unpinned(error)
             return torch.empty(nbytes, dtype=torch.uint8)
+
+    def say_unpinned(self, why: object) -> None:
+        """Tell once, in the log, that the host gives no pinned memory. Any thread."""
+        if not self._told:
+            self._told = True
+            _log.warning(UNPINNED, why)
 
     def bring(self, source: memoryview) -> Hop:
         """Have bytes copied to pinned memory."""
