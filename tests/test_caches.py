@@ -226,7 +226,6 @@ STATE = {
     "jgpu.broker.executor.programs.precautions.sizes.SIZES": "a list of ops",
     "jgpu.broker.executor.programs.contracts.language._WITHOUT_META": "a list of ops",
     "jgpu.broker.executor.programs.contracts.language.Call": "one call",
-    "jgpu.broker.executor.programs.definition.Definition._compiling": "what another thread is at",
     "jgpu.broker.executor.programs.definition.Definition.predicted_s": "an estimate",
     "jgpu.broker.executor.programs.checking.foretold._library": "registrations with torch",
     "jgpu.broker.executor.programs.checking.trusted.Look": "one call",

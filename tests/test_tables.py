@@ -345,7 +345,6 @@ OWNED = {
     "one definition: 8 compiled forms, 32 sizes and 64 masks, then they begin anew": """
         broker.executor.programs.definition.Definition._bytes
         broker.executor.programs.definition.Definition._masks
-        broker.executor.programs.definition.Definition._compiling
         broker.executor.programs.definition.Definition._variants
     """,
     "buffers: 262,144 a session; 8 views a buffer": """

@@ -146,6 +146,10 @@ def host(monkeypatch):
     made.close()
 
 
+def is_compiled(definition):
+    return all(definition._variants.values())
+
+
 def given(client):
     """Uploads for `doubled_where`."""
     return [
@@ -187,7 +191,7 @@ def test_it_does_so_in_the_compiled_form_too(host):
     for run in range(5):
         if run == 3:
             definition = host.pump.definitions.get(program_hash(encode_program(doubled_where())))
-            host.until(partial(getattr, definition, "_variants"))
+            host.until(partial(is_compiled, definition))
         first = client.run(doubled_where(), inputs)
         asked = client.ask(first + 2, 16)
         host.turn()
@@ -213,7 +217,7 @@ def test_a_program_is_compiled_on_another_thread_and_walked_meanwhile(host, monk
         if run == 4:
             held.set()
             definition = host.pump.definitions.get(program_hash(encode_program(scale())))
-            host.until(partial(getattr, definition, "_variants"))
+            host.until(partial(is_compiled, definition))
         number = client.run(scale(), [number], (2.0,))
         host.turn()
         host.go_on()

@@ -82,8 +82,6 @@ class Definition:
         #: numbers of input slots, of fresh slots and of ops
         self.inputs = plan.inputs
         self.fresh = plan.fresh
-        #: input slots that an op may write
-        self.written = plan.written
         self.ops = len(plan.steps)
         #: their names, a line each
         self.names = "\n".join(step.info.name for step in plan.steps).encode()
@@ -92,7 +90,8 @@ class Definition:
         #: outputs that are known to lie otherwise than claimed, for sessions that come later
         self.learnt: tuple[TensorReport, ...] = ()
         self._lock = Lock()
-        self._variants: dict[_Key, Variant] = {}
+        #: functions by what they keep and tell; None while another thread compiles one
+        self._variants: dict[_Key, Variant | None] = {}
         #: steps whose outputs have not been compared with their claims yet
         self._unseen = set(range(self.ops))
         self._restrides: set[tuple[int, int]] = set()
@@ -108,8 +107,12 @@ class Definition:
         #: has something computed by another thread, then calls with the result on this one; runs
         #: are walked until their function is there. None: it is compiled where it is needed.
         self.aside: Callable[[Callable[[], Variant], Callable[[Any], None]], None] | None = None
-        self._compiling: set[_Key] = set()
         self._given = InputCheck(plan)
+
+    @property
+    def written(self) -> frozenset[int]:
+        """Input slots that an op may write."""
+        return self.plan.written
 
     def run(
         self,
@@ -201,7 +204,8 @@ class Definition:
         Not before each op was seen, where the data decide sizes, or where a function is yet to be
         compiled for these masks.
         """
-        return (live, dead, wanted) in self._variants and not (self._dynamic or self._broken)
+        known = self._variants.get((live, dead, wanted)) is not None
+        return known and not (self._dynamic or self._broken)
 
     def _counted(self, live: bytes, *, peak: bool) -> int:
         found = self._bytes.get((live, peak))
@@ -327,11 +331,11 @@ class Definition:
         found = self._variants.get(key)
         if found is None:
             keep = masks.keep
-            if len(self._variants) + len(self._compiling) >= _MAX_VARIANTS:
+            if key not in self._variants and len(self._variants) >= _MAX_VARIANTS:
                 # one function for all further masks: it keeps everything to the end
                 key, wanted, keep = (b"all", b"all", ()), (), [True] * (self.inputs + self.fresh)
                 found = self._variants.get(key)
-            if found is None and key not in self._compiling:
+            if key not in self._variants:
                 task = partial(
                     compile_plan,
                     self.plan,
@@ -343,16 +347,16 @@ class Definition:
                 if self.aside is None:
                     found = self._variants[key] = task()
                 else:
-                    self._compiling.add(key)
+                    self._variants[key] = None
                     self.aside(task, partial(self._compiled, key))
         return found
 
     def _compiled(self, key: "_Key", result: Any) -> None:
         """Another thread is through with a function; where it failed, runs are walked for good."""
-        self._compiling.discard(key)
         if isinstance(result, Variant):
             self._variants[key] = result
         else:
+            del self._variants[key]
             self._broken = True
             _log.error("a program could not be compiled", exc_info=result)
 
