@@ -3,6 +3,7 @@
 #   make demo        notebooks of several users train at once on one shared device
 #   make test        the everyday tests          make test-slow   the slow ones
 #   make test-long   the longest, by hand         make test-anywhere   the everyday ones, everywhere
+#   make test-versions   beside each torch        make test-cuda-build   beside the newest CUDA build
 #   make lab         JupyterLab, ready to use    make lint        style, types and the documentation
 #   make env         the environment alone       make coverage    the floor for the pure parts
 #   make docs        the documentation as a site, in docs/_build/html
@@ -22,7 +23,7 @@ PYTEST := $(BIN)/python -m pytest -q
 NODE := $(addsuffix /node_modules/.package-lock.json,tests/hub tests/lab)
 SIDE_BY_SIDE := --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: env test test-slow test-long test-anywhere coverage lint docs demo lab clean
+.PHONY: env test test-slow test-long test-anywhere test-versions test-cuda-build coverage lint docs demo lab clean
 
 env: $(STAMP)
 
@@ -47,6 +48,17 @@ $(NODE): %/node_modules/.package-lock.json: %/package-lock.json
 # subject is called done; what it measures goes to bench/results.
 test-long: $(STAMP) $(NODE)
 	$(PYTEST) -m long $(ARGS)
+	$(if $(ARGS),,$(MAKE) test-versions test-cuda-build)
+
+# The suites that lean on torch's private parts, beside each release that jgpu is said to fit: half an
+# hour and 7 GB each, one after the other. ARGS="2.14 2.15" names releases.
+test-versions: $(STAMP)
+	$(BIN)/python tests/versions.py $(ARGS) --suites device parity programs
+
+# Beside the newest CUDA build (5 GB to fetch), as every kernel of a GPU host has one, no GPU in sight:
+# the device's tests, the parity suite, and the lessons from real kernels and a broker on the CPU.
+test-cuda-build: $(STAMP)
+	$(BIN)/python tests/versions.py newest --suites device parity lessons $(ARGS)
 
 # The everyday tests on a loaded machine, beside a private broker, in the background, and as another
 # user: what a person's or a CI's machine may be like. By hand, some hours.

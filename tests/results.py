@@ -27,11 +27,12 @@ _ROOT = Path(__file__).parents[1]
 _FOLDER = _ROOT / "bench" / "results"
 
 
-def write_result(name, figures, *, device="cpu", folder=_FOLDER):
+def write_result(name, figures, *, device="cpu", folder=_FOLDER, torch=None):
     """Write `figures` (what JSON can hold) to the file of today; its path.
 
-    `name` says what was measured, in words with hyphens; a ValueError for a figure that would
-    replace what every file says of itself.
+    `name` says what was measured, in words with hyphens; `torch` which one it was measured with,
+    where it is another environment's. A ValueError for a figure that would replace what every file
+    says of itself.
     """
     today = datetime.now(UTC).date().isoformat()
     about = {
@@ -46,7 +47,7 @@ def write_result(name, figures, *, device="cpu", folder=_FOLDER):
             "python": platform.python_version(),
             "load": round(os.getloadavg()[0], 2),
         },
-        "torch": _torch(),
+        "torch": _torch() if torch is None else torch,
     }
     if taken := about.keys() & figures.keys():
         raise ValueError(f"{sorted(taken)}: every file has these already; name the figures else")

@@ -28,11 +28,13 @@ MAY_IMPORT = {
     "jgpu": set(),
     "jgpu.errors": set(),
     "jgpu.requirements": set(),
+    "jgpu.untried": {"jgpu", "jgpu.requirements"},
     "jgpu.wire": {"jgpu.errors"},
     "jgpu.sched": {"jgpu.errors"},
-    "jgpu.device": {"jgpu", "jgpu.errors", "jgpu.requirements", "jgpu.wire"},
+    "jgpu.device": {"jgpu", "jgpu.errors", "jgpu.untried", "jgpu.wire"},
     "jgpu.kernelprovider": {"jgpu", "jgpu.errors", "jgpu.requirements", "jgpu.wire"},
-    "jgpu.broker": {"jgpu", "jgpu.errors", "jgpu.wire", "jgpu.sched"},
+    "jgpu.broker": {"jgpu", "jgpu.errors", "jgpu.untried", "jgpu.wire", "jgpu.sched"},
+    "jgpu.selfcheck": {"jgpu.broker", "jgpu.device", "jgpu.errors", "jgpu.wire"},
     "jgpu.hub": {"jgpu", "jgpu.errors", "jgpu.wire"},
     "jgpu.labserver": {"jgpu", "jgpu.errors", "jgpu.wire"},
     "jgpu.terminal": {"jgpu.errors", "jgpu.wire"},
@@ -61,11 +63,12 @@ MAY_IMPORT = {
         "jgpu.sched",
         "jgpu.simulate",
         "jgpu.terminal",
+        "jgpu.untried",
         "jgpu.wire",
     },
     "jgpu.__main__": {"jgpu.cli"},
 }
-MAY_IMPORT_TORCH = ("jgpu.device", "jgpu.broker.executor")
+MAY_IMPORT_TORCH = ("jgpu.device", "jgpu.broker.executor", "jgpu.selfcheck")
 PURE = ("jgpu.wire", "jgpu.sched")
 IMPURE = {"random", "secrets", "threading", "time", "uuid"}
 #: Connects sockets under a deadline, for callers that wait: the one place of `wire` with a clock.
@@ -434,6 +437,7 @@ BY_HAND = {
     "contract_fuzz.py": "a program that is run by hand, too, and finds no module beside it",
     "processes.py": "the way that all others go",
     "results.py": "programs that are run by hand use it",
+    "versions.py": "runs the suites beside other releases of torch",
 }
 
 

@@ -5,6 +5,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 import test_layout
 
 from jgpu import requirements
@@ -60,7 +61,38 @@ def test_the_pages_name_the_same_releases_of_torch():
     first, *_, last = requirements.TORCH
     pages = (Path(__file__).parents[1] / "docs").rglob("*.md")
     told = {each for page in pages for each in re.findall(r"PyTorch \(([^;)]*)", page.read_text())}
-    assert told == {f"{first} to {last}"}
+    assert told == {f"{first} and newer, tried up to {last}"}
+
+
+def test_the_page_s_table_says_how_each_release_was_tried():
+    page = (Path(__file__).parents[1] / "docs/limits.md").read_text()
+    rows = [tuple(row.strip("| ").split(" | ")) for row in re.findall(r"(?m)^\| 2\..*$", page)]
+    tried = requirements.TORCH.items()
+    assert rows == [(release, *(each or "–" for each in how)) for release, how in tried]
+
+
+@pytest.mark.parametrize(
+    ("version", "tried", "old"),
+    [
+        ("2.11.0", True, False),
+        ("2.15.3+cu132", True, False),
+        ("2.13.0a0+git1f3b", False, False),
+        ("2.15.0rc1", False, False),
+        ("2.16.0", False, False),
+        ("3.0.0", False, False),
+        ("2.10.9+cpu", False, True),
+        ("1.13.1", False, True),
+        ("unknown", False, False),
+    ],
+)
+def test_a_version_was_tried_or_is_too_old_or_neither(version, tried, old):
+    assert (requirements.was_tried(version), requirements.is_too_old(version)) == (tried, old)
+
+
+def test_what_is_told_to_install_instead_was_tried():
+    first, *_, last = requirements.TORCH
+    above = f"{last.split('.')[0]}.{int(last.split('.')[1]) + 1}"
+    assert requirements.torch_tried() == f"torch>={first},<{above}"
 
 
 def test_the_modules_of_an_extra_are_those_that_pip_is_told():

@@ -20,6 +20,11 @@ def test_a_result_says_what_was_measured_when_of_what_and_where(tmp_path):
     assert (written["ops"], written["deaths"]) == (3, [])
 
 
+def test_what_another_environment_measured_is_of_its_torch(tmp_path):
+    path = write_result("x", {}, folder=tmp_path, torch="2.15.0+cu132")
+    assert json.loads(path.read_text())["torch"] == "2.15.0+cu132"
+
+
 def test_no_figure_replaces_what_a_file_says_of_itself(tmp_path):
     with pytest.raises(ValueError, match="commit"):
         write_result("x", {"commit": "another"}, folder=tmp_path)

@@ -20,7 +20,8 @@ from msgspec import UnsetType
 from jgpu import __version__
 from jgpu.cli._gpus import look_at_gpus
 from jgpu.errors import BrokerUnreachable, JgpuError
-from jgpu.requirements import BROKER, fits_torch, lacking, torch_wanted
+from jgpu.requirements import BROKER, lacking, torch_tried
+from jgpu.untried import fitness_of
 from jgpu.wire import address
 from jgpu.wire.reports.report import LedgerReport
 
@@ -69,11 +70,13 @@ def check_torch() -> Iterator[Finding]:
         advice = "Install torch into the environment of the kernel."
         yield Finding("torch", _PROBLEM, f"{sys.executable} has no torch.", advice)
         return
-    if fits_torch(version):
-        yield Finding("torch", _OK, f"torch {version} is supported.")
+    fitness = fitness_of(version, anew=True)
+    if fitness.problem:
+        yield Finding("torch", _PROBLEM, fitness.problem, f"pip install '{torch_tried()}'")
+    elif fitness.warning:
+        yield Finding("torch", _NOTE, fitness.warning)
     else:
-        advice = f"Install {torch_wanted()}."
-        yield Finding("torch", _PROBLEM, f"torch {version} was not tested with jgpu.", advice)
+        yield Finding("torch", _OK, f"torch {version} was tried with jgpu {__version__}.")
     points = metadata.entry_points(group="torch.backends", name="jgpu")
     if points:
         yield Finding("entry point", _OK, "torch loads jgpu by the entry point torch.backends.")

@@ -9,7 +9,7 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 
 from jgpu import errors
 from jgpu.device import current, versions
+from jgpu.device.client.transport import Transport
 from jgpu.wire import address
 
 __all__ = ["activate"]
@@ -24,8 +25,11 @@ __all__ = ["activate"]
 _done = False
 
 
-def activate() -> None:
-    """Register the backend, patch torch, and make a session that connects at first use."""
+def activate(connect: Callable[[], Transport] | None = None) -> None:
+    """Register the backend, patch torch, and make a session that connects at first use.
+
+    `connect` opens the connection where it is not to the broker that the environment names.
+    """
     global _done
     if _done:
         return
@@ -36,7 +40,7 @@ def activate() -> None:
         return
     with _no_collection():
         _register_backend()
-        _install(_problem())
+        _install(connect or _connector(_problem()))
 
 
 @contextmanager
@@ -80,7 +84,7 @@ def _register_backend() -> None:
     install_engine()
 
 
-def _install(problem: errors.JgpuError | None) -> None:
+def _install(connect: Callable[[], Transport]) -> None:
     from jgpu.device import cuda, interrupts
     from jgpu.device.client.notebook import largest
     from jgpu.device.client.session import ClientSession
@@ -105,7 +109,7 @@ def _install(problem: errors.JgpuError | None) -> None:
         subclasses,
     )
 
-    current.set_session(ClientSession(_connector(problem), rng.Generators()))
+    current.set_session(ClientSession(connect, rng.Generators()))
     registration.install()
     interrupts.install()
     patches.install()

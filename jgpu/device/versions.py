@@ -1,16 +1,18 @@
 """Which versions of torch this package fits, and what happens with one that does not.
 
 The hook that makes a Python backend is private API of torch: a version is accepted because it was
-tried, never because it is new. A torch that does not fit is left as it is but for one thing: asking
+tried, or checks itself first. A torch that does not fit is left as it is but for one thing: asking
 for `cuda` says why it is not there. Nothing falls back to the CPU in silence.
 """
 
+import multiprocessing
+import warnings
 from typing import Any, Final
 
 import torch
 
 from jgpu.errors import JgpuError, VersionMismatch
-from jgpu.requirements import TORCH, fits_torch, torch_wanted
+from jgpu.untried import fitness_of
 
 __all__ = ["check_parts", "check_version", "name_backend", "refuse"]
 
@@ -32,14 +34,13 @@ _PARTS: Final = (
 
 
 def check_version(version: str = torch.__version__) -> VersionMismatch | None:
-    """Why this torch cannot be used, or None."""
-    if fits_torch(version):
-        return None
-    first, *_, last = TORCH
-    return VersionMismatch(
-        f"The shared GPU works with torch {first} to {last}, and this environment has torch "
-        f"{version}. Install one of these here: pip install '{torch_wanted()}'"
-    )
+    """Why this torch cannot be used, or None; warns of one that nobody has tried."""
+    fitness = fitness_of(version)
+    if fitness.problem:
+        return VersionMismatch(fitness.problem)
+    if fitness.warning and multiprocessing.parent_process() is None:
+        warnings.warn(fitness.warning, stacklevel=2)
+    return None
 
 
 def check_parts() -> VersionMismatch | None:

@@ -33,7 +33,8 @@ from jgpu.broker.flightpage import FlightPage
 from jgpu.broker.gputroubles import explained, trouble_of
 from jgpu.broker.logs import Repetitions
 from jgpu.broker.settings import ExecutorSettings
-from jgpu.errors import JgpuError
+from jgpu.errors import JgpuError, VersionMismatch
+from jgpu.untried import fitness_of
 from jgpu.wire import messages
 from jgpu.wire.runtime import runtime_of
 
@@ -110,6 +111,11 @@ def _runs_ahead(settings: ExecutorSettings) -> bool:
 
 
 def _tested_device(settings: ExecutorSettings, page: FlightPage) -> Device:
+    fitness = fitness_of(torch.__version__)
+    if fitness.problem:
+        raise VersionMismatch(fitness.problem)
+    if fitness.warning:
+        _log.warning("%s", fitness.warning)
     device = make_device(settings, page)
     self_test(device, settings.lanes if device.launches_ahead else 1)
     return device

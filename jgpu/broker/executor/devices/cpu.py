@@ -17,7 +17,6 @@ from threading import Thread
 from time import monotonic_ns, perf_counter
 from typing import Final
 
-import psutil
 import torch
 
 from jgpu.broker.executor.devices import hostmemory
@@ -55,7 +54,7 @@ class CpuDevice(HostDevice):
         hostmemory.keep()
         cores = len(os.sched_getaffinity(0))
         threads = settings.threads or max(1, cores // max(1, settings.lanes))
-        capacity = settings.capacity or int(psutil.virtual_memory().total * _MEMORY_PART)
+        capacity = settings.capacity or _part_of_the_host()
         self.torch_device = torch.device("cpu")
         name = f"CPU, {threads} {'thread' if threads == 1 else 'threads'} (shared)"
         self.facts = DeviceFacts("cpu", name, capacity, threads)
@@ -140,6 +139,12 @@ class CpuDevice(HostDevice):
         for lane in list(self._lanes):
             self._lanes.pop(lane).close(wait=True)
         self._wake.close()
+
+
+def _part_of_the_host() -> int:
+    import psutil  # of the broker's extra: a kernel's environment has an executor only to try torch
+
+    return int(psutil.virtual_memory().total * _MEMORY_PART)
 
 
 def _take_at_most(jobs: list[LaneJob], most_s: float) -> bool:

@@ -1,0 +1,129 @@
+"""Runs the suites that lean on torch beside other releases of it, each in its own environment.
+
+    make test-versions                           each release that `jgpu.requirements` names
+    make test-cuda-build                         the newest CUDA build, with the lessons
+    python tests/versions.py 2.14 --suites device --environments FOLDER
+
+An environment with a CUDA build takes about 7 GB while it is used; `--environments` keeps them in a
+folder, and uses those that are there. What else is said goes to pytest. A file of figures for each
+release goes to `bench/results`. Where packages cannot be fetched it says so, and goes on.
+"""
+
+import argparse
+import contextlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from results import write_result
+
+from jgpu.requirements import TORCH, torch_wanted
+
+ROOT = Path(__file__).parents[1]
+NEWEST = "newest"
+#: by name: the folder or file, and which of its tests
+SUITES = {
+    "device": ("tests/device", "not slow and not long"),
+    "parity": ("tests/parity", "not slow and not long"),
+    "programs": ("tests/broker/programs", "not slow and not long"),
+    "lessons": ("tests/notebooks/test_execution.py", "not long"),
+}
+_ASKED = "import torch; print(torch.__version__, torch.version.cuda or 'none')"
+
+
+class NotMade(Exception):
+    """An environment that could not be made; the sentence says why."""
+
+
+def say(line):
+    """Print a line, before what the next run prints."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def run(*words, **options):
+    """A command from this tree."""
+    return subprocess.run([*map(str, words)], cwd=ROOT, check=False, **options)
+
+
+def make_environment(place, release):
+    """Python of an environment with that release of torch; `NotMade` if there is none."""
+    python = place / "bin/python"
+    wanted = torch_wanted() if release == NEWEST else f"torch=={release}.*"
+    if not python.exists():
+        run(sys.executable, "-m", "venv", place)
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as others:
+        lines = (ROOT / "constraints.txt").read_text().splitlines(keepends=True)
+        others.writelines(line for line in lines if not line.startswith("torch=="))
+        others.flush()
+        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        packages = ["--constraint", others.name, "--editable", ".[broker,hub,notebooks,test]"]
+        done = run(*pip, *packages, wanted, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        why = said[-1].removeprefix("ERROR: ") if said else f"status {done.returncode}"
+        raise NotMade(f"{wanted} could not be fetched, so nothing was tried: {why}")
+    return python
+
+
+def run_suite(python, name, arguments):
+    """How it ended, as a row."""
+    where, which = SUITES[name]
+    began, last = time.monotonic(), []
+    command = [python, "-m", "pytest", "-q", "-m", which, where, *arguments]
+    say(f"\n== {' '.join(map(str, command))}")
+    with subprocess.Popen(
+        [*map(str, command)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as process:
+        for line in process.stdout:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            last = [*last[-20:], line.strip("= \n")]
+    counts = next((text for text in reversed(last) if re.search(r"\d+ \w+.* in ", text)), "?")
+    minutes = round((time.monotonic() - began) / 60, 1)
+    return {"outcome": counts, "status": process.returncode, "minutes": minutes}
+
+
+def try_release(release, suites, folder, arguments):
+    """All suites beside it; whether they passed."""
+    try:
+        python = make_environment(folder / release, release)
+    except NotMade as error:
+        say(str(error))
+        return False
+    version, cuda = run(python, "-c", _ASKED, stdout=subprocess.PIPE, text=True).stdout.split()
+    if release == NEWEST and cuda == "none":
+        say(f"pip brought torch {version}, which is no CUDA build; say PIP_INDEX_URL=... first.")
+        return False
+    found = {name: run_suite(python, name, arguments) for name in suites}
+    name = "cuda-build" if release == NEWEST else f"torch-{release}"
+    write_result(name, {"cuda": cuda, "suites": found}, torch=version)
+    for suite, row in found.items():
+        say(f"torch {version:16} {suite:10} {row['minutes']:6.1f} min  {row['outcome']}")
+    return not any(row["status"] for row in found.values())
+
+
+def main():
+    """1 where a suite failed, or could not be run."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("releases", nargs="*", metavar="RELEASE")
+    parser.add_argument("--suites", nargs="+", choices=SUITES, default=["device", "parity"])
+    parser.add_argument("--environments", type=Path, metavar="FOLDER")
+    options, arguments = parser.parse_known_args()
+    if unknown := set(options.releases) - {*TORCH, NEWEST}:
+        parser.error(f"{', '.join(unknown)}: none of {', '.join(TORCH)}, {NEWEST}")
+    passed = []
+    for release in options.releases or TORCH:
+        with contextlib.ExitStack() as stack:
+            folder = options.environments
+            if folder is None:
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jgpu-")))
+            passed.append(try_release(release, options.suites, folder.absolute(), arguments))
+    return int(not all(passed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
