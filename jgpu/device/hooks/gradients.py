@@ -23,8 +23,9 @@ __all__ = ["install", "of_roots"]
 def install() -> None:
     """Look at what functions of `torch.autograd.Function` return."""
     written: Any = torch.autograd.function.BackwardCFunction
-    for name in ("apply", "apply_boxed"):
-        setattr(written, name, unseen(_looked_at(getattr(written, name))))
+    for name in ("apply", "apply_boxed"):  # the second from torch 2.13 on
+        if hasattr(written, name):
+            setattr(written, name, unseen(_looked_at(getattr(written, name))))
 
 
 def of_roots(outputs: Sequence[Any], gradients: Sequence[Any]) -> Sequence[Any]:
