@@ -47,7 +47,7 @@ _REFUSED: Final = tuple(
             "such a tensor has no storage; use zeros",
         ),
         (
-            r"set|set_data|data|_lazy_clone|_resize_output|_reshape_from_tensor|_version|"
+            r"set|set_data|shallow_copy_data|data|_lazy_clone|_resize_output|_reshape_from_tensor|_version|"
             r"_has_compatible.*|_new_zeros_with_same_feature_meta",
             "these rebind storages, which only the executor does",
         ),

@@ -8,7 +8,10 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["MISTAKES", "PAGE", "Mistake", "page"]
+__all__ = ["MISTAKES", "PAGE", "RELEASE", "Mistake", "page"]
+
+#: of torch, whose words these are
+RELEASE = "2.13"
 
 _DOCS = Path(__file__).parents[2] / "docs"
 PAGE = _DOCS / "mistakes.md"

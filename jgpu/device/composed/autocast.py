@@ -64,6 +64,9 @@ FP32: Final = frozenset({
     "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bicubic2d_aa",
 })  # fmt: skip
 
+#: the same, and in no list of torch's header
+FP32_BESIDE: Final = frozenset({"linalg_matrix_sqrth"})
+
 #: accumulate in float32 unless the caller names a dtype
 SET_DTYPE: Final = frozenset({
     "prod", "prod.dim_int", "softmax.int", "log_softmax.int", "cumprod", "cumsum",
@@ -87,7 +90,9 @@ PROMOTE: Final = frozenset({
 BANNED: Final = frozenset({"binary_cross_entropy"})
 
 #: all of them
-NAMED: Final = LOWER | _LOWER_ABOVE | FP32 | SET_DTYPE | set(APPEND_DTYPE) | PROMOTE | BANNED
+NAMED: Final = (
+    LOWER | _LOWER_ABOVE | FP32 | FP32_BESIDE | SET_DTYPE | set(APPEND_DTYPE) | PROMOTE | BANNED
+)
 
 _Kernel = Callable[..., Any]
 _key: Any = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
@@ -166,7 +171,7 @@ def _maker(name: str) -> Callable[[Any], _Kernel] | None:
     for names, make in (
         (LOWER, _lower),
         (_LOWER_ABOVE, _lower),
-        (FP32, _fp32),
+        (FP32 | FP32_BESIDE, _fp32),
         (SET_DTYPE, _set_dtype),
         (PROMOTE, _promote),
         (BANNED, _banned),

@@ -12,6 +12,7 @@ from typing import Any
 
 from jgpu.device import current
 from jgpu.device.cuda.devices import check_index
+from jgpu.device.cuda.refusals import refused_class
 from jgpu.device.errors import refused
 from jgpu.wire.sizes import size_text
 
@@ -209,8 +210,10 @@ REPLACED: dict[str, dict[str, Any]] = {
         "caching_allocator_alloc": _refusing("raw device memory", "use torch.empty()"),
         "caching_allocator_delete": _refusing("raw device memory", "use torch.empty()"),
         "change_current_allocator": _refusing("allocators of one's own", "leave the call out"),
-        "CUDAPluggableAllocator": _refusing("allocators of one's own", "leave the call out"),
-        "MemPool": _refusing("memory pools", "leave the pool out"),
+        "CUDAPluggableAllocator": refused_class(
+            "CUDAPluggableAllocator", "allocators of one's own", "leave the call out"
+        ),
+        "MemPool": refused_class("MemPool", "memory pools", "leave the pool out"),
         "use_mem_pool": _refusing("memory pools", "leave the pool out"),
     }
 }  # fmt: skip

@@ -4,11 +4,11 @@ from typing import Any
 
 from jgpu.device.errors import refused
 
-__all__ = ["REPLACED"]
+__all__ = ["REPLACED", "refused_class"]
 
 
-def _refusing(name: str, what: str, instead: str) -> Any:
-    """A class, for `isinstance` and annotations, that cannot be made."""
+def refused_class(name: str, what: str, instead: str) -> Any:
+    """A class, for `isinstance` (torch's compiler asks) and annotations, that cannot be made."""
 
     def __new__(cls: type, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         raise refused(what, instead)
@@ -75,12 +75,12 @@ REPLACED: dict[str, dict[str, Any]] = {
         "current_solver_handle": _call(*_RUNTIME),
         "get_stream_from_external": _call("streams of other libraries", "use torch.cuda.Stream()"),
         "_sleep": _nothing,
-        "GreenContext": _refusing("GreenContext", "green contexts", "leave them out"),
+        "GreenContext": refused_class("GreenContext", "green contexts", "leave them out"),
         "_compile_kernel": _call("kernels of one's own", "use PyTorch's ops"),
     },
     "graphs": {
-        "CUDAGraph": _refusing("CUDAGraph", *_GRAPHS),
-        "graph": _refusing("graph", *_GRAPHS),
+        "CUDAGraph": refused_class("CUDAGraph", *_GRAPHS),
+        "graph": refused_class("graph", *_GRAPHS),
         "graph_pool_handle": _call(*_GRAPHS),
         "make_graphed_callables": _call(*_GRAPHS),
         "is_current_stream_capturing": _no,

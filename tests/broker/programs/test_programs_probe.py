@@ -48,7 +48,9 @@ def test_a_probe_tells_what_is_undefined_and_what_is_an_argument():
 def test_a_probe_has_the_op_s_error_as_native_torch_words_it():
     outputs, error = Prober("cpu").probe(op("mm.default", *seen(2)), [contiguous(3, 4)] * 2)
     assert outputs == ()
-    assert error == ("RuntimeError", "mat1 and mat2 shapes cannot be multiplied (3x4 and 3x4)")
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot") as native:
+        torch.mm(torch.ones(3, 4), torch.ones(3, 4))
+    assert error == ("RuntimeError", str(native.value))
 
 
 def test_zeros_that_an_op_does_not_like_are_no_error():
@@ -66,6 +68,10 @@ def test_what_is_too_large_to_try_is_inferred():
     assert "too large" in error[1]
 
 
+@pytest.mark.skipif(
+    torch._C._dispatch_has_kernel_for_dispatch_key("aten::_histogramdd_from_bin_cts", "Meta"),
+    reason="torch foretells it from 2.14 on",
+)
 def test_what_numbers_alone_make_too_large_is_not_tried():
     """No meta kernel foretells it: histograms of so many bins would be some other user's memory."""
     prober = Prober("cpu", most_bytes=1 << 20)

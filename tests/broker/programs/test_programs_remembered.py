@@ -210,6 +210,7 @@ def test_an_op_that_is_registered_later_is_refused():
         ops.resolve("aten::jgpu_came_later.default", "cpu")
 
 
+@pytest.mark.filterwarnings("ignore:_aminmax is deprecated:UserWarning")
 def test_contracts_leave_their_tensors_as_they_were():
     calls = [call for found in seeds(False).values() for call in found]
     for op, geometries in calls:

@@ -30,9 +30,12 @@ def test_tables_are_those_of_torchs_own_header(table):
 
 
 def test_every_op_that_cuda_casts_is_in_one_table():
-    known = torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA")
+    # CUDA builds cast for cuDNN, what calls it is cast here; the others come with torch 2.14
+    known = set(torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA"))
+    known -= {"aten::_cudnn_rnn"}
+    there = frozenset(name for name in autocast.FP32_BESIDE if hasattr(torch.ops.aten, name))
     tables = (
-        autocast.LOWER, autocast.FP32, autocast.SET_DTYPE, frozenset(autocast.APPEND_DTYPE),
+        autocast.LOWER, autocast.FP32, there, autocast.SET_DTYPE, frozenset(autocast.APPEND_DTYPE),
         autocast.PROMOTE, autocast.BANNED,
     )  # fmt: skip
     assert {name.removeprefix("aten::") for name in known} == frozenset().union(*tables)

@@ -3,8 +3,10 @@
 import copy
 import linecache
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
+import mistakes
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,8 @@ from torch import nn
 import jgpu
 from jgpu.device import current
 
+#: other releases say some of it in other words, and so do we
+RELEASE = ".".join(torch.__version__.split(".")[:2])
 OURS = f"{Path(jgpu.__file__).parent}/"
 
 
@@ -41,6 +45,12 @@ def shown(error):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.title)
 def test_a_mistake_is_told_as_the_table_says(mistake):
+    if mistake.on_cpu is not None:
+        native = error_of(mistake.on_cpu)
+        told = f"{type(native).__name__}: {native}"
+        if RELEASE == mistakes.RELEASE:
+            assert told == mistake.native
+        mistake = replace(mistake, native=told)
     ours = error_of(mistake.code)
     said = f"{type(ours).__name__}: {ours}"
     assert mistake.fits(said), said
@@ -50,8 +60,6 @@ def test_a_mistake_is_told_as_the_table_says(mistake):
     torch.cuda.synchronize()  # it is told once
     if mistake.on_cpu is None:
         return
-    native = error_of(mistake.on_cpu)
-    assert f"{type(native).__name__}: {native}" == mistake.native
     assert isinstance(ours, type(native))
     left = iter(shown(native))
     assert all(entry in left for entry in entries), "a line that is not there natively"

@@ -8,6 +8,7 @@ An answer is an expectation, checked against the truth at the first run, never a
 bounds check.
 """
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +39,11 @@ META: Final = torch.device("meta")
 #: What a run parameter is while geometry is inferred: guesses, of which two must agree. Some ops
 #: look at numbers before all else (a least one and a largest one), so an op's parameters grow from
 #: one to the next, and the later guesses are for ops that take the first to be wrong.
+#: of an error that says of a meta kernel that it is not there; from torch 2.14 on ops say also of
+#: arguments that they do not take that this is not implemented
+_LACKING: Final = re.compile(
+    "with Meta tensors|'Meta' backend|unimplemented by default|Cannot access storage"
+)
 _GUESSES: Final = (
     {"float": 0.5, "int": 1, "bool": True, "complex": 1j},
     {"float": 0.25, "int": 2, "bool": True, "complex": 2 + 1j},
@@ -183,11 +189,12 @@ def _infer(
     for guess in _GUESSES if values else _GUESSES[:1]:
         try:
             inferred = _infer_once(info, on_meta, tensors, _guessed(values, guess))
-        except (NotImplementedError, AttributeError):
-            # there is no meta kernel, or it trips over itself (as over biases that are missing)
-            return None
+        except AttributeError:
+            return None  # the meta kernel trips over itself (as over biases that are missing)
         except Exception as error:
             text = str(error)
+            if isinstance(error, NotImplementedError) and _LACKING.search(text):
+                return None
             if " meta " in text or "data-dependent" in text.lower():
                 return None
             refusal = refusal or text.split("\n", 1)[0][:1000]

@@ -167,7 +167,7 @@ def _segments(call: Call) -> None:
 @contract("_cdist_backward")
 def _cdist(call: Call) -> None:
     result = call.forward("_cdist_forward", call["x1"], call["x2"], call["p"], None)
-    call.same("grad", result)
+    call.same(call.either("grad", "grad_output"), result)
     call.saved("cdist", result)
 
 
@@ -183,7 +183,7 @@ def _pdist_backward(call: Call) -> None:
     rows = call["self"].shape[0]
     call.require(rows > 0, "there are no rows")
     call.channels(rows * (rows - 1) // 2, "pdist")
-    call.shaped("grad", (rows * (rows - 1) // 2,))
+    call.shaped(call.either("grad", "grad_output"), (rows * (rows - 1) // 2,))
     call.contiguous("self")
 
 

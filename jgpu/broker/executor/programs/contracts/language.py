@@ -73,6 +73,10 @@ class Call:
     def __contains__(self, name: str) -> bool:
         return name in self._arguments
 
+    def either(self, *names: str) -> str:
+        """Which of these an argument is called: torch renames some, the last from 2.14 on."""
+        return next(name for name in names if name in self)
+
     def integers(self, name: str) -> list[int]:
         """The values of an int list, or of a vector of integers in host memory."""
         value = self._host.get(name, self._arguments[name])
