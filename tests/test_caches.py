@@ -57,6 +57,10 @@ CACHES = {
         "addresses, as far as no alignment depends on them",
         "device/test_on_cuda.py::test_the_same_tensors_take_another_kernel_under_other_switches",
     ),
+    "jgpu.device.composed.branches._norms": (
+        "what tensors hold, where they begin, how much statistics move: sizes and types decide",
+        "device/test_on_cuda.py::test_the_op_that_cuda_would_run_is_recorded_forward_and_backward",
+    ),
     "jgpu.device.composed.recurrent._layouts": (
         "where weights lie and what they hold: how they are packed follows from shapes and type",
         "device/test_on_cuda.py::test_the_op_that_cuda_would_run_is_recorded_forward_and_backward",

@@ -89,6 +89,7 @@ LONGER = {
     "jgpu/broker/control/registry.py": "seats and sessions are counted against each other",
     "jgpu/broker/control/server.py": "a connection, from its greeting to its answer",
     "jgpu/broker/control/sessions.py": "each descriptor, from its coming to its end",
+    "jgpu/broker/executor/programs/asking/choices.py": "each question, and what torch is asked",
     "jgpu/broker/executor/programs/checking/check.py": "one walk over a program",
     "jgpu/broker/executor/programs/definition.py": "the ways of one run, and what each learns",
     "jgpu/broker/executor/programs/running/compile.py": "one writer of one function",
@@ -104,6 +105,7 @@ LONGER = {
     "jgpu/sched/core.py": "a handler for each event",
     "jgpu/sched/simulate/device.py": "a device in virtual time carries out each action",
     "jgpu/simulate/published/salus.py": "one table of a paper",
+    "jgpu/wire/messages/__init__.py": "every message, by its conversation",
     "jgpu/wire/reports/report.py": "the status, as it is printed",
 }
 

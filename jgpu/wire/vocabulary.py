@@ -38,7 +38,7 @@ _REFUSED: Final = tuple(
         ),
         (
             r"miopen.*|_?mps_.*|.*_mps|xnnpack.*|vulkan.*|.*_overrideable.*|_propagate_xla.*|"
-            r"_?cudnn_(?!rnn$|rnn_backward$|init_dropout_state$).*",
+            r"_?cudnn_(?!rnn$|rnn_backward$|init_dropout_state$|batch_norm(_backward)?$).*",
             "these belong to other backends",
         ),
         (r"from_file|from_blob", "programs do not touch files"),
@@ -98,7 +98,7 @@ CONTRACTED: Final = frozenset(  # a test holds it to the contracts themselves
     _foreach_powsum _foreach_reciprocal _foreach_round _foreach_rsqrt _foreach_sigmoid
     _foreach_sign _foreach_sin _foreach_sinh _foreach_sqrt _foreach_sub _foreach_tan
     _foreach_tanh _foreach_trunc _foreach_zero _fused_adagrad _fused_adam _fused_adamw
-    _fused_dropout _fused_rms_norm _fused_sgd _histogramdd_bin_edges
+    _fused_dropout _fused_rms_norm _fused_rms_norm_backward _fused_sgd _histogramdd_bin_edges
     _histogramdd_from_bin_cts _histogramdd_from_bin_tensors _index_put_impl _int_mm
     _is_all_true _is_any_true _linalg_det _linalg_eigh _linalg_eigvals _linalg_slogdet
     _linalg_solve_ex _linalg_svd _log_softmax _log_softmax_backward_data _logcumsumexp
@@ -124,7 +124,8 @@ CONTRACTED: Final = frozenset(  # a test holds it to the contracts themselves
     _weight_norm_interface_backward adaptive_avg_pool3d_backward
     adaptive_max_pool2d_backward adaptive_max_pool3d_backward avg_pool2d_backward
     avg_pool3d_backward batch_norm_backward binary_cross_entropy_backward
-    convolution_backward cummaxmin_backward cumprod_backward diagonal_backward elu_backward
+    convolution_backward cudnn_batch_norm cudnn_batch_norm_backward
+    cummaxmin_backward cumprod_backward diagonal_backward elu_backward
     embedding_dense_backward fractional_max_pool2d_backward fractional_max_pool3d_backward
     gather_backward gelu_backward glu_backward grid_sampler_2d_backward
     grid_sampler_3d_backward hardshrink_backward hardsigmoid_backward hardswish_backward

@@ -63,12 +63,64 @@ def packed(module):
     return Packed
 
 
+class Pictures(nn.Module):
+    """The sequence as pictures of one column, a channel a feature."""
+
+    def __init__(self, dtype=torch.float32):
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x):
+        return x.to(self.dtype).transpose(1, 2).unsqueeze(-1)
+
+
+class Rows(nn.Module):
+    """Each step a row of its own."""
+
+    def forward(self, x):
+        return x.flatten(0, 1)
+
+
+class Softmax(nn.Module):
+    """A softmax that adds up in float32."""
+
+    def __init__(self, function, dtype):
+        super().__init__()
+        self.function, self.dtype = function, dtype
+
+    def forward(self, x):
+        return self.function(x.to(self.dtype), -1, dtype=torch.float32)
+
+
+class Cast(nn.Module):
+    """A module under autocast."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        with torch.autocast("cuda", dtype=torch.float16):
+            return self.inner(x)
+
+
 HALF = torch.float16
 FLASH, EFFICIENT = SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION
 CUDNN, MATH = SDPBackend.CUDNN_ATTENTION, SDPBackend.MATH
 
 #: name: module, and kernels of attention that are allowed
 MODELS = {
+    "batch norm": (lambda: nn.Sequential(Pictures(), nn.BatchNorm2d(WIDTH)), None),
+    "batch norm, rows": (lambda: nn.Sequential(Rows(), nn.BatchNorm1d(WIDTH)), None),
+    "batch norm, bfloat16": (
+        lambda: nn.Sequential(Pictures(torch.bfloat16), nn.BatchNorm2d(WIDTH).bfloat16()),
+        None,
+    ),
+    "rms norm": (lambda: nn.RMSNorm(WIDTH), None),
+    "softmax of halves": (lambda: Softmax(F.softmax, HALF), None),
+    "log softmax of halves": (lambda: Softmax(F.log_softmax, HALF), None),
+    "softmax": (lambda: Softmax(F.softmax, torch.float32), None),
+    "softmax, autocast": (lambda: Cast(nn.Sequential(nn.Linear(WIDTH, 4), nn.Softmax(-1))), None),
     "dropout": (lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.Dropout(0.3)), None),
     "attention": (Attention, None),
     "flash": (lambda: Attention(dtype=HALF, is_causal=True), FLASH),
@@ -104,7 +156,8 @@ def train(make, allowed):
     """Three steps; returns the ops of the last one, in order."""
     torch.manual_seed(5)
     model = make().to("cuda").train()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    parameters = [*model.parameters(), torch.nn.Parameter(torch.zeros(1, device="cuda"))]
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
     ops = []
     for _ in range(3):
         x = torch.zeros(BATCH, STEPS, WIDTH, device="cuda", requires_grad=True)

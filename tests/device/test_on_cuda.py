@@ -29,7 +29,7 @@ def trained(tmp_path_factory):
 @pytest.mark.e2e
 @pytest.mark.timeout(200)
 def test_a_kernel_that_trains_all_of_them_lives(trained):
-    assert len(trained) == 21
+    assert len(trained) == 29
 
 
 @pytest.mark.e2e
@@ -55,6 +55,13 @@ def test_a_kernel_that_trains_all_of_them_lives(trained):
         ("gru, packed", "_cudnn_rnn", "_cudnn_rnn_backward"),
         ("rnn", "_cudnn_rnn", "_cudnn_rnn_backward"),
         ("encoder", ATTENTION.format("efficient"), None),
+        ("batch norm", "cudnn_batch_norm", "cudnn_batch_norm_backward"),
+        ("batch norm, rows", "_native_batch_norm_legit", "native_batch_norm_backward"),
+        ("batch norm, bfloat16", "_native_batch_norm_legit", "native_batch_norm_backward"),
+        ("rms norm", "_fused_rms_norm", "_fused_rms_norm_backward"),
+        ("softmax of halves", "_softmax", "_softmax_backward_data"),
+        ("log softmax of halves", "_log_softmax", "_log_softmax_backward_data"),
+        ("softmax, autocast", "_softmax", "_softmax_backward_data"),
     ],
 )
 def test_the_op_that_cuda_would_run_is_recorded_forward_and_backward(

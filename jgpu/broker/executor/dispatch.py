@@ -68,6 +68,7 @@ class MessageHandler:
             messages.Tag: self._note,
             messages.Probe: probes.ask,
             messages.ChooseAttention: probes.ask,
+            messages.ChooseNorm: probes.ask,
             messages.LayOutWeights: probes.ask,
             messages.Memory: self._memory,
             messages.CellStarted: self._cell_started,

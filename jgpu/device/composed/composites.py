@@ -22,7 +22,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu.device import current
-from jgpu.device.composed import attention, recurrent
+from jgpu.device.composed import attention, branches, recurrent
 from jgpu.device.likenative import mixed, words
 from jgpu.device.recording import copies, dispatch
 from jgpu.device.recording.ops import COMPOSITE, info_of
@@ -293,11 +293,12 @@ def install() -> None:
     global _library
     _library = torch.library.Library("aten", "IMPL")
     others = FOR_SUBCLASSES | {"group_norm": _group_norm}
-    for name, lowering in (dict.fromkeys(LOWERED, lower) | others).items():
+    both = {name: (each, each) for name, each in (dict.fromkeys(LOWERED, lower) | others).items()}
+    for name, (lowering, whole) in (both | branches.LOWERINGS).items():
         base, _, overload = name.partition(".")
         op = getattr(getattr(torch.ops.aten, base), overload or "default")
         _library.impl(name, unseen(_kernel(op, lowering)), "AutogradPrivateUse1")
-        dispatch.LOWERED[f"aten::{name}"] = lowering
+        dispatch.LOWERED[f"aten::{name}"] = whole
 
 
 def _kernel(op: Any, lowering: Any) -> Any:

@@ -6,7 +6,7 @@ counts names, not the patterns of `wire.vocabulary`, which refuse whole families
 
 from collections.abc import Collection
 
-from jgpu.device.composed import autocast, composites
+from jgpu.device.composed import autocast, branches, composites
 from jgpu.device.recording import answers, ops, views
 
 __all__ = ["by_hand"]
@@ -24,6 +24,7 @@ def by_hand() -> dict[str, Collection[str]]:
         "views that rebind or show bits: resize_, set_, conj": views.HANDLERS,
         "alias their input without saying so": ops.SILENT_VIEWS,
         "composites that branch on the kind of device": composites.LOWERED,
+        "composites that have another way on CUDA": branches.BRANCHES,
         "composites that go another way for tensors of a subclass": composites.FOR_SUBCLASSES,
         "composites that CUDA's and the CPU's torch have kernels for": ops.WITH_OWN_KERNELS,
         "kernels that ask for the grad mode": ops.ASK_GRAD_MODE,

@@ -99,6 +99,7 @@ PROBED: Final = frozenset({
     "aten::_linalg_svd", "aten::linalg_eig", "aten::_batch_norm_with_update",
     "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit.no_stats",
     "aten::_native_batch_norm_legit_no_training",
+    "aten::cudnn_batch_norm", "aten::cudnn_batch_norm_backward",
     "aten::native_batch_norm", "aten::native_batch_norm_backward", "aten::batch_norm_backward",
     "aten::native_layer_norm_backward", "aten::mkldnn_rnn_layer",
     "aten::mkldnn_rnn_layer_backward", "aten::_scaled_dot_product_flash_attention_for_cpu",

@@ -94,6 +94,7 @@ from jgpu.wire.messages.to_executor import (
     CellEnded,
     CellStarted,
     ChooseAttention,
+    ChooseNorm,
     Define,
     Download,
     Free,
@@ -127,6 +128,7 @@ __all__ = [
     "CellEnded",
     "CellStarted",
     "ChooseAttention",
+    "ChooseNorm",
     "Chosen",
     "ClientMessage",
     "ControlMessage",
@@ -250,6 +252,7 @@ ClientMessage: TypeAlias = (
     | Tag
     | Probe
     | ChooseAttention
+    | ChooseNorm
     | LayOutWeights
     | Seed
     | GetRng

@@ -106,7 +106,7 @@ class Probed(Message, frozen=True):
 
 
 class Chosen(Message, frozen=True):
-    """What the device would do by itself: answers ChooseAttention and LayOutWeights.
+    """What the device would do by itself: answers ChooseAttention, ChooseNorm and LayOutWeights.
 
     With `error`: the exception's type name and its text, raised on the user's line.
     """

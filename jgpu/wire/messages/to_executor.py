@@ -20,6 +20,7 @@ __all__ = [
     "CellEnded",
     "CellStarted",
     "ChooseAttention",
+    "ChooseNorm",
     "Define",
     "Download",
     "Free",
@@ -157,6 +158,23 @@ class ChooseAttention(Message, frozen=True):
     #: kernels that the notebook allows, and all kernels in the order that it prefers
     allowed: Annotated[tuple[Kernel, ...], msgspec.Meta(max_length=16)]
     preferred: Annotated[tuple[Kernel, ...], msgspec.Meta(max_length=16)]
+    flags: Flags = Flags()
+
+
+class ChooseNorm(Message, frozen=True):
+    """Which batch norm would the device itself take for such tensors? Out of order, at once.
+
+    Reply: Chosen, with torch's number of the implementation: 0 its own, 1 cuDNN's.
+    """
+
+    request: Natural
+    input: Geometry
+    weight: Geometry | None
+    bias: Geometry | None
+    running_mean: Geometry | None
+    running_var: Geometry | None
+    training: bool
+    epsilon: float
     flags: Flags = Flags()
 
 

@@ -94,6 +94,14 @@ clients = st.one_of(
         *([st.lists(st.integers(0, 15), max_size=5).map(tuple)] * 2),
     ),
     st.builds(
+        m.ChooseNorm,
+        naturals,
+        geometries,
+        *([st.one_of(st.none(), geometries)] * 4),
+        st.booleans(),
+        st.floats(),
+    ),
+    st.builds(
         m.LayOutWeights,
         naturals,
         st.lists(geometries, max_size=5).map(tuple),

@@ -243,6 +243,43 @@ def layers_backward(a):
     return whole and a["weight_stride0"] > 0 and len(a["weight"]) % a["weight_stride0"] == 0
 
 
+def normed(a):
+    """cuDNN reads what is there a channel one behind the other, by the input's sizes."""
+    kind, shape = a["input"].dtype, a["input"].shape
+    wide = "float64" if kind == "float64" else "float32"
+    if len(shape) < 3 or 0 in shape or a["weight"] is None:
+        return False
+    given = [
+        a[n] for n in ("weight", "bias", "running_mean", "running_var") if a.get(n) is not None
+    ]
+    return all(flat(geometry, shape[1], wide) for geometry in given)
+
+
+def normed_backward(a):
+    """The same of what was saved; the reserve is told with its bytes."""
+    wide = "float64" if a["input"].dtype == "float64" else "float32"
+    whole = normed(a) and a["grad_output"].shape == a["input"].shape
+    saved = [a["save_mean"], a["save_var"]]
+    return (
+        whole
+        and a["grad_output"].dtype == a["input"].dtype
+        and all(flat(geometry, a["input"].shape[1], wide) for geometry in saved)
+        and a["reserveSpace"].dtype == "uint8"
+    )
+
+
+def rms_backward(a):
+    """A number a row, and a weight a column; the rest is made contiguous."""
+    shape, normal = tuple(a["input"].shape), tuple(a["normalized_shape"])
+    if not normal or shape[-len(normal) :] != normal or a["grad_out"].shape != shape:
+        return False
+    wide = "float64" if a["input"].dtype == "float64" else "float32"
+    weight = a["weight"]
+    return flat(a["rstd"], prod(shape[: -len(normal)]), wide) and (
+        weight is None or counts(weight, prod(normal), a["input"].dtype)
+    )
+
+
 def alone(a):
     """It walks the one tensor it has, and makes the others like it."""
     return True
@@ -269,6 +306,9 @@ ON_CUDA = {
     "_thnn_fused_gru_cell_backward": (_ONLY, gru_backward),
     "_cudnn_rnn": (_ONLY, layers),
     "_cudnn_rnn_backward": (_ONLY, layers_backward),
+    "cudnn_batch_norm": (_ONLY, normed),
+    "cudnn_batch_norm_backward": (_ONLY, normed_backward),
+    "_fused_rms_norm_backward": (_ONLY, rms_backward),
     "_cudnn_init_dropout_state": (_NO_REACH, alone),
     "_fused_dropout": (_NO_REACH, alone),
     "_masked_scale": (_NO_REACH, together),

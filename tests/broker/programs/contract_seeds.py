@@ -211,6 +211,37 @@ def on_cuda():
             args = torch.ones(shape), torch.ones(batch, 5 * hidden), has_bias
             yield as_op(backward.default, args, {})
     yield from recurrent_layers()
+    yield from norms()
+
+
+def norms():
+    """By cuDNN, trained and evaluated, with and without statistics; and root mean squares."""
+    a = torch.ops.aten
+    for shape, kind, statistics in (
+        ((2, 3, 4, 4), torch.float32, True), ((4, 5, 3), torch.float16, False),
+        ((1, 2, 2, 3, 2), torch.float64, True),
+    ):  # fmt: skip
+        x = torch.ones(shape, dtype=kind)
+        wide = torch.float64 if kind is torch.float64 else torch.float32
+        channels = torch.ones(shape[1], dtype=wide)
+        known = (channels, channels) if statistics else (None, None)
+        yield as_op(
+            a.cudnn_batch_norm.default, (x, channels, channels, *known, True, 0.1, 1e-5), {}
+        )
+        yield as_op(
+            a.cudnn_batch_norm.default,
+            (x, channels, channels, channels, channels, False, 0.1, 1e-5),
+            {},
+        )
+        reserve = torch.ones(16, dtype=torch.uint8)
+        saved = (channels, channels, 1e-5, reserve)
+        yield as_op(a.cudnn_batch_norm_backward.default, (x, x, channels, *known, *saved), {})
+    for shape, normal in (((2, 3, 4), [4]), ((5, 6), [5, 6])):
+        x = torch.ones(shape)
+        rstd = torch.ones(*shape[: -len(normal)], *[1] * len(normal))
+        for weight in (None, torch.ones(normal)):
+            args = (x, x, normal, rstd, weight, [True, weight is not None])
+            yield as_op(a._fused_rms_norm_backward.default, args, {})
 
 
 def recurrent_layers():

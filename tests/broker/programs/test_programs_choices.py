@@ -1,17 +1,19 @@
 """What the device would choose by itself, and the contracts of what is then called."""
 
+from contextlib import suppress
+
 import msgspec
 import pytest
 import torch
 from sketch import contiguous
 
 from jgpu.broker.executor.programs import Chooser, choice_of
-from jgpu.broker.executor.programs.asking.choices import _allowing
+from jgpu.broker.executor.programs.asking.choices import _allowing, _First, _Outline, _Taken
 from jgpu.broker.executor.programs.checking.arguments import bind, refs_of
 from jgpu.broker.executor.programs.checking.check import check_op
 from jgpu.broker.executor.programs.checking.ops import resolve
 from jgpu.errors import ProgramError
-from jgpu.wire.messages import ChooseAttention, LayOutWeights
+from jgpu.wire.messages import ChooseAttention, ChooseNorm, LayOutWeights
 from jgpu.wire.program import DeviceArgument, Dtype, Flags, Op, Slot
 
 MATH, FLASH, EFFICIENT, CUDNN = range(4)
@@ -73,6 +75,53 @@ def test_torchs_switches_are_put_back():
         assert not torch.backends.cuda.flash_sdp_enabled()
         assert torch._C._get_sdp_priority_order() == [3, 2, 1, 0, 4]
     assert (torch.backends.cuda.flash_sdp_enabled(), torch._C._get_sdp_priority_order()) == before
+
+
+# -- batch norm ------------------------------------------------------------------------------
+
+
+def norm(dtype="float32", weight="float32", shape=(4, 3, 5, 5), training=True, known=True, **flags):
+    channels = contiguous(3, dtype=weight) if weight else None
+    statistics = channels if known else None
+    return ChooseNorm(
+        *(1, contiguous(*shape, dtype=dtype), channels, channels, statistics, statistics),
+        *(training, 1e-5, Flags(**flags)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("question", "by_cudnn"),
+    [
+        (norm(), 1),
+        (norm("float16"), 1),
+        (norm("float16", "float16"), 0),
+        (norm("bfloat16"), 0),
+        (norm(shape=(4, 3)), 0),
+        (norm(weight=None), 0),
+        (norm(known=False), 1),
+        (norm(known=False, training=False), 0),
+        (norm(cudnn_enabled=False), 0),
+    ],
+)
+def test_without_a_device_batch_norms_are_cudnns_where_torch_may_take_it(question, by_cudnn):
+    assert Chooser("null").ask(question) == (by_cudnn,)
+
+
+def test_a_cpu_has_no_choice_of_batch_norms():
+    with pytest.raises(ProgramError):
+        Chooser("cpu").ask(norm())
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_the_device_is_asked_by_torchs_own_composite(taken):
+    """Here the composite takes torch's kernel, which is what is waited for in cuDNN's place."""
+    kernels = torch.ops.aten.native_batch_norm.default, torch.ops.aten.cudnn_batch_norm.default
+    first = _First(kernels[0] if taken else kernels[1])
+    place = torch.device("cpu")
+    tensors = [_Outline.of(g, place) for g in (contiguous(4, 3, 5, 5), *[contiguous(3)] * 4)]
+    with suppress(_Taken, NotImplementedError), torch.no_grad(), first:
+        torch.ops.aten._batch_norm_impl_index.default(*tensors, True, 0.1, 1e-5, True)
+    assert first.taken is taken
 
 
 # -- recurrent layers ------------------------------------------------------------------------

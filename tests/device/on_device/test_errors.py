@@ -27,6 +27,15 @@ def read_for_ever(x):
         x = x @ x / x.norm()
 
 
+@pytest.mark.parametrize("wrong", [3, -1])
+def test_a_wrong_class_is_no_row_of_zeros(wrong):
+    right = F.one_hot(torch.tensor([0, 2], device="cuda"), 3)
+    with pytest.raises(RuntimeError, match=f"index {wrong} is out of bounds"):
+        F.one_hot(torch.tensor([0, wrong], device="cuda"), 3).sum().item()
+    assert right.tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert works()
+
+
 def test_a_hook_that_raises_inside_backward():
     w = torch.ones(2, device="cuda", requires_grad=True)
 

@@ -30,7 +30,7 @@ from jgpu.wire import limits, messages
 __all__ = ["Probes"]
 
 #: what is answered beside the lanes: what an op returns, what the device would do by itself
-_Question = messages.Probe | messages.ChooseAttention | messages.LayOutWeights
+_Question = messages.Probe | messages.ChooseAttention | messages.ChooseNorm | messages.LayOutWeights
 
 #: virtual seconds that a user may be ahead of others and go on probing
 _CREDIT_S: Final = 0.25

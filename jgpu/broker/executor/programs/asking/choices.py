@@ -1,5 +1,5 @@
-"""What the device would do by itself, where torch asks the device (messages `ChooseAttention` and
-`LayOutWeights`).
+"""What the device would do by itself, where torch asks the device (messages `ChooseAttention`,
+`ChooseNorm` and `LayOutWeights`).
 
 On CUDA torch's own functions decide, on scratch tensors, once for each question. The `null` device
 has no libraries: there the first kernel that is allowed and takes such arguments is chosen, and
@@ -10,7 +10,7 @@ Invariant: torch's switches for attention are as they were when a question is an
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -24,12 +24,12 @@ from jgpu.broker.executor.programs.geometry import dtype_of, intern, required_by
 from jgpu.broker.executor.programs.kinds import KINDS, DeviceKind
 from jgpu.broker.executor.programs.shared import SharedEntries
 from jgpu.errors import ProgramError
-from jgpu.wire.messages import ChooseAttention, LayOutWeights
+from jgpu.wire.messages import ChooseAttention, ChooseNorm, LayOutWeights
 from jgpu.wire.program import Geometry
 
 __all__ = ["Chooser", "choice_of"]
 
-Question = ChooseAttention | LayOutWeights
+Question = ChooseAttention | ChooseNorm | LayOutWeights
 
 _MATH, _FLASH, _EFFICIENT, _CUDNN = range(4)
 #: Kernels by number, with the word in torch's names of their switches.
@@ -88,6 +88,8 @@ class Chooser:
         with gate.passing(question.flags):
             if isinstance(question, ChooseAttention):
                 return (self._attention(question),)
+            if isinstance(question, ChooseNorm):
+                return (self._norm(question),)
             return self._weights(question)
 
     # -- attention ---------------------------------------------------------------------------
@@ -127,6 +129,31 @@ class Chooser:
         else:
             made = _Outline.of(geometry, device)
         return made.requires_grad_(differentiated and made.is_floating_point())
+
+    # -- batch norm --------------------------------------------------------------------------
+
+    def _norm(self, question: ChooseNorm) -> int:
+        if not KINDS[self.device].computes:
+            return _first_norm(question)
+        if not KINDS[self.device].has_cuda_kernels:
+            raise ProgramError("This device has no choice of batch norms.")
+        device = KINDS[self.device].place
+        given = (
+            *(question.input, question.weight, question.bias),
+            *(question.running_mean, question.running_var),
+        )
+        tensors = []
+        for geometry in given:
+            if geometry is not None:
+                required_bytes(geometry)
+            tensors.append(None if geometry is None else _Outline.of(geometry, device))
+        first = _First(torch.ops.aten.cudnn_batch_norm.default)
+        # an outline computes nothing
+        with suppress(_Taken, NotImplementedError), torch.no_grad(), first:
+            torch.ops.aten._batch_norm_impl_index.default(
+                *tensors, question.training, 0.1, question.epsilon, question.flags.cudnn_enabled
+            )
+        return int(first.taken)
 
     # -- recurrent layers --------------------------------------------------------------------
 
@@ -238,18 +265,33 @@ def _words() -> Iterator[tuple[int, str]]:
     yield from _SWITCHES.items()
 
 
+def _first_norm(question: ChooseNorm) -> int:
+    """Without a device to ask: cuDNN where torch may take it at all."""
+    dtype, weight = dtype_of(question.input.dtype), question.weight
+    if weight is None or question.bias is None or not question.flags.cudnn_enabled:
+        return 0
+    fits = dtype in (torch.float32, torch.float64) or (
+        dtype is torch.float16 and dtype_of(weight.dtype) is torch.float32
+    )
+    has_statistics = question.running_mean is not None and question.running_var is not None
+    return int(fits and len(question.input.shape) >= 3 and (question.training or has_statistics))
+
+
 class _Taken(Exception):
-    """A recurrent layer reached its first kernel."""
+    """A composite reached the kernel that was waited for."""
 
 
 class _First(TorchDispatchMode):
-    """Notes whether cuDNN is called, and stops there."""
+    """Notes whether a kernel of cuDNN is called, and stops there."""
 
-    cudnn = False
+    def __init__(self, kernel: Any) -> None:
+        super().__init__()
+        self._kernel = kernel
+        self.taken = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten._cudnn_rnn.default:
-            self.cudnn = True
+        if func is self._kernel:
+            self.taken = True
             raise _Taken
         return func(*args, **(kwargs or {}))
 
@@ -258,12 +300,12 @@ def _takes_cudnn(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether torch takes cuDNN for recurrent layers of this type on this device."""
     one = torch.zeros(1, 1, 1, dtype=dtype, device=device)
     weights = [one[0], one[0].clone(), one[0, 0], one[0, 0].clone()]
-    first = _First()
+    first = _First(torch.ops.aten._cudnn_rnn.default)
     with torch.no_grad(), first:
         try:
             torch.ops.aten.rnn_tanh.input(one, one, weights, True, 1, 0.0, False, False, False)
         except _Taken:
             pass
         except RuntimeError:  # a kernel for this type does not exist: the answer is no as well
-            return first.cudnn
-    return first.cudnn
+            return first.taken
+    return first.taken

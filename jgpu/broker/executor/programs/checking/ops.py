@@ -52,6 +52,9 @@ _WRITTEN: Final = frozenset(
     {
         ("_cudnn_rnn", "dropout_state"),
         ("_cudnn_rnn_backward", "reserve"),
+        ("cudnn_batch_norm", "running_mean"),
+        ("cudnn_batch_norm", "running_var"),
+        ("cudnn_batch_norm_backward", "reserveSpace"),
         ("native_batch_norm", "running_mean"),
         ("native_batch_norm", "running_var"),
     }

@@ -1,5 +1,9 @@
 """Batch, layer, group and weight normalisation: saved statistics and per-channel vectors."""
 
+from typing import Final
+
+import torch
+
 from jgpu.broker.executor.programs.contracts.language import Call, contract
 
 __all__: list[str] = []
@@ -50,6 +54,64 @@ def _batch_norm_backward(call: Call) -> None:
     if training:
         call.channels(count, *saved)
     call.require(all(call[name] is not None for name in needed), "statistics are missing")
+
+
+#: types that cuDNN has a batch norm for; half precision comes with float32 beside it
+_CUDNN: Final = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+def _by_cudnn(call: Call) -> int:
+    """Channels, after what forward and backward share: cuDNN knows all sizes by the input's."""
+    count = _features(call)
+    given = call["input"]
+    call.require(given.dim() in (3, 4, 5), "input has three to five dimensions")
+    call.require(given.numel() > 0, "input is empty")
+    call.require(given.dtype in _CUDNN, "its type is not served")
+    call.require(call["weight"] is not None, "weight is missing")
+    wide = torch.float64 if given.dtype is torch.float64 else torch.float32
+    names = [name for name in ("weight", "bias", "running_mean", "running_var") if name in call]
+    call.channels(count, *names)
+    for name in names:
+        call.typed(name, wide)
+    _together(call, "running_mean", "running_var")
+    return count
+
+
+@contract("cudnn_batch_norm")
+def _cudnn_batch_norm(call: Call) -> None:
+    _by_cudnn(call)
+    call.require(call["bias"] is not None, "bias is missing")
+    call.require(call["training"] or call["running_mean"] is not None, "statistics are missing")
+
+
+@contract("cudnn_batch_norm_backward")
+def _cudnn_batch_norm_backward(call: Call) -> None:
+    """What cuDNN is given as (address, bytes), the reserve, it compares with what it needs."""
+    count, wide = _by_cudnn(call), call["weight"].dtype
+    call.same("grad_output", "input")
+    call.typed("grad_output", call["input"].dtype)
+    for name in ("save_mean", "save_var"):
+        call.require(call[name] is not None, f"{name} is missing")
+        call.channels(count, name)
+        call.typed(name, wide)
+    call.require(call["reserveSpace"].dim() == 1, "reserveSpace is of bytes in a row")
+    call.typed("reserveSpace", torch.uint8)
+    call.contiguous("reserveSpace")
+
+
+@contract("_fused_rms_norm_backward")
+def _rms_norm_backward(call: Call) -> None:
+    plain = (call["normalized_shape"], call["weight"], 1e-5)
+    shape, normal = tuple(call["input"].shape), tuple(call["normalized_shape"])
+    call.require(0 < len(normal) <= len(shape), "normalized_shape has too many dimensions")
+    call.require(shape[-len(normal) :] == normal, "normalized_shape is not that of the input")
+    call.shaped("weight", normal)
+    call.typed("weight", call["input"].dtype)
+    _, rstd = call.forward("_fused_rms_norm", call["input"], *plain)
+    call.same("grad_out", "input")
+    call.typed("grad_out", call["input"].dtype)
+    call.saved("rstd", rstd, rstd.dtype)
+    call.require(len(call["output_mask"]) == 2, "output_mask has two places")
 
 
 @contract("native_layer_norm_backward")
