@@ -7,10 +7,12 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["GPU_LANES", "ExecutorSettings"]
+__all__ = ["DEVICE_FAULT", "GPU_LANES", "ExecutorSettings"]
 
 #: most lanes of a GPU: torch has 32 streams, 16 are for lanes that are given up, 2 for copies
 GPU_LANES: Final = 14
+#: exit status of an executor whose device broke under one of the programs in flight
+DEVICE_FAULT: Final = 4
 
 
 class ExecutorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

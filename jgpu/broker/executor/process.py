@@ -12,6 +12,7 @@ import ctypes
 import gc
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -32,7 +33,7 @@ from jgpu.broker.executor.selftest import self_test
 from jgpu.broker.flightpage import FlightPage
 from jgpu.broker.gputroubles import explained, trouble_of
 from jgpu.broker.logs import Repetitions
-from jgpu.broker.settings import ExecutorSettings
+from jgpu.broker.settings import DEVICE_FAULT, ExecutorSettings
 from jgpu.errors import JgpuError, VersionMismatch
 from jgpu.untried import fitness_of
 from jgpu.wire import messages
@@ -45,6 +46,11 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_TIMERSLACK: Final = 29
 #: nanoseconds by which the kernel may let the pump sleep longer than it asks for; by default 50,000
 _SLACK_NS: Final = 1_000
+#: what CUDA calls the faults of a kernel
+_FAULT: Final = re.compile(
+    r"device-side assert|illegal memory access|illegal instruction|misaligned address|"
+    r"invalid program counter|hardware stack error|unspecified launch failure"
+)
 #: exit status of an executor that cannot go on
 _BROKEN: Final = 3
 
@@ -83,11 +89,16 @@ def main(arguments: list[str]) -> int:
         _note_end(settings)
         if _runs_ahead(settings) and trouble_of(str(error)) is not None:
             _say_why(connection, settings, error)
-        os._exit(_BROKEN)
+        os._exit(DEVICE_FAULT if is_device_fault(error) else _BROKEN)
     sys.stdout.flush()
     sys.stderr.flush()
     # Lanes may be in the midst of long ops, whose results nobody will ask for.
     os._exit(0)
+
+
+def is_device_fault(error: BaseException) -> bool:
+    """Whether a kernel broke the device for good: it asserted, or touched what is not its own."""
+    return isinstance(error, RuntimeError) and _FAULT.search(str(error)) is not None
 
 
 def _say_why(

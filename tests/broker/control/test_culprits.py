@@ -15,6 +15,7 @@ from jgpu.broker.control.listening.shares import Shares
 from jgpu.broker.control.registry import Registry
 from jgpu.broker.control.reports.report import Viewer
 from jgpu.broker.flightpage import FlightPage, Kind
+from jgpu.broker.settings import DEVICE_FAULT
 from jgpu.wire.reports.report import CulpritReport
 
 KILLER, OTHER = b"k" * 16, b"o" * 16
@@ -114,6 +115,38 @@ def test_programs_in_flight_on_the_device_are_suspects_too():
     record.landed(0)
     end = read_end(99, 3, page, "")
     assert [(entry.session, entry.work) for entry in end.suspects] == [(3, 2)]
+
+
+def device_fault(*flights):
+    """(session, program, kind) of what a GPU had in flight when a kernel broke it."""
+    page = FlightPage.unshared()
+    for lane, (session, program, kind) in enumerate(flights):
+        record = page.open(f"lane {lane}")
+        record.begin(session, 7, kind, program)
+        record.fly()
+        record.rest()
+    return read_end(99, DEVICE_FAULT, page, "")
+
+
+def test_the_only_program_in_flight_broke_the_device(scene):
+    copy = (2, bytes(16), Kind.UPLOAD)
+    end = device_fault((1, KILLER, Kind.PROGRAM), (1, KILLER, Kind.PROGRAM), copy)
+    assert end.culprit.session == 1
+    assert end.culprit.program == KILLER
+    assert scene.culprits.ended(end)
+    assert scene.strikes.struck("user1", KILLER)
+
+
+def test_of_several_programs_in_flight_all_are_named_and_none_is_blamed_without_a_strike(scene):
+    flights = (1, KILLER, Kind.PROGRAM), (2, OTHER, Kind.PROGRAM)
+    end = device_fault(*flights)
+    assert end.culprit is None
+    assert {suspect.session for suspect in end.suspects} == {1, 2}
+    assert not scene.culprits.ended(end)
+    assert "one of 2 that ran" in scene.culprits.story(1).text
+    scene.culprits.ended(device_fault(flights[0]))
+    assert scene.culprits.ended(device_fault(*flights))
+    assert scene.culprits.refusals().programs[0].program == KILLER
 
 
 def test_a_good_end_suspects_nobody(scene):

@@ -2,8 +2,9 @@
 
 A fatal signal of an op names its thread (`faulthandler`), and the thread's record names the op.
 Where the thread is none of Python's, one of torch's own that share an op's work, the op is certain
-only if no other ran. Whatever else ends a process (the host, for want of memory; the device's
-driver) leaves those whose work ran: it may have been one of them, or none.
+only if no other ran. A kernel that breaks a GPU is told of later, when others may have been
+launched: it was of a program in flight. Whatever else ends a process (the host, for want of memory;
+the device's driver) leaves those whose work ran: it may have been one of them, or none.
 """
 
 import re
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from jgpu.broker.flightpage import FlightEntry, FlightPage, Kind, State
+from jgpu.broker.settings import DEVICE_FAULT
 
 __all__ = ["End", "read_end"]
 
@@ -61,9 +63,19 @@ def read_end(pid: int, status: int, page: FlightPage, fault: str) -> End:
         if len(running) == 1:
             return End(how, sentence, running[0])
         return End(how, sentence, suspects=tuple(running), fault=True)
+    if status == DEVICE_FAULT:
+        how = "broke under a program's kernel"
+        sentence = f"The device {how}; the executor process (pid {pid}) ended."
     known = {(entry.session, entry.work) for entry in running}
     flying = [each for each in page.in_flight() if (each.session, each.work) not in known]
-    return End(how, sentence, suspects=(*running, *flying))
+    if status != DEVICE_FAULT:
+        return End(how, sentence, suspects=(*running, *flying))
+    # Copies break nothing, and many runs of one program are one suspect.
+    computing = [each for each in (*running, *flying) if each.kind in (Kind.PROGRAM, Kind.PROBE)]
+    suspects = tuple({(each.session, each.program): each for each in computing}.values())
+    if len(suspects) == 1:
+        return End(how, sentence, suspects[0])
+    return End(how, sentence, suspects=suspects, fault=True)
 
 
 def described(entry: FlightEntry) -> str:

@@ -26,8 +26,11 @@ _OPS: Final = re.compile(
     r"histc|bincount|mode|nonzero_static|embedding_renorm|segment_reduce|_segment_reduce_backward|"
     # lengths that are read on the host
     r"_ctc_loss(_backward)?|_use_cudnn_ctc_loss|_cudnn_ctc_loss|"
-    # values that are checked on the host
-    r"multinomial"
+    # values that are checked on the host, by torch or by what stands before it
+    r"multinomial|repeat_interleave|_unsafe_masked_index(_put_accumulate)?|cross_entropy_loss|"
+    r"ctc_loss|cummaxmin_backward|embedding_backward|embedding_bag|gather_backward|"
+    r"index_select_backward|masked_scatter_backward|multilabel_margin_loss|nll_loss(2d|_nd)?|"
+    r"one_hot|take_along_dim|value_selecting_reduction_backward"
 )
 #: Ops that read a value out of a tensor of one element: base name and overloads.
 _READING: Final = re.compile(

@@ -13,6 +13,7 @@ from jgpu.broker.executor.programs.checking.trusted import Look
 from jgpu.broker.executor.programs.kinds import KINDS
 from jgpu.broker.executor.programs.precautions import (
     draws,
+    inside,
     integers,
     matrices,
     orders,
@@ -27,6 +28,7 @@ __all__ = [
     "PRECAUTIONS",
     "Precaution",
     "draws",
+    "inside",
     "integers",
     "matrices",
     "orders",
