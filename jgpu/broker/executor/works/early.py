@@ -40,8 +40,11 @@ _FEW_BYTES: Final = 64 << 10
 
 def may_answer_early(session: "ExecutorSession") -> bool:
     """Whether downloads of this session may leave the order of its works now."""
+    device = session.device
+    # Whoever reads the memory itself does not see what was noted of it.
+    direct = device.reads_directly and session.faults is None
     return bool(
-        (session.device.reads_directly or session.device.launches_ahead)
+        (direct or device.launches_ahead)
         and not session.life.is_over
         and not session.queue.cancel_requests
         and not session.lost
