@@ -61,6 +61,11 @@ CACHES = {
         "what tensors hold, where they begin, how much statistics move: sizes and types decide",
         "device/test_on_cuda.py::test_the_op_that_cuda_would_run_is_recorded_forward_and_backward",
     ),
+    "jgpu.broker.executor.devices.onhost.launches.Launcher._tried": (
+        "values of tensors: ops whose results they size are waited for, whatever is said here",
+        "broker/onhost/test_onhost_launches.py::"
+        "test_a_kernel_that_returns_otherwise_than_was_said_is_right",
+    ),
     "jgpu.device.composed.recurrent._layouts": (
         "where weights lie and what they hold: how they are packed follows from shapes and type",
         "device/test_on_cuda.py::test_the_op_that_cuda_would_run_is_recorded_forward_and_backward",
@@ -213,6 +218,7 @@ STATE = {
     "jgpu.broker.executor.devices.gpu.port.Uses": "uses of streams",
     "jgpu.broker.executor.devices.gpu.staging.Staging": "a thread",
     "jgpu.broker.executor.devices.null.NullDevice": "works that are over",
+    "jgpu.broker.executor.devices.onhost": "a device for tests: its memory and its streams",
     "jgpu.broker.executor.devices.onhost.kernels": "a list of ops, and of the arguments of one",
     "jgpu.broker.executor.devices.fake": "a device for tests of the devices' code",
     "jgpu.broker.executor.dispatch.MessageHandler": "works that wait for their program; handlers",

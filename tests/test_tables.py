@@ -383,6 +383,20 @@ OWNED = {
 }
 
 FIXED = {
+    "of a device for tests": """
+        broker.executor.devices.onhost.calls.HostCalls._pinned
+        broker.executor.devices.onhost.generator._all
+        broker.executor.devices.onhost.launches.Launcher._tried
+        broker.executor.devices.onhost.memory.HostMemory._kept
+        broker.executor.devices.onhost.shadows.Shadows._blocks
+        broker.executor.devices.onhost.streams.HostStream.tasks
+        broker.executor.devices.onhost.streams.HostStreams._all
+        broker.executor.devices.onhost.streams.HostStreams._slow
+        broker.executor.devices.onhost.streams.HostStreams.fault
+        broker.executor.devices.onhost.tasks.HostCall.kwargs
+        broker.executor.devices.onhost.tasks.HostCall.outs
+        broker.executor.devices.onhost.tasks.HostCall.results
+    """,
     "made by an administrator": """
         broker.control.quotas.groups.Groups._members
         broker.control.quotas.ledger.charges.UsageLedger._settings

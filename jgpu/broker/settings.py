@@ -18,8 +18,10 @@ DEVICE_FAULT: Final = 4
 class ExecutorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One executor: which device, how much of it, how it is shared."""
 
-    #: "cuda", "cpu" or "null"
+    #: "cuda", "cpu" or "null"; for tests also "cuda-on-host"
     device: str
+    #: what decides, on a `cuda-on-host` device, what runs before what
+    seed: int = 0
     #: what a `null` device says it is, "null", "cpu" or "cuda": tests see what clients then do
     poses_as: str = "null"
     #: index among the host's devices of that kind; an executor sees its own alone, as number 0

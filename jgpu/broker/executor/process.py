@@ -128,7 +128,8 @@ def _tested_device(settings: ExecutorSettings, page: FlightPage) -> Device:
     if fitness.warning:
         _log.warning("%s", fitness.warning)
     device = make_device(settings, page)
-    self_test(device, settings.lanes if device.launches_ahead else 1)
+    lanes = settings.lanes if device.launches_ahead else 1
+    self_test(device, lanes, computes=KINDS[settings.device].computes)
     return device
 
 

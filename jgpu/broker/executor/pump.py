@@ -25,7 +25,7 @@ from jgpu.broker.executor.lifecycle import LifePhase
 from jgpu.broker.executor.memory.clientarena import PinnedArenas
 from jgpu.broker.executor.memory.hoststore import HostStore
 from jgpu.broker.executor.memory.spilling import SpillCopier
-from jgpu.broker.executor.programs import Chooser, DeviceKind, Prober, scratch_bytes
+from jgpu.broker.executor.programs import KINDS, Chooser, DeviceKind, Prober, scratch_bytes
 from jgpu.broker.executor.scheduling.driver import SchedulerDriver
 from jgpu.broker.executor.scheduling.rests import Rests
 from jgpu.broker.executor.scheduling.trace import Trace, open_record
@@ -87,8 +87,12 @@ class Pump:
         #: programs that are not run any more
         self.refusals = Refusals()
         self._probes = Probes(
-            Prober(kind, most_bytes=scratch_bytes(device.facts.capacity)),
-            Chooser(kind, most_bytes=scratch_bytes(device.facts.capacity)),
+            Prober(kind, scratch_bytes(device.facts.capacity), around=device.asking),
+            Chooser(
+                kind,
+                most_bytes=scratch_bytes(device.facts.capacity),
+                around=device.asking if KINDS[kind].asked_on else None,
+            ),
             self.turns,
             lambda number: self._aside(f"probes {number}", Kind.PROBE),
             self.refusals,

@@ -68,7 +68,8 @@ class JgpuBroker(FromFiles):
         "auto",
         help="""What the notebooks' "cuda" runs on. "auto" tries the GPU and, should its self-test
         fail, says so and serves from the CPU; "cuda" insists on the GPU; "cpu" runs the same
-        programs with torch's CPU kernels; "null" computes nothing and is for tests.""",
+        programs with torch's CPU kernels; "null" computes nothing and is for tests, and so is
+        "cuda-on-host": a CUDA in everything but the speed, without a GPU.""",
     ).tag(config=True)
     null_poses_as = Enum(
         ("null", "cpu", "cuda"),

@@ -15,7 +15,7 @@ from jgpu.errors import ConfigError
 
 __all__ = ["DEVICES", "BrokerSettings"]
 
-DEVICES = ("auto", "cuda", "cpu", "null")
+DEVICES = ("auto", "cuda", "cpu", "null", "cuda-on-host")
 
 
 def _default_command() -> tuple[str, ...]:

@@ -25,4 +25,9 @@ def make_device(settings: ExecutorSettings, page: FlightPage | None = None) -> D
         from jgpu.broker.executor.devices.cuda import CudaDevice
 
         return CudaDevice(settings, page=page)
+    if settings.device == "cuda-on-host":
+        from jgpu.broker.executor.devices.cuda import CudaDevice
+        from jgpu.broker.executor.devices.onhost.calls import HostCalls
+
+        return CudaDevice(settings, HostCalls(settings.seed), page=page)
     raise ConfigError(f"There is no device of the kind {settings.device!r}.")

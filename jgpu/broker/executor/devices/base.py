@@ -10,7 +10,8 @@ Nothing here blocks the thread that calls it.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import torch
 
@@ -151,6 +152,9 @@ class Device(Protocol):
 
     def unpin(self, memory: memoryview) -> None:
         """Undo `pin`. Any thread."""
+
+    def asking(self) -> AbstractContextManager[Any]:
+        """Around ops on scratch tensors that are asked what they return. Any thread."""
 
     def generator(self, seed: int) -> torch.Generator:
         """A new random number generator of the device."""

@@ -61,6 +61,9 @@ class Calls(Protocol):
     def launching(self) -> AbstractContextManager[Any]:
         """Around the ops of a job."""
 
+    def asking(self) -> AbstractContextManager[Any]:
+        """Around ops on scratch tensors, on a helper's thread."""
+
     def pinned(self, nbytes: int) -> torch.Tensor:
         """Host bytes that copies to and from the device need not wait for."""
 
@@ -149,6 +152,10 @@ class CudaCalls:
         return float(begin.elapsed_time(end)) / 1000.0
 
     def launching(self) -> AbstractContextManager[Any]:
+        """Nothing is needed."""
+        return nullcontext()
+
+    def asking(self) -> AbstractContextManager[Any]:
         """Nothing is needed."""
         return nullcontext()
 

@@ -11,6 +11,7 @@ that this lane does not own is dropped only when the event after its last use wa
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from time import monotonic_ns
 from typing import Any, Final
 
@@ -215,6 +216,10 @@ class CudaDevice:
         if address in self._arenas:
             self._arenas.remove(address)
             self._calls.unregister(address)
+
+    def asking(self) -> AbstractContextManager[Any]:
+        """As the calls have it."""
+        return self._calls.asking()
 
     def generator(self, seed: int) -> torch.Generator:
         """A generator of the device."""

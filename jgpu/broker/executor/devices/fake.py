@@ -12,7 +12,7 @@ Ops compute at once; events are reached when `advance` says so.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -164,6 +164,10 @@ class RecordingCalls:
         """Note every op's storages."""
         with _Watch(self):
             yield
+
+    def asking(self) -> AbstractContextManager[None]:
+        """Nothing is noted."""
+        return nullcontext()
 
     def pinned(self, nbytes: int) -> torch.Tensor:
         """Host memory."""

@@ -5,6 +5,7 @@ What is over when a lane's call returns needs no note here.
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from ctypes import string_at
 from typing import TYPE_CHECKING, NoReturn
 
@@ -79,6 +80,10 @@ class HostDevice:
 
     def unpin(self, memory: memoryview) -> None:
         """Host memory needs nothing."""
+
+    def asking(self) -> AbstractContextManager[None]:
+        """Torch's own kernels answer."""
+        return nullcontext()
 
     def generator(self, seed: int) -> torch.Generator:
         """A generator of the CPU kind (where nothing is drawn, its state stands in)."""

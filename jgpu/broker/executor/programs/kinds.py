@@ -7,15 +7,19 @@ import torch
 
 __all__ = ["KINDS", "Capabilities", "DeviceKind"]
 
-DeviceKind: TypeAlias = Literal["cpu", "cuda", "null"]
+DeviceKind: TypeAlias = Literal["cpu", "cuda", "cuda-on-host", "null"]
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What programs can count on."""
 
-    #: torch's device; an executor sees at most one GPU
+    #: torch's device; an executor sees at most one GPU, and meta tensors may stand for its own
     place: torch.device
+    #: torch's dispatch keys of kernels that it has
+    keys: tuple[str, ...]
+    #: where kernels are asked what they return, if not there
+    asked_on: torch.device | None = None
     #: kernels run, on data that are there
     computes: bool = True
     #: the kernels are CUDA's: torch chooses among several
@@ -28,9 +32,21 @@ class Capabilities:
 
 
 KINDS: Final[dict[str, Capabilities]] = {
-    "cpu": Capabilities(torch.device("cpu")),
+    "cpu": Capabilities(torch.device("cpu"), ("CPU",)),
     "cuda": Capabilities(
-        torch.device("cuda", 0), has_cuda_kernels=True, trusts_values=True, runs_ahead=True
+        torch.device("cuda", 0),
+        ("CUDA",),
+        has_cuda_kernels=True,
+        trusts_values=True,
+        runs_ahead=True,
     ),
-    "null": Capabilities(torch.device("meta"), computes=False),
+    "cuda-on-host": Capabilities(
+        torch.device("meta"),
+        ("CPU", "Meta"),
+        asked_on=torch.device("cpu"),
+        has_cuda_kernels=True,
+        trusts_values=True,
+        runs_ahead=True,
+    ),
+    "null": Capabilities(torch.device("meta"), ("Meta",), computes=False),
 }

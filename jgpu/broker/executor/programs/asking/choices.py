@@ -9,8 +9,8 @@ Invariant: torch's switches for attention are as they were when a question is an
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -65,8 +65,11 @@ class Chooser:
         most: int = 4096,
         most_bytes: int = 256 << 20,
         kept_bytes: int = 16 << 20,
+        around: Callable[[], AbstractContextManager[Any]] | None = None,
     ) -> None:
+        """`around`: a context in which ops are those of the device, if torch's own are not."""
         self.device: DeviceKind = device
+        self._around = around
         self.most_bytes = most_bytes
         self._known: SharedEntries[tuple[int, ...]] = SharedEntries(most, kept_bytes)
 
@@ -101,7 +104,7 @@ class Chooser:
             raise ProgramError("This device has no choice of attention kernels.")
         with (
             torch.enable_grad(),
-            torch._C._DisableTorchDispatch(),
+            self._around() if self._around else torch._C._DisableTorchDispatch(),
             _allowing(question.allowed, question.preferred),
         ):
             tensors = [
@@ -123,7 +126,7 @@ class Chooser:
             )
 
     def _outline(self, geometry: Geometry, differentiated: bool) -> torch.Tensor:
-        device = KINDS[self.device].place
+        device = KINDS[self.device].asked_on or KINDS[self.device].place
         if 4 * required_bytes(geometry) <= self.most_bytes:  # there are four of them
             made = scratch(geometry, device)
         else:
@@ -133,7 +136,7 @@ class Chooser:
     # -- batch norm --------------------------------------------------------------------------
 
     def _norm(self, question: ChooseNorm) -> int:
-        if not KINDS[self.device].computes:
+        if not KINDS[self.device].computes or self._around is not None:
             return _first_norm(question)
         if not KINDS[self.device].has_cuda_kernels:
             raise ProgramError("This device has no choice of batch norms.")
@@ -175,12 +178,12 @@ class Chooser:
             return _one_behind_another(question, shapes)
         if not KINDS[self.device].has_cuda_kernels:
             raise ProgramError("This device does not pack weights.")
-        device = KINDS[self.device].place
-        if not _takes_cudnn(dtype, device):
+        device = KINDS[self.device].asked_on or KINDS[self.device].place
+        if self._around is None and not _takes_cudnn(dtype, device):
             return ()
         zero = torch.zeros((), dtype=dtype, device=device)
         weights = [zero.expand(shape) for shape in shapes]
-        with torch.no_grad():
+        with torch.no_grad(), self._around() if self._around else nullcontext():
             packed = torch.ops.aten._cudnn_rnn_flatten_weight.default(
                 weights,
                 question.each,

@@ -9,7 +9,7 @@ Invariant: a probe never sees a session's data and is checked as a program's op 
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
@@ -120,10 +120,13 @@ class Prober:
     def __init__(
         self,
         device: DeviceKind,
-        most: int = 8192,
         most_bytes: int = _SCRATCH_BYTES,
+        most: int = 8192,
         kept_bytes: int = 16 << 20,
+        around: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
+        """`around`: a context for the ops that are asked."""
+        self._around = around
         self.device: DeviceKind = device
         self.most_bytes = most_bytes
         self._known: SharedEntries[bytes] = SharedEntries(most, kept_bytes)
@@ -220,7 +223,7 @@ class Prober:
             return (), (type(error).__name__, str(error)[:4096])
 
     def _run(self, question: _Question, most_bytes: int) -> tuple[Geometry | None, ...]:
-        device = KINDS[self.device].place
+        device = KINDS[self.device].asked_on or KINDS[self.device].place
         info, geometries = question.info, question.geometries
         made: dict[int, torch.Tensor] = {}
         for ref, (geometry, nbytes) in zip(question.refs, question.tensors, strict=True):
@@ -234,7 +237,7 @@ class Prober:
             if isinstance(node, Ref):
                 check_range(info.name, made[node.slot], guard)
         generator = torch.Generator(device)
-        with gate.passing(question.flags), below_autograd():
+        with gate.passing(question.flags), below_autograd(), self._around():
             call = (info, question.bound, tensors, lambda node: question.values[node.index])
             # scratch tensors are harmless, plain numbers may not be
             kernel = precaution_of(info, look, self.device) or info.call

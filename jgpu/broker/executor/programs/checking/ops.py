@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 
 from jgpu.broker.executor.programs.checking import foretold
+from jgpu.broker.executor.programs.kinds import KINDS
 from jgpu.errors import ProgramError
 from jgpu.wire.vocabulary import is_internal, refusal
 
@@ -59,7 +60,6 @@ _WRITTEN: Final = frozenset(
         ("native_batch_norm", "running_var"),
     }
 )
-_KEYS: Final = {"cpu": "CPU", "cuda": "CUDA", "null": "Meta"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def resolve(name: str, device: str) -> OpSchema:
     qualified = f"aten::{base}" if overload in ("", "default") else f"aten::{base}.{overload}"
     if qualified not in _registered():
         raise ProgramError(f"{name} is no op of this torch ({torch.__version__}).")
-    keys = (_KEYS[device], *_COMPOSITE)
+    keys = (*KINDS[device].keys, *_COMPOSITE)
     if not any(torch._C._dispatch_has_kernel_for_dispatch_key(qualified, key) for key in keys):
         raise ProgramError(f"{name} has no kernel for the device {device!r}.")
     return _describe(name, base, getattr(getattr(torch.ops.aten, base), overload or "default"))

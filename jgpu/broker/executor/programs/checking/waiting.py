@@ -18,7 +18,7 @@ __all__ = ["waits_for_its_stream"]
 #: Base names, without a trailing underscore.
 _OPS: Final = re.compile(
     # solvers: the library's status is looked at, or MAGMA works on the host as well
-    r"_?linalg_(cholesky|eig|eigh|eigvals|eigvalsh|inv|ldl|lstsq|lu|matrix_exp|pinv|qr|solve|svd)"
+    r"_?linalg_(cholesky|eig|eigh|eigvals|eigvalsh|inv|ldl|lstsq|lu|check_errors|matrix_exp|pinv|qr|solve|svd)"
     r"(_.*)?|cholesky|cholesky_inverse|cholesky_solve|_cholesky_solve_helper|geqrf|lu_solve|"
     r"_lu_with_info|lu_unpack|ormqr|orgqr|triangular_solve|svd|"
     r"_?linalg_(det|slogdet|svdvals|cond|matrix_rank|matrix_power|tensorinv|tensorsolve)|"
@@ -45,10 +45,10 @@ _INDEXING: Final = frozenset(
 
 def waits_for_its_stream(name: str, tags: Iterable[torch.Tag], dtypes: Iterable[str]) -> bool:
     """Whether an op (`aten::base.overload`) waits, given tensors of these types."""
-    if torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags:
-        return True
     called = name.partition("::")[2]
     base = called.partition(".")[0].rstrip("_")
-    if base in _INDEXING:
+    if base in _INDEXING:  # tagged for the sake of masks
         return any(dtype in ("bool", "uint8") for dtype in dtypes)
+    if torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags:
+        return True
     return _OPS.fullmatch(base) is not None or _READING.fullmatch(called) is not None

@@ -45,7 +45,8 @@ def precaution_of(info: OpSchema, look: Look, device: str) -> Precaution | None:
     rule = None
     if found := PRECAUTIONS.get(info.base.removesuffix("_")):
         wanted, when, devices = found
-        rule = wanted if device in devices and when(info, look) else None
+        family = "cuda" if KINDS[device].has_cuda_kernels else device
+        rule = wanted if family in devices and when(info, look) else None
     if KINDS[device].computes and outs.is_scattered(info, look):
         rule = outs.apart(rule)
     return Precaution(info, rule) if rule is not None else None

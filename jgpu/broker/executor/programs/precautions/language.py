@@ -61,6 +61,16 @@ class Attempt:
     def __contains__(self, name: str) -> bool:
         return name in self._given
 
+    def is_on(self, device: str) -> bool:
+        """Whether the call is about tensors of a device of torch's."""
+        given = (leaf for value in self._given.values() for leaf in _leaves(value))
+        found = {
+            (leaf.device if isinstance(leaf, torch.Tensor) else leaf).type
+            for leaf in given
+            if isinstance(leaf, torch.Tensor | torch.device)
+        }
+        return device in found
+
     def go(self, below: Any = None) -> Any:
         """Make the call; with a dispatch key, of the kernel that is registered there."""
         args, kwargs = [], {}
@@ -73,6 +83,10 @@ class Attempt:
         if below is not None:
             return self._info.overload._op_dk(below, *args, **kwargs)
         return self._info.call(*args, **kwargs)
+
+
+def _leaves(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ class _Zeroing(TorchDispatchMode):
 
 
 def _zeroed(attempt: Attempt, device: str, *, all_types: bool = False) -> Any:
+    if not attempt.is_on(device):  # another has the kernel, and fills what it returns
+        return attempt.go()
     with _Zeroing(attempt, device, all_types=all_types):
         return attempt.go(below=_KEYS[device])
 

@@ -19,6 +19,9 @@ _LOCK: Final = Lock()
 
 def drawing(generator: torch.Generator, call: Callable[..., Any], *args: Any, **kw: Any) -> Any:
     """`call(*args, **kw)` with the default generator of its device standing for `generator`."""
+    lend: Callable[..., Any] | None = getattr(generator, "lend", None)
+    if lend is not None:  # of a device whose default generator is its own affair
+        return lend(call, *args, **kw)
     if generator.device.type == "cuda":
         return _drawing_cuda(generator, call, *args, **kw)
     default = torch.default_generator

@@ -1,0 +1,37 @@
+"""Ops on the host's own tensors, at once, by the kernels that the device computed on the host has.
+
+So kernels are asked what they return; and a program that runs so is what a notebook's is compared
+with: the same kernels, the same random numbers, without streams, lanes and programs.
+"""
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from jgpu.broker.executor.devices.onhost.generator import PhiloxGenerator, found_in, standing
+from jgpu.broker.executor.devices.onhost.kernels import DRAWS, KERNELS
+
+__all__ = ["Eagerly"]
+
+
+class Eagerly(TorchDispatchMode):
+    """Around the ops; what draws without a generator of the device draws from `generator`."""
+
+    def __init__(self, generator: PhiloxGenerator | None = None) -> None:
+        super().__init__()
+        self._generator = generator or PhiloxGenerator()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        kernel = KERNELS.get(func, func)
+        if func not in DRAWS:
+            return kernel(*args, **kwargs)
+        generator = found_in(tree_leaves((args, kwargs))) or standing() or self._generator
+        place = generator.take(DRAWS[func](*args, **kwargs))
+        plain = {
+            name: None if isinstance(value, torch.Generator) else value
+            for name, value in kwargs.items()
+        }
+        return kernel(place, *args, **plain)

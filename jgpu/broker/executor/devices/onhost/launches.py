@@ -1,0 +1,224 @@
+"""What becomes of an op that is launched: its geometry at once, its numbers later, on its stream.
+
+When a launch returns, an op has shadows for results, as torch's meta kernels say; a task on the
+stream of the moment computes them (`tasks`). A random op takes its place in the generator's
+sequence now. What CUDA waits for (values that decide a size, or that the host looks at) is waited
+for here, too.
+
+What meta kernels say is tried once (`trials`); where the kernel says something else, the op is
+waited for as well, and the kernel is right.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from threading import local
+from typing import Any, Final
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from jgpu.broker.executor.devices.onhost.generator import found_in, standing
+from jgpu.broker.executor.devices.onhost.kernels import DRAWS, KERNELS, DeviceAssert, Philox
+from jgpu.broker.executor.devices.onhost.shadows import Shadows, is_shadow
+from jgpu.broker.executor.devices.onhost.streams import HostStream, HostStreams
+from jgpu.broker.executor.devices.onhost.tasks import HostCall, Op, is_out
+from jgpu.broker.executor.devices.onhost.trials import (
+    Strides,
+    attempt,
+    key_of,
+    laid_out,
+    on_meta,
+)
+from jgpu.broker.executor.programs.checking.waiting import waits_for_its_stream
+
+__all__ = ["Launcher", "Launching"]
+
+_META: Final = torch.device("meta")
+_HOST: Final = torch.device("cpu")
+_EFFICIENT: Final = torch.ops.aten._scaled_dot_product_efficient_attention.default
+#: ops that say where bytes are, and touch none
+_LAYS_OUT: Final = ("empty", "new_empty", "set_", "resize")
+#: calls of which a trial is remembered
+_MOST: Final = 4096
+
+
+class Launcher:
+    """Puts ops on streams; any thread, each with its own stream."""
+
+    def __init__(self, streams: HostStreams, shadows: Shadows) -> None:
+        self.streams = streams
+        self.shadows = shadows
+        self._of_thread = local()
+        #: by op and geometries: what a trial of the kernel gave
+        self._tried: OrderedDict[Any, Strides | None] = OrderedDict()
+
+    @property
+    def stream(self) -> HostStream:
+        """Where ops of this thread go."""
+        found: HostStream = self._of_thread.stream
+        return found
+
+    def set_stream(self, stream: HostStream) -> None:
+        """Have ops of this thread go there."""
+        self._of_thread.stream = stream
+
+    def launch(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Do what calling the op on the device would."""
+        leaves = tree_leaves((args, kwargs))
+        if not any(is_shadow(leaf) or leaf == _META for leaf in leaves):
+            return op(*args, **kwargs)
+        self.streams.check()
+        draws = _place(op, args, kwargs, leaves)
+        call = HostCall(op, self.shadows.all_seen(args), self.shadows.all_seen(kwargs), draws)
+        strides = None if _is_waited_for(op, args, kwargs) else self._strides(call)
+        if strides is None:
+            return self._wait_for(call, args, kwargs)
+        result = laid_out(op(*on_meta(args), **on_meta(kwargs)), strides)
+        self._settle(call, kwargs, leaves, result)
+        return _with_seeds(op, args, kwargs, result, draws)
+
+    # -- later -------------------------------------------------------------------------------
+
+    def _settle(
+        self, call: HostCall, kwargs: dict[str, Any], leaves: Sequence[Any], result: Any
+    ) -> None:
+        """Have the shadows that an op made, or changed, filled on the stream."""
+        shadows = [leaf for leaf in leaves if is_shadow(leaf)]
+        given = {leaf.untyped_storage()._cdata for leaf in shadows}
+        made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        fresh = [leaf.untyped_storage()._cdata not in given for leaf in made]
+        for leaf in (*shadows, *made):
+            self._follow(leaf)
+        op = call.op
+        if op._opname.startswith(_LAYS_OUT) or not (any(fresh) or op._schema.is_mutable):
+            return
+        seen = self.shadows.seen
+        call.results = [seen(leaf) if new else None for leaf, new in zip(made, fresh, strict=True)]
+        call.outs = {
+            argument.name: self.shadows.all_seen(kwargs[argument.name])
+            for argument in op._schema.arguments
+            if is_out(argument) and argument.name in kwargs
+        }
+        self.streams.put(self.stream, call.compute)
+
+    def _follow(self, leaf: torch.Tensor) -> None:
+        """Have a block for a storage that is new, or that has grown."""
+        grown = self.shadows.provide(leaf, self.stream)
+        if grown is not None:
+            old, new = grown
+            self.streams.put(self.stream, lambda: new.bytes[: old.nbytes].copy_(old.bytes))
+            self.shadows.release(old)
+
+    def _strides(self, call: HostCall) -> Strides | None:
+        """How the kernel lays out what it returns; None if that is not what the meta kernel says.
+
+        Nothing is known of large calls, and of those that do not take zeros.
+        """
+        key = key_of(call)
+        if key not in self._tried:
+            self._tried[key] = attempt(call)
+            if len(self._tried) > _MOST:
+                self._tried.popitem(last=False)
+        return self._tried[key]
+
+    # -- at once -----------------------------------------------------------------------------
+
+    def _wait_for(self, call: HostCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Compute when the stream has come here, and return what came of it."""
+        streams = self.streams
+        streams.drain(self.stream)
+        streams.have_one_core()
+        on_host = call.inputs()
+        try:
+            result = call.call(*on_host)
+        except DeviceAssert as error:
+            streams.break_down(error)
+            streams.check()
+        by_host = {
+            id(made): shadow
+            for made, shadow in zip(tree_leaves(on_host), tree_leaves((args, kwargs)), strict=True)
+            if isinstance(made, torch.Tensor) and is_shadow(shadow)
+        }
+        for made in tree_leaves(on_host):
+            if id(made) in by_host:
+                self._take_over(by_host[id(made)], made)
+        if _goes_to_host(call.op, kwargs):
+            return result
+        return tree_map(lambda leaf: self._as_shadow(leaf, by_host), result)
+
+    def _take_over(self, shadow: torch.Tensor, made: torch.Tensor) -> None:
+        """Give a shadow the geometry that the kernel gave its tensor, and the bytes."""
+        if tuple(made.shape) == tuple(shadow.shape):
+            return
+        shadow.resize_(made.shape)
+        self._fill(shadow, made)
+
+    def _as_shadow(self, leaf: Any, by_host: dict[int, torch.Tensor]) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if id(leaf) in by_host:
+            return by_host[id(leaf)]
+        shadow = torch.empty_strided(
+            tuple(leaf.shape), leaf.stride(), dtype=leaf.dtype, device=_META
+        )
+        self._fill(shadow, leaf)
+        return shadow
+
+    def _fill(self, shadow: torch.Tensor, made: torch.Tensor) -> None:
+        self._follow(shadow)
+        seen, kept = self.shadows.seen(shadow), made.clone()
+        self.streams.put(self.stream, lambda: seen.tensor().copy_(kept))
+
+
+class Launching(TorchDispatchMode):
+    """Around the ops of a job."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        super().__init__()
+        self._launcher = launcher
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._launcher.launch(func, args, kwargs or {})
+
+
+def _place(
+    op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]
+) -> Philox | None:
+    """Where a random op draws from; its generator has moved on then."""
+    if op not in DRAWS:
+        if torch.Tag.nondeterministic_seeded in op.tags and op not in KERNELS:
+            raise NotImplementedError(f"{op} draws, and has no version for the host.")
+        return None
+    generator = found_in(leaves) or standing()
+    if generator is None:
+        raise RuntimeError(f"{op} draws from nobody's generator.")
+    return generator.take(DRAWS[op](*args, **kwargs))
+
+
+def _with_seeds(
+    op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, draws: Philox | None
+) -> Any:
+    """What an op returned; efficient attention says on the host where it drew from."""
+    if op is not _EFFICIENT:
+        return result
+    drew = draws is not None and (kwargs.get("dropout_p") or (args[5] if len(args) > 5 else 0.0))
+    place = (draws.seed, draws.offset) if drew and draws is not None else (0, 0)
+    return (*result[:2], *(torch.tensor(_signed(each)) for each in place))
+
+
+def _signed(number: int) -> int:
+    """The same 64 bits as torch's integers hold them."""
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def _is_waited_for(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    dtypes = (str(leaf.dtype)[6:] for leaf in tree_leaves((args, kwargs)) if is_shadow(leaf))
+    if waits_for_its_stream(op.name(), op.tags, dtypes):
+        return True
+    to_host = op._opname == "copy_" and not is_shadow(args[0])
+    return to_host or _goes_to_host(op, kwargs)
+
+
+def _goes_to_host(op: Op, kwargs: dict[str, Any]) -> bool:
+    return op._opname == "_to_copy" and kwargs.get("device") == _HOST

@@ -1,0 +1,225 @@
+"""Ops on shadows: their numbers are the CPU's, later; what CUDA waits for is waited for."""
+
+import pytest
+import torch
+
+from jgpu.broker.executor.devices.onhost import launches
+from jgpu.broker.executor.devices.onhost.calls import HostCalls
+from jgpu.broker.executor.devices.onhost.kernels import KERNELS
+from jgpu.broker.executor.devices.onhost.memory import STALE
+
+META = torch.device("meta")
+
+
+class Gpu:
+    """Two streams, and ways to and from the device that wait."""
+
+    def __init__(self, seed=0, **options):
+        self.calls = HostCalls(seed, **options)
+        self.first, self.second = self.calls.stream(), self.calls.stream()
+        self.calls.set_stream(self.first)
+
+    def bring(self, host):
+        with self.calls.launching():
+            made = torch.empty(host.shape, dtype=host.dtype, device=META)
+        self.calls.copy(made, host)
+        return made
+
+    def fetch(self, shadow):
+        host = torch.empty_strided(shadow.shape, shadow.stride(), dtype=shadow.dtype)
+        self.calls.copy(host, shadow)
+        return host
+
+    def settle(self):
+        event = self.calls.event()
+        self.calls.record(event, self.first)
+        self.calls.synchronize(event)
+
+
+@pytest.fixture
+def gpu():
+    return Gpu()
+
+
+def matrix():
+    return torch.arange(20.0).view(4, 5).sub_(7.5)
+
+
+PROGRAMS = {
+    "sums": lambda a: (a @ a.t()).softmax(-1).sum(0),
+    "views": lambda a: a.t()[1:].unflatten(0, (2, 2)).flip(0) + 1,
+    "in place": lambda a: a.clone().mul_(2).t().add_(1).relu_(),
+    "a view written": lambda a: (b := a.clone(), b[1].zero_(), b)[2],
+    "into": lambda a: torch.add(a, a, out=torch.empty(0, device=a.device)),
+    "lists": lambda a: torch._foreach_add([a, a[0]], 1.5)[1],
+    "parts": lambda a: a.split(2)[1] + torch.stack(a.unbind(0))[:2],
+    "a mask": lambda a: a[a > 0],
+    "places": lambda a: a[torch.arange(3, 0, -2, device=a.device)],
+    "places of it": lambda a: torch.nonzero(a > 3),
+    "a number": lambda a: a * a.max().item(),
+    "solved": lambda a: torch.linalg.solve(
+        a[:, :4] + 9 * torch.eye(4, device=a.device), torch.ones(4, device=a.device)
+    ),
+    "grown": lambda a: a.clone().resize_(5, 5)[:4],
+    "complex": lambda a: torch.complex(a, a).conj().mul(2).imag,
+    "types": lambda a: a.to(torch.float64).mean() + a.long().sum(),
+    "one that draws nothing": lambda a: torch.nn.functional.dropout(a, 0.5, training=False),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_later_or_at_once_the_numbers_are_the_cpus(gpu, name):
+    program = PROGRAMS[name]
+    for _ in range(3):
+        shadow = gpu.bring(matrix())
+        with gpu.calls.launching():
+            made = program(shadow)
+        found, right = gpu.fetch(made), program(matrix())
+        assert found.dtype is right.dtype
+        assert torch.equal(found, right)
+
+
+def test_nothing_runs_before_somebody_looks(gpu):
+    shadow = gpu.bring(torch.zeros(3))
+    with gpu.calls.launching():
+        shadow.add_(1)
+    assert len(gpu.first.tasks) > 0
+    assert torch.equal(gpu.fetch(shadow), torch.ones(3))
+    assert not gpu.first.tasks
+
+
+def test_an_index_out_of_range_breaks_the_device_for_good(gpu):
+    rows, index = gpu.bring(torch.zeros(3)), gpu.bring(torch.tensor([5]))
+    with gpu.calls.launching():
+        rows[index]
+    with pytest.raises(torch.AcceleratorError, match="device-side assert triggered"):
+        gpu.settle()
+    with pytest.raises(torch.AcceleratorError), gpu.calls.launching():
+        rows + 1
+    with pytest.raises(torch.AcceleratorError):
+        gpu.calls.done(gpu.calls.event())
+
+
+def test_what_a_library_finds_wrong_is_an_error_and_no_more(gpu):
+    singular = gpu.bring(torch.zeros(2, 2))
+    with pytest.raises(torch.linalg.LinAlgError), gpu.calls.launching():
+        torch.linalg.inv(singular)
+    gpu.settle()
+
+
+def test_shapes_that_do_not_fit_are_an_error_at_the_launch(gpu):
+    left = gpu.bring(torch.zeros(2, 3))
+    with pytest.raises(RuntimeError), gpu.calls.launching():
+        left @ left
+    gpu.settle()
+
+
+def test_new_memory_holds_what_a_neighbour_left(gpu):
+    with gpu.calls.launching():
+        made = torch.empty(100, dtype=torch.uint8, device=META)
+    assert set(gpu.fetch(made).tolist()) == {STALE}
+
+
+def test_what_is_dropped_goes_to_the_next_of_its_stream_and_to_no_other(gpu):
+    memory = gpu.calls.memory
+    with gpu.calls.launching():
+        dropped = torch.zeros(100, device=META)
+        block = gpu.calls.shadows.seen(dropped).block
+        del dropped
+        assert memory.used == 0
+        gpu.calls.set_stream(gpu.second)
+        elsewhere = torch.zeros(100, device=META)
+        assert gpu.calls.shadows.seen(elsewhere).block is not block
+        gpu.calls.set_stream(gpu.first)
+        again = torch.zeros(100, device=META)
+        assert gpu.calls.shadows.seen(again).block is block
+
+
+def test_memory_ends_where_the_limit_is_and_what_is_kept_is_given_back_first():
+    gpu = Gpu()
+    gpu.calls.limit_bytes(4096)
+    with gpu.calls.launching():
+        half = torch.empty(2048, dtype=torch.uint8, device=META)
+        with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+            torch.empty(4096, dtype=torch.uint8, device=META)
+        del half
+        whole = torch.empty(4096, dtype=torch.uint8, device=META)
+    assert whole.shape == (4096,)
+
+
+def test_what_is_drawn_is_decided_at_the_launch(gpu):
+    generator = gpu.calls.generator().manual_seed(5)
+    with gpu.calls.launching():
+        first = torch.empty(8, device=META).normal_(generator=generator)
+        gpu.calls.set_stream(gpu.second)
+        second = torch.empty(8, device=META).normal_(generator=generator)
+    later = gpu.fetch(second)
+    gpu.calls.set_stream(gpu.first)
+    earlier = gpu.fetch(first)
+    again = gpu.calls.generator().manual_seed(5)
+    with gpu.calls.launching():
+        both = [torch.empty(8, device=META).normal_(generator=again) for _ in range(2)]
+    assert torch.equal(gpu.fetch(both[0]), earlier)
+    assert torch.equal(gpu.fetch(both[1]), later)
+    assert not torch.equal(earlier, later)
+
+
+def test_a_state_is_a_seed_and_an_offset(gpu):
+    generator = gpu.calls.generator().manual_seed(7)
+    with gpu.calls.launching():
+        torch.empty(8, device=META).uniform_(generator=generator)
+    state = generator.get_state()
+    assert state.shape == (16,)
+    with gpu.calls.launching():
+        first = torch.empty(8, device=META).uniform_(generator=generator)
+    generator.set_state(state)
+    with gpu.calls.launching():
+        second = torch.empty(8, device=META).uniform_(generator=generator)
+    assert torch.equal(gpu.fetch(first), gpu.fetch(second))
+    with pytest.raises(RuntimeError, match="wrong size"):
+        generator.set_state(torch.zeros(3, dtype=torch.uint8))
+
+
+def test_a_kernel_that_returns_otherwise_than_was_said_is_right(gpu, monkeypatch):
+    """Other geometries of the same op have an answer of their own, and so have other numbers."""
+    op = torch.ops.aten.clamp_min.default
+    monkeypatch.setitem(KERNELS, op, lambda a, least: a[: len(a) - int(least)].clone())
+    shadow = gpu.bring(torch.arange(4.0))
+    with gpu.calls.launching():
+        shorter, as_long = torch.clamp_min(shadow, 2), torch.clamp_min(shadow, 0)
+        other = torch.clamp_min(shadow[:3], 2)
+    assert [len(each) for each in (shorter, as_long, other)] == [2, 4, 1]
+    assert torch.equal(gpu.fetch(shorter), torch.tensor([0.0, 1.0]))
+
+
+def test_a_few_thousand_tried_calls_are_remembered(gpu, monkeypatch):
+    monkeypatch.setattr(launches, "_MOST", 3)
+    shadow = gpu.bring(torch.zeros(3))
+    with gpu.calls.launching():
+        for number in range(5):
+            shadow.add(number)
+    assert len(gpu.calls.launcher._tried) == 3
+
+
+def test_a_copy_from_memory_that_is_not_pinned_is_taken_at_once(gpu):
+    host = torch.ones(4)
+    shadow = gpu.bring(host)
+    host.zero_()
+    assert torch.equal(gpu.fetch(shadow), torch.ones(4))
+
+
+def test_a_copy_from_pinned_memory_reads_it_later(gpu):
+    pinned = gpu.calls.pinned(4)
+    pinned.fill_(1)
+    with gpu.calls.launching():
+        shadow = torch.empty(4, dtype=torch.uint8, device=META)
+    gpu.calls.copy(shadow, pinned[:])
+    pinned.fill_(2)
+    assert gpu.fetch(shadow).tolist() == [2, 2, 2, 2]
+
+
+def test_the_thirty_third_stream_is_refused(gpu):
+    for _ in range(30):
+        gpu.calls.stream()
+    with pytest.raises(RuntimeError, match="32 streams"):
+        gpu.calls.stream()

@@ -1,0 +1,145 @@
+"""From a process with a seat to a CUDA without a GPU: all of the way that a GPU's programs go."""
+
+import json
+
+import pytest
+from seat import broker_on
+
+#: what the judge does otherwise than torch on the CPU: the kernels that CUDA takes, by name
+PROGRAM = """
+import json, sys
+import torch
+import torch.nn.functional as F
+
+on = sys.argv[1]
+if on == "cpu":
+    from jgpu.broker.executor.devices.onhost.eager import Eagerly
+    from jgpu.broker.executor.devices.onhost.generator import PhiloxGenerator
+
+    generator = PhiloxGenerator().manual_seed(11)
+    dropout = lambda x, p: torch.native_dropout(x, p, True)[0]
+    def attention(q, k, v, p, causal):
+        return torch.ops.aten._scaled_dot_product_efficient_attention(
+            q, k, v, None, True, p, causal)[0]
+    context = Eagerly(generator)
+else:
+    from contextlib import nullcontext
+
+    torch.cuda.manual_seed(11)
+    dropout = lambda x, p: F.dropout(x, p)
+    def attention(q, k, v, p, causal):
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=causal)
+    context = nullcontext()
+
+torch.manual_seed(3)
+table = torch.nn.Embedding(9, 32)
+mix = torch.nn.Linear(32, 96)
+out = torch.nn.Sequential(torch.nn.LayerNorm(32), torch.nn.Linear(32, 9))
+tokens = torch.randint(0, 9, (4, 17))
+model = torch.nn.ModuleList([table, mix, out])
+if on == "cuda":
+    torch.cuda.manual_seed(11)
+    model.cuda()
+    tokens = tokens.cuda()
+adam = torch.optim.Adam(model.parameters(), lr=1e-2, foreach=True)
+
+def step():
+    adam.zero_grad()
+    x = dropout(table(tokens[:, :-1]), 0.1)
+    q, k, v = (each.unflatten(-1, (4, 8)).transpose(1, 2) for each in mix(x).chunk(3, -1))
+    y = attention(q, k, v, 0.2, True).transpose(1, 2).flatten(2)
+    loss = F.cross_entropy(out(x + y).flatten(0, 1), tokens[:, 1:].flatten())
+    loss.backward()
+    adam.step()
+    return loss.item().hex()
+
+with context:
+    losses = [step() for _ in range(6)]
+    grads = [p.grad.double().sum().item().hex() for p in model.parameters()]
+print(json.dumps([losses, grads]))
+"""
+
+BAD = {
+    "IndexError": [
+        "F.cross_entropy(torch.randn(4, 3, device='cuda'), torch.full((4,), 3, device='cuda'))",
+        "F.embedding(torch.full((2,), 9, device='cuda'), torch.randn(5, 2, device='cuda'))",
+        "torch.arange(5, device='cuda')[torch.full((2,), 6, device='cuda')]",
+        "torch.arange(5, device='cuda').gather(0, torch.full((2,), -1, device='cuda'))",
+        "torch.zeros(5, device='cuda').index_add(0, torch.full((1,), 5, device='cuda'), ones)",
+    ],
+    "RuntimeError": [
+        "torch.multinomial(torch.full((3,), float('nan'), device='cuda'), 1)",
+        "torch.bernoulli(torch.full((3,), 2.0, device='cuda'))",
+        "F.binary_cross_entropy(torch.full((1,), 2.0, device='cuda'), ones)",
+        "torch.linalg.inv(torch.zeros(3, 3, device='cuda'))",
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def gpu(tmp_path_factory):
+    with broker_on(
+        "cuda-on-host", tmp_path_factory.mktemp("onhost"), "--lanes", "2", "--threads", "1"
+    ) as broker:
+        yield broker
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(300)
+def test_a_training_with_dropout_and_attention_is_the_same_through_the_device_and_at_once(gpu):
+    by_device = [json.loads(gpu.seat(PROGRAM, "cuda").check().out) for _ in range(3)]
+    at_once = json.loads(gpu.seat(PROGRAM, "cpu", environment={"JGPU_TICKET": ""}).check().out)
+    assert by_device == [at_once] * 3
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(300)
+def test_a_wrong_value_is_an_error_on_its_line_and_the_device_goes_on(gpu):
+    lines = [(error, line) for error, found in BAD.items() for line in found]
+    source = "\n".join(
+        [
+            "import torch, torch.nn.functional as F",
+            "ones, kept = torch.ones(1, device='cuda'), torch.arange(6.0, device='cuda')",
+            *(
+                f"try:\n    {line}.sum().item()\nexcept {error} as error:\n"
+                f"    print({error!r}, {line[:20]!r} in str(error))\nelse:\n    print('no error')"
+                for error, line in lines
+            ),
+            "print(kept.tolist())",
+        ]
+    )
+    told = gpu.seat(source).check().out.splitlines()
+    assert told[-1] == "[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]"
+    assert [line.split()[0] for line in told[:-1]] == [error for error, _ in lines], told
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(300)
+def test_cudnns_recurrent_layers_are_those_of_the_cpu_but_for_the_last_bits(gpu):
+    """cuDNN's sums are in another order than the CPU's; dropout between layers is the device's."""
+    source = """
+import torch
+torch.manual_seed(0)
+for kind in (torch.nn.RNN, torch.nn.GRU, torch.nn.LSTM):
+    for options in ({}, {"bidirectional": True, "num_layers": 2}, {"batch_first": True}):
+        layer = kind(5, 7, **options)
+        x = torch.randn(6, 3, 5)
+        right, _ = layer(x)
+        right.square().sum().backward()
+        grads = [p.grad.clone() for p in layer.parameters()]
+        layer.zero_grad()
+        layer.cuda()
+        found, _ = layer(x.cuda())
+        found.square().sum().backward()
+        torch.testing.assert_close(found.cpu(), right, rtol=1e-5, atol=1e-6)
+        for p, grad in zip(layer.parameters(), grads):
+            torch.testing.assert_close(p.grad.cpu(), grad, rtol=1e-4, atol=1e-5)
+layer = torch.nn.LSTM(5, 7, 2, dropout=0.5).cuda()
+outputs = []
+for _ in range(2):
+    torch.manual_seed(1)
+    torch.cuda.manual_seed(1)
+    outputs.append(layer(torch.ones(4, 2, 5).cuda())[0].cpu())
+assert torch.equal(*outputs)
+"""
+    gpu.seat(source).check()
