@@ -178,3 +178,23 @@ def bigram_counts_and_smoothing(device):
     table = (counts + 0.1) / (counts + 0.1).sum(1, keepdim=True)
     score = table[x[:-1], x[1:]].log().mean()
     return [counts, table, score, score.exp().item(), *state_of()]
+
+
+@case
+def attention_of_one_tensor_several_times(device):
+    """Its gradients are added up one by one, among those of whatever else it goes into."""
+    made = torch.randn(2, 4, 16, 8)
+    weights = torch.arange(8.0).to(device)
+    mask = torch.randn(16, 16).to(device)
+    found = []
+    for function in (
+        lambda x: F.scaled_dot_product_attention(x, x, x),
+        lambda x: x.sin() + F.scaled_dot_product_attention(x, x, x, is_causal=True) + x.cos(),
+        lambda x: F.scaled_dot_product_attention(x, x * 2, x, mask) * x,
+        lambda x: F.scaled_dot_product_attention(F.scaled_dot_product_attention(x, x, x), x, x),
+        lambda x: F.group_norm(x, 2) + x,
+    ):
+        x = made.clone().to(device).requires_grad_()
+        (function(x) * weights).sum().backward()
+        found.append(x.grad)
+    return found

@@ -16,7 +16,7 @@ The list of ops is `LOWERED`, each with the branch that makes it necessary.
 """
 
 import functools
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -50,6 +50,8 @@ LOWERED = {
 _library: Any = None
 _make = torch.Tensor._make_wrapper_subclass
 _CPU = torch.device("cpu")
+#: the number of a node of the graph that goes before all others that are ready
+_AT_ONCE: Final = 2**64 - 1
 
 
 class Face(torch.Tensor):
@@ -156,7 +158,12 @@ def _plain(tensor: DeviceTensor) -> DeviceTensor:
 
 def _enter(value: Any) -> Any:
     if isinstance(value, DeviceTensor):
-        return _ToFace.apply(value)
+        face = _ToFace.apply(value)
+        if face.grad_fn is not None:
+            # It hands a gradient on at once, as if it were not there: natively those of a tensor
+            # that is given twice are added up one by one, in the order in which they come.
+            face.grad_fn._set_sequence_nr(_AT_ONCE)
+        return face
     if isinstance(value, list | tuple):
         return [_enter(item) for item in value]
     return value
