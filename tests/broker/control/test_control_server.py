@@ -382,6 +382,7 @@ def test_auto_serves_from_the_cpu_when_the_gpu_fails_its_test(start_broker, monk
         "def nvmlShutdown(): pass\n"
         "def nvmlDeviceGetCount(): return 1\n"
         "def nvmlDeviceGetHandleByIndex(i): return i\n"
+        "def nvmlDeviceGetMigMode(i): raise NVMLError  # as of GPUs that cannot be parted\n"
         f"def nvmlDeviceGetUUID(i): return 'GPU-test-{os.getpid()}'\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(fake))

@@ -437,3 +437,22 @@ def test_truth_values_and_whole_numbers():
     made = run("histc", torch.tensor([0, 1, 1, 3]), 4, 0, 3)
     assert torch.equal(made, torch.tensor([1, 2, 0, 1]))
     assert torch.equal(run("trace", torch.eye(2)), torch.tensor(2.0))
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_root_mean_square_norm_and_its_gradients(weighted):
+    given = torch.randn(3, 4, 6, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(6, dtype=torch.float64, requires_grad=True) if weighted else None
+    right = torch.nn.functional.rms_norm(given, [6], weight, 1e-3)
+    grad = torch.randn_like(right)
+    right.backward(grad)
+    forward = KERNELS[torch.ops.aten._fused_rms_norm.default]
+    backward = KERNELS[torch.ops.aten._fused_rms_norm_backward.default]
+    found, inverse = forward(given, [6], weight, 1e-3)
+    of_given, of_weight = backward(grad, given, [6], inverse, weight, [True, weighted])
+    torch.testing.assert_close(found, right)
+    torch.testing.assert_close(of_given, given.grad)
+    if weight is None:
+        assert of_weight is None
+    else:
+        torch.testing.assert_close(of_weight, weight.grad)

@@ -84,6 +84,45 @@ def _cudnn_backward(
     )  # fmt: skip
 
 
+@kernel("cudnn_batch_norm.out")
+def _cudnn_into(*given: Any) -> tuple[Tensor, ...]:
+    *plain, output, mean, inverse, reserve = given
+    places = (output, mean, inverse, reserve)
+    return tuple(into(*pair) for pair in zip(places, _cudnn(*plain), strict=True))
+
+
+# -- root mean square ----------------------------------------------------------------------------
+
+
+@kernel("_fused_rms_norm")
+def _rms_norm(
+    given: Tensor, shape: list[int], weight: Tensor | None, eps: float | None
+) -> tuple[Tensor, Tensor]:
+    """Output, and the inverse root of each row's mean square."""
+    wide, dims = _wide(given), tuple(range(-len(shape), 0))
+    least = torch.finfo(wide.dtype).eps if eps is None else eps
+    inverse = (wide.square().mean(dims, keepdim=True) + least).rsqrt()
+    made = wide * inverse if weight is None else wide * inverse * _wide(weight)
+    return torch.empty_like(given).copy_(made), inverse
+
+
+@kernel("_fused_rms_norm_backward")
+def _rms_norm_backward(
+    grad: Tensor, given: Tensor, shape: list[int], inverse: Tensor, weight: Tensor | None,
+    wanted: list[bool],
+) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
+    dims = tuple(range(-len(shape), 0))
+    scaled = _wide(given) * inverse
+    inner = _wide(grad) if weight is None else _wide(grad) * _wide(weight)
+    of_given = inverse * (inner - scaled * (inner * scaled).mean(dims, keepdim=True))
+    of_weight = None
+    if wanted[1] and weight is not None:
+        rows = tuple(range(given.dim() - len(shape)))
+        each = _wide(grad) * scaled
+        of_weight = (each.sum(rows) if rows else each).to(weight.dtype)
+    return torch.empty_like(given).copy_(of_given) if wanted[0] else None, of_weight
+
+
 # -- of several processes ------------------------------------------------------------------------
 
 
