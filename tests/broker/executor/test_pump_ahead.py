@@ -140,7 +140,7 @@ class Host:
 
 @pytest.fixture
 def host(monkeypatch):
-    monkeypatch.setitem(KINDS, "cpu", Capabilities(torch.device("cpu"), runs_ahead=True))
+    monkeypatch.setitem(KINDS, "cpu", Capabilities(torch.device("cpu"), ("CPU",), runs_ahead=True))
     made = Host()
     yield made
     made.close()
@@ -430,7 +430,7 @@ def test_a_download_of_a_number_that_failed_says_why(host):
 
 @pytest.mark.parametrize("freed", [True, False])
 def test_a_wrong_value_that_only_the_device_saw_is_no_early_number(host, monkeypatch, freed):
-    kind = Capabilities(torch.device("cpu"), trusts_values=True, runs_ahead=True)
+    kind = Capabilities(torch.device("cpu"), ("CPU",), trusts_values=True, runs_ahead=True)
     monkeypatch.setitem(KINDS, "cpu", kind)
     client = host.connect("user1")
     inputs = given(client)

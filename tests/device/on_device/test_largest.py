@@ -2,6 +2,7 @@
 
 import random
 import re
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -107,17 +108,23 @@ def test_memory_that_does_not_come_costs_only_what_was_to_have_it(little, monkey
 
 @pytest.mark.parametrize("seed", range(8))
 def test_wherever_the_log_is_cut_older_tensors_survive_what_does_not_fit(seed, little, monkeypatch):
-    """Random sums and updates around one tensor that is too large; the log is cut at random."""
+    """Random sums and updates around one tensor that is too large; the log is cut at random.
+
+    The failure is told once: at the line behind it where it has come by then, or with the wait.
+    """
     monkeypatch.setattr(largest, "_limit", 1 << 60)
     rng, session = random.Random(seed), current.session
     capacity = session.connection.ready.device.capacity
     native = [torch.arange(5.0) + k for k in range(4)]
-    ours, large = [each.cuda() for each in native], None
+    ours, large, told = [each.cuda() for each in native], None, False
     at = rng.randrange(30)
     for step in range(30):
         if step == at:
             large = torch.empty(capacity + 1, dtype=torch.uint8, device="cuda")
-            spoilt = large[:5].float() + ours[0]
+            try:
+                spoilt = large[:5].float() + ours[0]
+            except torch.OutOfMemoryError:
+                spoilt, told = large, True
         one, other, made = (
             rng.randrange(len(native)),
             rng.randrange(len(native)),
@@ -130,7 +137,7 @@ def test_wherever_the_log_is_cut_older_tensors_survive_what_does_not_fit(seed, l
                 tensors[one].add_(tensors[other]).mul_(0.5)
         if rng.random() < 0.2:
             session.cut()
-    with pytest.raises(torch.OutOfMemoryError):
+    with nullcontext() if told else pytest.raises(torch.OutOfMemoryError):
         torch.cuda.synchronize()
     for mine, theirs in zip(ours, native, strict=True):
         assert torch.equal(mine.cpu(), theirs)
