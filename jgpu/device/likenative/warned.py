@@ -34,13 +34,16 @@ Said = tuple[tuple[type[Warning], str], ...]
 
 
 def caller() -> FrameType:
-    """The frame that called this package, or torch on the way here through this package."""
+    """The frame that called this package, or torch on the way here through this package.
+
+    A program that is part of this package is called by nobody; then it is the program's outermost.
+    """
     frame: FrameType | None = sys._getframe()
     found = None
     while frame is not None:
         file = frame.f_code.co_filename
         if file.startswith(OURS) or frame.f_code.co_name == AS_CALLER:
-            found = frame.f_back
+            found = frame.f_back or frame
         elif not file.startswith(TORCH):
             break
         frame = frame.f_back
