@@ -29,6 +29,7 @@ from jgpu.sched import (
     load_policy,
     policies,
 )
+from jgpu.sched.lanes.waiting import WaitingMembers
 from jgpu.sched.policies.fair import Fair
 from jgpu.sched.policies.fifo import Fifo
 from jgpu.sched.reports.snapshot import LaneStatus, SessionStatus, UserStatus
@@ -376,3 +377,20 @@ def test_a_session_s_charge_can_be_asked_for_after_it_closed():
     core.handle(jgpu.sched.SessionClosed(1), 1.25)
     core.handle(jgpu.sched.SegmentsFinished(start.lane, start.epoch, 7, 1, 0.5), 1.5)
     assert charged_s() == 0.5
+
+
+def test_only_a_bounded_policy_has_a_bound():
+    with pytest.raises(NotImplementedError):
+        Fifo().bound(ScheduledSession(1, User("user1"), []))
+
+
+def test_those_who_come_and_go_unasked_for_leave_no_more_behind_than_a_few():
+    waiting, session = WaitingMembers(), ScheduledSession(1, User("user1"), [], arrival=1)
+    assert waiting.first(Fair(), 0, lambda each: True) is None
+    for _ in range(200):
+        waiting.join(session)
+        del waiting[session.id]
+    waiting.join(session)
+    waiting.validate()
+    assert waiting.first(Fair(), 0, lambda each: True) is session
+    waiting.validate()
