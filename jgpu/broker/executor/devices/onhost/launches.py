@@ -200,10 +200,10 @@ def _with_seeds(
     op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, draws: Philox | None
 ) -> Any:
     """What an op returned; efficient attention says on the host where it drew from."""
-    if op is not _EFFICIENT:
+    if op is not _EFFICIENT or draws is None:
         return result
-    drew = draws is not None and (kwargs.get("dropout_p") or (args[5] if len(args) > 5 else 0.0))
-    place = (draws.seed, draws.offset) if drew and draws is not None else (0, 0)
+    drops = kwargs.get("dropout_p") or (args[5] if len(args) > 5 else 0.0)
+    place = (draws.seed, draws.offset) if drops else (0, 0)
     return (*result[:2], *(torch.tensor(_signed(each)) for each in place))
 
 
