@@ -55,8 +55,11 @@ def leaves_with_grad(*trees: Any) -> list[torch.Tensor]:
     return found
 
 
-def gradients(result: Any, inputs: list[torch.Tensor], device: str) -> Any:
-    """Gradients of `inputs` for the same random cotangents on both sides."""
+def gradients(result: Any, inputs: list[torch.Tensor]) -> Any:
+    """Gradients of `inputs` for the same random cotangents on both sides, each with its output.
+
+    What a sample moves to the device lies there on both sides.
+    """
     from torch.utils._pytree import tree_leaves
 
     outputs = [
@@ -66,5 +69,7 @@ def gradients(result: Any, inputs: list[torch.Tensor], device: str) -> Any:
     if not outputs or not inputs:
         return None
     chance = torch.Generator().manual_seed(1)
-    cotangents = [torch.randn(o.shape, dtype=o.dtype, generator=chance).to(device) for o in outputs]
+    cotangents = [
+        torch.randn(o.shape, dtype=o.dtype, generator=chance).to(o.device) for o in outputs
+    ]
     return torch.autograd.grad(outputs, inputs, cotangents, allow_unused=True)

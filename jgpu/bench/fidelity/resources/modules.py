@@ -59,7 +59,7 @@ def _compare(info: Any, given: Any, dtype: torch.dtype, training: bool) -> Found
             call(device)
         module, inputs, result = kept.pop(device)
         named = [p for p in module.parameters() if p.requires_grad]
-        return gradients(result, named + leaves_with_grad(inputs), device)
+        return gradients(result, named + leaves_with_grad(inputs))
 
     word = "training" if training else "evaluation"
     yield from compared(f"forward in {word}", lambda: call("cpu"), lambda: call("cuda"), {})

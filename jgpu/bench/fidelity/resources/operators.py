@@ -101,7 +101,7 @@ def _forward(
             call(device)
         inputs, result = kept.pop(device)
         result = sample.output_process_fn_grad(result)
-        return gradients(result, leaves_with_grad(inputs), device)
+        return gradients(result, leaves_with_grad(inputs))
 
     yield from compared(
         "forward", lambda: call("cpu"), lambda: call("cuda"), tolerance, values=values

@@ -21,7 +21,7 @@ from jgpu.wire.program import Geometry
 
 __all__ = ["apart", "is_scattered"]
 
-_PRODUCTS: Final = frozenset({"addmm", "addmv", "baddbmm", "bmm", "mm"})
+_KNOWING: Final = frozenset({"addmm", "addmv", "baddbmm", "bmm", "linalg_solve_triangular", "mm"})
 
 
 def is_scattered(info: OpSchema, look: Look) -> bool:
@@ -33,7 +33,7 @@ def is_scattered(info: OpSchema, look: Look) -> bool:
         return False
     found = (look[a.name] for a in info.arguments if a.kwarg_only and a.written)
     scattered = any(isinstance(each, Geometry) and not is_contiguous(each) for each in found)
-    return scattered and info.base not in _PRODUCTS
+    return scattered and info.base not in _KNOWING
 
 
 def apart(rule: Rule | None) -> Rule:
