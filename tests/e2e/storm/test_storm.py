@@ -325,12 +325,11 @@ class Long:
     def kill(self, whole_s):
         """Kill it in the midst; seconds until its lane and memory are free."""
         place = self.in_the_midst()
-        used = self.host.device["used_bytes"]
+        held, _ = self._held()
+        assert held[self.row["id"]] >= 4 * self.size**2
         os.kill(self.row["pid"], signal.SIGKILL)
         free_s = self.gives_up(place, whole_s)
-        until(lambda: self.row["id"] not in self._ids(), "the session's end", 10.0)
-        matrix = 4 * self.size**2
-        until(lambda: self.host.device["used_bytes"] <= used - matrix, "its free memory", 10.0)
+        until(self._is_free, "the session's end and its free memory", 10.0)
         self.page.close()
         return free_s
 
@@ -344,8 +343,23 @@ class Long:
         self.page.close()
         return free_s
 
-    def _ids(self):
-        return {row["id"] for row in self.host.status()["sessions"]}
+    def _is_free(self):
+        """Its session is gone, and what is in use is all held by others."""
+        held, used = self._held()
+        return self.row["id"] not in held and used == sum(held.values())
+
+    def _held(self):
+        """Bytes of the device by session, and all that are in use, at one moment.
+
+        From one moment to the next, what the trainers hold varies by more than a matrix.
+        """
+        report = self.host.status()
+        (device,) = report["devices"]
+        held = {
+            row["id"]: row["resident_bytes"] + row["ephemeral_bytes"] - row["spilled_bytes"]
+            for row in report["sessions"]
+        }
+        return held, device["used_bytes"]
 
 
 # -- the storm ---------------------------------------------------------------------------------
