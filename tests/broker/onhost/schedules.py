@@ -17,6 +17,7 @@ from jgpu.broker.executor.programs import Buffer
 from jgpu.broker.settings import ExecutorSettings
 
 LANES = 4
+SESSIONS = 5
 SIDE = 6
 NBYTES = SIDE * SIDE * 4
 
@@ -42,6 +43,8 @@ class Owner:
 
     held: list[Held] = field(default_factory=list)
     flying: int = 0
+    #: of its last work
+    lane: int | None = None
 
 
 class Work:
@@ -122,11 +125,14 @@ class Schedule:
         for lane in range(lanes):
             self.device.open_lane(lane)
         self.lanes = lanes
-        self.owners = [Owner() for _ in range(5)]
+        self.owners = [Owner() for _ in range(SESSIONS)]
         self.arenas = [bytearray(NBYTES * 4) for _ in self.owners]
         for arena in self.arenas:
             self.device.pin(memoryview(arena))
         self.numbers = iter(range(1, 1 << 30))
+        #: what it did: works, those on another lane than their session's last, buffers that were
+        #: dropped, buffers that were away, and results that were compared
+        self.works = self.moved = self.dropped = self.spilled = self.compared = 0
 
     def run(self, steps=40):
         try:
@@ -158,12 +164,18 @@ class Schedule:
                 arena[:] = pack(f"{SIDE * SIDE}f", *(each or 0.25 for each in numbers))
         work = Work(owner, next(self.numbers), self.dice, arena)
         owner.flying += 1
-        self.device.submit(self.dice.randrange(self.lanes), [work])
+        lane = self.dice.randrange(self.lanes)
+        self.works += 1
+        self.moved += owner.lane not in (None, lane)
+        self.dropped += len(work.drops)
+        owner.lane = lane
+        self.device.submit(lane, [work])
         self._check(work)
 
     def _land(self):
         for _, work in self.device.completions():
             self._check(work)
+            self.compared += 1
 
     def _check(self, work):
         if work.error is not None:
@@ -174,6 +186,7 @@ class Schedule:
         device = self.device
         buffers = [each.buffer for each in owner.held]
         device.leaving(buffers)
+        self.spilled += len(buffers)
         saved = []
         for buffer in buffers:
             host = device.host_bytes(buffer.nbytes)
