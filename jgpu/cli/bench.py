@@ -10,6 +10,10 @@ __all__ = ["main"]
 #: what can be measured: the module that does it and what it tells
 _KINDS: Final = {
     "overhead": ("overhead", "one notebook alone: step times, round trips, bytes, ops per second"),
+    "programs": (
+        "programs.command",
+        "ten small programs as students write them: step times, waits",
+    ),
     "fidelity": ("fidelity.command", "PyTorch's own test databases, natively and shared"),
     "fairness": ("live.fairness", "several users on one lane: who gets how much of it"),
     "switch": ("live.switch", "what passes between two sessions on a lane, and natively"),

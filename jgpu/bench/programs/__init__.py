@@ -1,0 +1,3 @@
+"""Small programs as students write them, natively and shared (`jgpu bench programs`)."""
+
+__all__: list[str] = []
