@@ -138,6 +138,7 @@ class Pump:
         self._page.pump_works()
         # First what is over, for it makes room in the lanes for what comes.
         self.turns.collect()
+        self.turns.flush()
         for descriptor, mask in ready:
             self._streams.handle(descriptor, mask)
         for aside in self._asides:

@@ -457,3 +457,25 @@ def test_a_wrong_value_that_only_the_device_saw_is_no_early_number(host, monkeyp
     assert host.hear(client, m.Downloaded) == []
     failed = [*host.hear(client, m.Failed), *client.failures]
     assert [each.error for each in failed if each.request == asked] == ["IndexError"]
+
+
+def test_a_lane_is_given_what_it_has_room_for_before_streams_are_read(host, monkeypatch):
+    client = host.connect("user1")
+    numbers = client.floats(1, 2, 3, 4)
+    host.go_on()
+    for _ in range(4):
+        client.run(add(), [numbers, numbers])
+    host.turn()
+    queue, connection = host.pump.sessions[1].queue, host.pump.sessions[1].connection
+    assert 0 < queue.launched < len(queue.offered)
+    noted = []
+
+    def noting(word, call):
+        return lambda *given: (noted.append(word), call(*given))[1]
+
+    monkeypatch.setattr(host.device, "submit", noting("given", host.device.submit))
+    monkeypatch.setattr(connection, "receive", noting("read", connection.receive))
+    host.calls.advance_all()
+    client.send(m.Memory(client.next_request()))
+    host.pump.turn(0.0)
+    assert noted[:2] == ["given", "read"]
