@@ -29,10 +29,17 @@ def test_a_step_waits_for_its_loss_and_for_nothing_else(counts, name):
     assert counts[name]["streamed"] == 0
 
 
+def pieces(ops, sizes):
+    """In how many pieces so many ops are sent, if they have these sizes."""
+    upcoming, count = iter(sizes), 0
+    while ops > 0:
+        ops, count = ops - next(upcoming, sizes[-1]), count + 1
+    return count
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize("name", [*(n for n in OPTIMIZERS if n not in READ_BACK), *SCHEDULERS])
 def test_a_loop_settles_to_the_same_programs(counts, name):
-    ops, sizes, pieces = counts[name]["ops"], iter(PIECES), 0
-    while ops > 0:
-        ops, pieces = ops - next(sizes, PIECES[-1]), pieces + 1
-    assert counts[name]["programs"] == pieces
+    ops = counts[name]["ops"]
+    shortened = [*PIECES[:3], *(size - size // 3 for size in PIECES[3:])]
+    assert pieces(ops, PIECES) <= counts[name]["programs"] <= pieces(ops, shortened)

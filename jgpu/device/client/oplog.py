@@ -1,8 +1,10 @@
 """Ops that were recorded and not sent yet, in pieces, and who asked for them.
 
 The log is cut into pieces of growing size from each boundary on, so that the device works while
-Python still records. Which statement of the notebook asked for an op is noted by the frame that ran
-it: its code once a statement, and the instruction with each op.
+Python still records. A large piece ends where what was recorded looks as it did at the end of
+others (`OpLog.joint`): chains that repeat are cut alike wherever they begin. Which statement of the
+notebook asked for an op is noted by the frame that ran it: its code once a statement, and the
+instruction with each op.
 
 Entries are appended by `recording`, which may run in several threads; all else is done by whoever
 has the session's lock.
@@ -19,8 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["PIECES", "OpLog", "line_of"]
 
-#: Ops in the pieces that a log is cut into, counted from each boundary; the last one repeats.
-PIECES = (12, 24, 48, 96, 128)
+#: Most ops in the pieces that a log is cut into, counted from each boundary; the last one repeats.
+PIECES = (12, 24, 48, 96, 160)
+#: Smaller pieces are not cut by what is in them, larger ones lose at most a third.
+_JOINTED = 96
 
 #: statements of a run: the first op that each asked for, and its code
 Statements = tuple[tuple[int, CodeType | None], ...]
@@ -94,6 +98,26 @@ class OpLog:
         codes = tuple([(at - first if at > first else 0, code) for at, code in statements])
         del statements[:-1]  # the last one may go on
         return codes
+
+    def joint(self) -> Entry | None:
+        """The op with which the next piece begins, now that this one is full; None: all is sent.
+
+        The place follows from the ops around it alone, the last one where several are alike: so a
+        chain that repeats, such as a cell of a recurrent net, is in the same phase in each piece
+        from the second on, whatever came before it, and one program serves them all
+        (content-defined chunking, as of Muthitacharoen, Chen and Mazieres, LBFS, SOSP 2001).
+        """
+        count = self.limit
+        if count < _JOINTED or len(self.entries) < count:
+            return None
+        window = self.entries[count - count // 3 - 1 :]
+        marks = [entry[0].info.mark for entry in window]
+        found, least = len(window), -1
+        for k in range(1, count // 3 + 1):
+            mark = marks[k - 1] * 31 ^ marks[k]
+            if mark <= least or least < 0:
+                found, least = k + 1, mark
+        return window[found] if found < len(window) else None
 
     def next_piece(self) -> None:
         """A piece was sent; the iteration goes on."""

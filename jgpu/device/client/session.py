@@ -77,12 +77,17 @@ class ClientSession:
         line = frame.f_lasti if frame is not None else -1
         log.entries.append((plan, buffers, offsets, outs, params, line))
         if len(log.entries) >= log.limit:
-            self.cut()
+            self.cut_piece()
 
     def cut(self, *, ends_iteration: bool = False) -> int:
         """Send what was recorded as one run; returns its work number, 0 if there was nothing."""
         with self._lock:
             return self.outbox.cut(ends_iteration=ends_iteration)
+
+    def cut_piece(self) -> None:
+        """Send what makes a full piece, of what was recorded."""
+        with self._lock:
+            self.outbox.cut(but=self.log.joint())
 
     def tag_resident(self, handles: Sequence[BufferHandle]) -> None:
         """These buffers are the model: parameters, module buffers, optimizer state."""

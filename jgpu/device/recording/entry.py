@@ -127,7 +127,7 @@ def torch_dispatch(
             (plan, buffers, offsets, outs, params, frame.f_lasti if frame is not None else -1)
         )
         if len(entries) >= log.limit:
-            session.cut()
+            session.cut_piece()
     except BaseException as error:
         hide(error, sys._getframe())
         raise

@@ -11,6 +11,7 @@ and float arguments of ops that take a tensor, never ints, lists of floats, or f
 """
 
 from typing import Any, Final
+from zlib import crc32
 
 import torch
 from torch._library.custom_ops import OPDEFS
@@ -175,7 +176,7 @@ class OpInfo:
 
     __slots__ = (
         "arguments", "by_function", "call", "composite", "factory", "func", "functional",
-        "in_place", "inplace_view", "keyword_lift", "kind", "lift", "name", "out_names",
+        "in_place", "inplace_view", "keyword_lift", "kind", "lift", "mark", "name", "out_names",
         "positions", "probed", "probed_half", "probed_permuted", "reduces_in_out_dtype", "refusal",
         "returns", "seeded", "takes_tensor", "writes",
     )  # fmt: skip
@@ -185,6 +186,8 @@ class OpInfo:
         self.func = func
         self.call = func._op
         self.name = schema.name + ("." + schema.overload_name if schema.overload_name else "")
+        #: tells it from other ops, the same number in each process
+        self.mark = crc32(self.name.encode())
         self.arguments = schema.arguments
         self.positions = {argument.name: i for i, argument in enumerate(schema.arguments)}
         #: positions of the arguments that the op writes

@@ -83,6 +83,37 @@ def test_pieces_grow_until_a_boundary(client):
     assert len(runs(client.sent())) == 1
 
 
+@pytest.mark.parametrize("cell", [2, 7, 11, 30])
+def test_a_chain_that_repeats_has_one_program_wherever_it_begins(cell):
+    """A cell of so many ops, begun after each number of other ops."""
+    programs = set()
+    for before in range(40):
+        client = Client()
+        h = x = client.upload()
+        for _ in range(before):
+            x = client.record(NEG, x)
+        for k in range(800):
+            h = client.record(NEG, h) if k % cell else client.record(ADD, h, x)
+        client.session.progress.boundary()
+        found = [run.program for run in runs(client.sent())]
+        programs.update(found[len(PIECES) : -1])
+        assert len(found) <= len(PIECES) + 800 // (2 * PIECES[-1] // 3)
+        client.validate()
+    assert len(programs) == 1
+
+
+def test_a_piece_is_cut_short_by_a_third_at_most(client):
+    x = client.upload()
+    sizes = []
+    for k in range(3000):
+        x = client.record(ADD, x, x) if (k * k) % 7 == 1 else client.record(NEG, x)
+        sizes += [k + 1 - len(client.session.log) for _ in runs(client.sent())]
+    pieces = [at - before for before, at in zip([0, *sizes], sizes, strict=False)]
+    assert tuple(pieces[:3]) == PIECES[:3]
+    assert 2 * PIECES[3] // 3 <= pieces[3] <= PIECES[3]
+    assert all(2 * PIECES[4] // 3 <= piece <= PIECES[4] for piece in pieces[4:])
+
+
 def test_tags_go_before_what_follows_them(client):
     x, y = client.upload(), client.upload()
     client.sent()
