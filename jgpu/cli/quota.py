@@ -93,7 +93,7 @@ def _request(
 
 def read_moment(text: str, now: float) -> float:
     """A moment, in seconds since the epoch: a date and time here, a time of today, or `+2h`."""
-    from jgpu.broker.control.configuration.units import parse_seconds
+    from jgpu.wire.sizes import parse_seconds
 
     words = text.strip()
     if words.startswith("+"):

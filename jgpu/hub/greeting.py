@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from jgpu.wire.reports.report import StandingReport
-from jgpu.wire.sizes import size_text
+from jgpu.wire.sizes import short_size
 
 __all__ = ["greet", "greeting", "with_greeting"]
 
@@ -56,7 +56,7 @@ def greeting(user: StandingReport) -> str:
             f"{_days(quota.period)}"
         )
     if quota.memory:
-        parts.append(f"at most {size_text(quota.memory)} of its memory")
+        parts.append(f"at most {short_size(quota.memory)} of its memory")
     if quota.sessions:
         parts.append(f"at most {quota.sessions} notebooks at once")
     return (

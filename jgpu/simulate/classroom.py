@@ -27,6 +27,7 @@ from jgpu.simulate.students import (
     of_students,
     run,
 )
+from jgpu.wire.sizes import parse_bytes
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_options", "simulate", "size"]
 
-_UNITS: Final = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_GIB: Final = 1 << 30
 _SAMPLES: Final = 300
 _CELLS: Final = (
     "policy", "mean", "median", "p95", "worst", "mean x", "p95 x", "waited %", "turn", "turn p95",
@@ -46,14 +47,10 @@ _CELLS: Final = (
 
 def size(text: str) -> int:
     """Return the bytes of a size such as `16G`; for argparse."""
-    number, unit = (text[:-1], _UNITS[text[-1]]) if text[-1:] in _UNITS else (text, 1)
     try:
-        nbytes = int(float(number) * unit)
-    except (ValueError, OverflowError):
-        nbytes = -1
-    if nbytes < 0:
-        raise ArgumentTypeError(f"{text!r} is no size; write 500M or 16G")
-    return nbytes
+        return parse_bytes(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -179,7 +176,7 @@ def _whole(policy: str, run: SimulatedRun) -> list[str | float | None]:
         ended_s / 60,
         100 * run.busy_s / ended_s,
         contended_fairness([_without_grading(sample) for sample in run.memory]),
-        *(nbytes / _UNITS["G"] for nbytes in (held, run.spilled_bytes, run.restored_bytes)),
+        *(nbytes / _GIB for nbytes in (held, run.spilled_bytes, run.restored_bytes)),
         max(each.waiting for each in run.memory),
     ]
 
@@ -204,7 +201,7 @@ def _sizes(options: Namespace, asked: SimulatedRun, alone_s: float) -> Table:
         took, turns = [cell.took_s / alone_s for cell in cells], [cell.waited_s for cell in cells]
         busy = 100 * found.busy_s / max(job.ended_s for job in found.jobs)
         row = [percentile(took, 50), percentile(took, 95), percentile(turns, 95), busy]
-        moved = found.spilled_bytes / _UNITS["G"]
+        moved = found.spilled_bytes / _GIB
         says = "yes" if percentile(took, 95) <= options.slowdown else "slow"
         rows.append([str(other.students), *row, moved, says])
     title = f"How many students: {options.policies.split(',')[0]}"
@@ -247,9 +244,9 @@ def _advice(options: Namespace, runs: dict[str, SimulatedRun]) -> Sequence[str]:
     held = options.students * (options.model_bytes + options.kept_bytes) + options.transient_bytes
     if held <= options.gpu_memory:
         return ["all models and all that is kept fit on the device at once; nothing need be moved"]
-    moved = max(run.spilled_bytes for run in runs.values()) / _UNITS["G"]
+    moved = max(run.spilled_bytes for run in runs.values()) / _GIB
     return [
-        f"models and what is kept need {held / _UNITS['G']:.1f} GiB at once, more than there is: "
+        f"models and what is kept need {held / _GIB:.1f} GiB at once, more than there is: "
         f"{moved:.1f} GiB were moved to the host meanwhile, and came back unseen"
     ]
 
@@ -262,7 +259,7 @@ def _chart(runs: dict[str, SimulatedRun], options: Namespace) -> Chart:
     held, waiting = [], []
     for policy, found in runs.items():
         samples = found.memory
-        points = [(each.now_s / 60, each.committed / _UNITS["G"]) for each in samples]
+        points = [(each.now_s / 60, each.committed / _GIB) for each in samples]
         held.append(Line(policy, points, steps=True))
         queue = [(each.now_s / 60, float(each.waiting)) for each in samples]
         waiting.append(Line(policy, queue, steps=True))

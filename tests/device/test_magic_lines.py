@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from jgpu.device.magics.state import describe
-from jgpu.device.magics.words import of, seconds, size
+from jgpu.device.magics.words import of, seconds
 from jgpu.wire.reports.report import (
     BrokerReport,
     DeviceReport,
@@ -131,18 +131,11 @@ def test_the_cpu_is_no_gpu():
     assert said(device=replace(DEVICE, kind="cpu")).endswith(" · the device is the CPU")
 
 
-@pytest.mark.parametrize(
-    ("nbytes", "text"),
-    [(0, "0"), (12, "12 bytes"), (1024, "1 KiB"), (1500 << 20, "1.5 GiB"), (900 << 30, "900 GiB")],
-)
-def test_sizes_have_the_digits_that_matter(nbytes, text):
-    assert size(nbytes) == text
-
-
 def test_a_part_has_its_own_unit_where_it_needs_one():
     assert of(GIB, 4 * GIB) == "1 of 4 GiB"
     assert of(GIB // 2, 4 * GIB) == "512 MiB of 4 GiB"
-    assert of(0, 4 * GIB) == "0 of 4 GiB"
+    assert of(0, 4 * GIB) == "0 B of 4 GiB"
+    assert of(5, 12) == "5 of 12 B"
 
 
 def test_times_have_the_unit_that_a_person_takes():

@@ -70,8 +70,8 @@ def test_a_terminal_has_it_once_torch_is_imported(host):
         input="import torch\nx = torch.ones(3, device='cuda')\n%jgpu\n%jgpu memory\n%jgpu?\n",
         env=host.environ, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert re.search(r"GPU: \w+ · \d+ bytes of 2 GiB", done.stdout), done.stdout
-    assert re.search(r"12 bytes +kept +float32 +3 +x\n", done.stdout)
+    assert re.search(r"GPU: \w+ · \d+ B of 2 GiB", done.stdout), done.stdout
+    assert re.search(r"12 B +kept +float32 +3 +x\n", done.stdout)
     assert "%jgpu release" in done.stdout
 
 

@@ -58,7 +58,7 @@ def test_it_is_there_from_the_start_and_silent_until_asked(host):
     )
     notebook.ok(MODEL + "torch.cuda.synchronize()")
     assert re.fullmatch(
-        r"GPU: (resting|running) · 4\.3 MiB of 2 GiB \(model 257 KiB, kept 4 MiB\) · "
+        r"GPU: (resting|running) · 4\.25 MiB of 2 GiB \(model 257 KiB, kept 4 MiB\) · "
         r"[\d.]+ s of device time · nobody waits · the device is the CPU",
         notebook.ok("%jgpu"),
     )
@@ -90,7 +90,7 @@ def test_memory_names_outputs_and_errors_and_release_gives_it_back(host):
     assert lines[0] == "GPU memory of this notebook: 14.5 MiB in 5 storages"
     assert lines[1].startswith("The broker counts model 257 KiB, kept 14.2 MiB; spilled")
     assert [re.sub(" +", " ", line.strip()) for line in lines[3:6]] == [
-        "6.2 MiB kept float32 100 × 16384 big of fail() in a failed cell's error",
+        "6.25 MiB kept float32 100 × 16384 big of fail() in a failed cell's error",
         "4 MiB kept float32 64 × 16384 Out[2]",
         "4 MiB kept float32 64 × 16384 kept",
     ]
@@ -98,7 +98,7 @@ def test_memory_names_outputs_and_errors_and_release_gives_it_back(host):
     # That cell did not fail, so the error is no longer the last cell's, but Python's yet.
     text = notebook.ok("%jgpu release")
     assert text == (
-        "GPU: 6.2 MiB that a failed cell's error held is free; 8 MiB went to the host and comes "
+        "GPU: 6.25 MiB that a failed cell's error held is free; 8 MiB went to the host and comes "
         "back when the notebook goes on. On the GPU now: 257 KiB."
     )
     row = host.sessions[notebook.id]

@@ -319,7 +319,7 @@ def test_a_spawner_of_containers_that_is_not_known_needs_a_way_to_mount():
         (
             {"device_seconds": 90.0, "period": 604800.0, "sessions": 2, "memory": 1 << 33},
             80.5,
-            "Shared GPU: 9 s of 1 min of device time left for the last 7 days, at most 8.00 GiB of "
+            "Shared GPU: 9 s of 1 min of device time left for the last 7 days, at most 8 GiB of "
             "its memory, at most 2 notebooks at once.",
         ),
         (

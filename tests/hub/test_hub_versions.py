@@ -45,7 +45,7 @@ def test_a_lesson_in_each_version_of_the_hub(version, needs_lab):
     properties = {"tutors": {"jgpu": {"weight": 2, "memory": "1G"}}}
     with Lab({"user1": ["tutors"]}, "--lanes", "1", properties=properties, packages=folder) as lab:
         assert lab.api("GET", "/").json()["version"] == number
-        assert "Shared GPU: at most 1.00 GiB of its memory." in lab.progress("user1")
+        assert "Shared GPU: at most 1 GiB of its memory." in lab.progress("user1")
         kernel = lab.kernel("user1")
         kernel.until_printed(kernel.begin(trained(STEPS)), "begun")
         lab.end_hub(signal.SIGKILL)

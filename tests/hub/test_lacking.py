@@ -60,6 +60,6 @@ def test_a_user_is_greeted_with_what_is_left(needs_lab):
     options = ("--JgpuBroker.default_quota={'device_seconds':'2h','memory':'8G'}",)
     with Lab({"user1": []}, *options, device="null") as lab:
         assert (
-            "Shared GPU: 2 h of 2 h of device time left for the last 24 hours, at most 8.00 GiB"
+            "Shared GPU: 2 h of 2 h of device time left for the last 24 hours, at most 8 GiB"
             in (lab.progress("user1"))
         )

@@ -52,7 +52,7 @@ from jgpu.wire.messages import (
     UsePolicy,
     Welcome,
 )
-from jgpu.wire.sizes import size_text
+from jgpu.wire.sizes import short_size
 
 __all__ = ["Sessions"]
 
@@ -320,12 +320,12 @@ class Sessions:
         session = self._registry.sessions.get(notice.session)
         if session is not None:
             left = (
-                f"{size_text(notice.left)} stay on the device" if notice.left else "all there was"
+                f"{short_size(notice.left)} stay on the device" if notice.left else "all there was"
             )
             self.on_spill(
                 session.user,
-                f"{size_text(notice.nbytes)} of session {session.number} went to the host, {left}; "
-                "they come back with its next work.",
+                f"{short_size(notice.nbytes)} of session {session.number} went to the host, "
+                f"{left}; they come back with its next work.",
             )
 
     @property

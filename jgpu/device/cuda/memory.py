@@ -14,7 +14,7 @@ from jgpu.device import current
 from jgpu.device.cuda.devices import check_index
 from jgpu.device.cuda.refusals import refused_class
 from jgpu.device.errors import refused
-from jgpu.wire.sizes import size_text
+from jgpu.wire.sizes import short_size
 
 __all__ = ["REPLACED"]
 
@@ -162,7 +162,7 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
         ("free for this user", free),
         ("in all for this user", total),
     )
-    lines = [f"{name:22} {size_text(count):>10}" for name, count in rows]
+    lines = [f"{name:22} {short_size(count):>10}" for name, count in rows]
     return "\n".join(["Memory of this notebook on the shared device", *lines])
 
 

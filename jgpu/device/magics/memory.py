@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Final
 
 from jgpu.device.magics.asking import counted, report_of, session
-from jgpu.device.magics.words import size
 from jgpu.errors import JgpuError
+from jgpu.wire.sizes import short_size
 
 if TYPE_CHECKING:
     from jgpu.device.client.session import ClientSession
@@ -42,7 +42,7 @@ def _table(most: int | None) -> str:
         said.append(f"and {_sum(listed[most:])} more; `%jgpu memory all` lists them")
     unseen = min(before, counted(mine)) - total
     if unseen > 0:  # what the collector was told to leave out (`gc.freeze`) is counted all the same
-        said.append(f"and {size(unseen)} that Python does not show")
+        said.append(f"and {short_size(unseen)} that Python does not show")
     return "\n".join(said)
 
 
@@ -51,7 +51,7 @@ def rows(listed: list["HeldTensors"]) -> list[str]:
     cells = [_HEAD] if listed else []
     cells += [
         (
-            size(each.nbytes),
+            short_size(each.nbytes),
             "model" if each.is_model else "kept",
             each.dtype,
             " × ".join(map(str, each.shape)),
@@ -79,8 +79,8 @@ def _holders(each: "HeldTensors") -> str:
 
 
 def _sum(listed: list["HeldTensors"]) -> str:
-    count = len(listed)
-    return f"{size(sum(each.nbytes for each in listed))} in {count} storage{'s' * (count != 1)}"
+    count, nbytes = len(listed), sum(each.nbytes for each in listed)
+    return f"{short_size(nbytes)} in {count} storage{'s' * (count != 1)}"
 
 
 def _told(mine: "ClientSession") -> list[str]:
@@ -91,5 +91,8 @@ def _told(mine: "ClientSession") -> list[str]:
         return [str(error)]
     if row is None:
         return []
-    text = f"The broker counts model {size(row.resident_bytes)}, kept {size(row.ephemeral_bytes)}"
-    return [f"{text}; spilled to the host, of these: {size(row.spilled_bytes)}"]
+    model, kept = short_size(row.resident_bytes), short_size(row.ephemeral_bytes)
+    spilled = short_size(row.spilled_bytes)
+    return [
+        f"The broker counts model {model}, kept {kept}; spilled to the host, of these: {spilled}"
+    ]

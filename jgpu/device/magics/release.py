@@ -11,11 +11,11 @@ from typing import Final
 
 from jgpu.device.hooks.ipython import shell
 from jgpu.device.magics.asking import ask_report, counted, own_row, session
-from jgpu.device.magics.words import size
 from jgpu.errors import DeviceLost
 from jgpu.wire import address, asking, limits
 from jgpu.wire.messages import Evict
 from jgpu.wire.reports.report import SessionReport
+from jgpu.wire.sizes import short_size
 
 __all__ = ["release"]
 
@@ -50,14 +50,14 @@ def _said(freed: int, *, dropped: bool, first: SessionReport, last: SessionRepor
     did = []
     if freed:
         whose = "that a failed cell's error held" if dropped else "that nothing needed any more"
-        did.append(f"{size(freed)} {whose} is free")
+        did.append(f"{short_size(freed)} {whose} is free")
     if moved:
-        did.append(f"{size(moved)} went to the host and comes back when the notebook goes on")
+        did.append(f"{short_size(moved)} went to the host and comes back when the notebook goes on")
     text = "GPU: " + ("; ".join(did) if did else "there was nothing to release")
-    text += f". On the GPU now: {size(last.bytes_on_device)}"
+    text += f". On the GPU now: {short_size(last.bytes_on_device)}"
     kept = last.ephemeral_on_device
     if kept:
-        text += f", of it {size(kept)} beside the model, for the notebook is at work"
+        text += f", of it {short_size(kept)} beside the model, for the notebook is at work"
     return f"{text}."
 
 

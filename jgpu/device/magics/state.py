@@ -3,8 +3,9 @@
 from typing import Final
 
 from jgpu.device.magics.asking import ask_report, own_user, report_of, session
-from jgpu.device.magics.words import of, seconds, size
+from jgpu.device.magics.words import of, seconds
 from jgpu.wire.reports.report import DeviceReport, Report, SessionReport, UserReport
+from jgpu.wire.sizes import short_size
 
 __all__ = ["describe", "line"]
 
@@ -60,15 +61,17 @@ def _memory(device: DeviceReport, row: SessionReport | None, user: UserReport | 
     whole = min(limit or device.capacity_bytes, device.capacity_bytes)
     if row is None:
         whose = "for you" if limit else "on the device"
-        return f"{size(whole)} {whose}" if whole else ""
+        return f"{short_size(whole)} {whose}" if whole else ""
     used = row.resident_bytes + row.ephemeral_bytes
-    text = of(used, whole) if whole else size(used)
+    text = of(used, whole) if whole else short_size(used)
     if used:
-        text += f" (model {size(row.resident_bytes)}, kept {size(row.ephemeral_bytes)}"
-        text += f"; of this {size(row.spilled_bytes)} on the host)" if row.spilled_bytes else ")"
+        text += f" (model {short_size(row.resident_bytes)}, kept {short_size(row.ephemeral_bytes)}"
+        text += (
+            f"; of this {short_size(row.spilled_bytes)} on the host)" if row.spilled_bytes else ")"
+        )
     if user is not None:
         beside = user.resident_bytes + user.ephemeral_bytes - used
-        text += f", {size(beside)} in your other notebooks" if beside > 0 else ""
+        text += f", {short_size(beside)} in your other notebooks" if beside > 0 else ""
     return text
 
 

@@ -1,27 +1,18 @@
-"""Sizes and times as a person says them."""
+"""Parts and times as a person says them; sizes alone are `jgpu.wire.sizes`'s."""
 
 from typing import Final
 
-__all__ = ["of", "seconds", "size"]
+from jgpu.wire.sizes import short_size
 
-_UNITS: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+__all__ = ["of", "seconds"]
+
 _SPANS: Final = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
-
-
-def size(nbytes: int) -> str:
-    """Bytes with as many digits as matter: "1.2 GiB", "340 MiB", "12 bytes"."""
-    for unit, one in _UNITS:
-        if nbytes >= one:
-            return f"{_short(nbytes / one)} {unit}"
-    return f"{nbytes} bytes" if nbytes else "0"
 
 
 def of(part: int, whole: int) -> str:
     """A part of a whole, with one unit where it is the same: "1.2 of 4 GiB"."""
-    first, _, unit = size(part).partition(" ")
-    return f"{first} of {size(whole)}" if size(whole).endswith(f" {unit}") else (
-        f"{size(part)} of {size(whole)}"
-    )  # fmt: skip
+    all_of_it = short_size(whole)
+    return f"{short_size(part).removesuffix(all_of_it[all_of_it.index(' ') :])} of {all_of_it}"
 
 
 def seconds(span: float) -> str:

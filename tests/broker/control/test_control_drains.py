@@ -38,7 +38,7 @@ def test_what_stopping_would_cost_is_said_exactly():
     text = drain_of(report(*rows), ready=True).text
     assert "interrupts nobody" in text
     assert "2 sessions keep" in text
-    assert "1.00 GiB of models and optimizers, 2.00 GiB else, and 512.00 MiB that are on" in text
+    assert "1 GiB of models and optimizers, 2 GiB else, and 512 MiB that are on" in text
     assert "1 session keeps" in drain_of(report(rows[1]), ready=True).text
     assert "Nothing is lost" in drain_of(report(rows[2]), ready=True).text
 

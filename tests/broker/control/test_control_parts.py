@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, strategies
 
 from jgpu.broker.control.configuration.settings import BrokerSettings
-from jgpu.broker.control.configuration.units import parse_bytes
 from jgpu.broker.control.executors.environment import executor_environment
 from jgpu.broker.control.executors.gpus import (
     GpuClaim,
@@ -251,20 +250,6 @@ def test_a_gpu_is_named_as_cuda_will_count():
 
 
 # -- settings --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "nbytes"),
-    [("0", 0), ("1000", 1000), ("2G", 2 << 30), ("1.5 GiB", 3 << 29), ("512mb", 512 << 20)],
-)
-def test_sizes_are_written_as_people_write_them(text, nbytes):
-    assert parse_bytes(text) == nbytes
-
-
-@pytest.mark.parametrize("text", ["", "G", "-1", "2Q", "1e9", "2G2"])
-def test_what_is_no_size_is_refused(text):
-    with pytest.raises(ValueError, match="is no size"):
-        parse_bytes(text)
 
 
 @pytest.mark.parametrize(

@@ -309,11 +309,11 @@ def test_a_quota_below_what_is_in_use_says_what_is_over_and_by_how_much(office):
         made.open(user)
     made.desk.measured(holding((1 << 30, 2 << 30), (0, 1 << 30), (1 << 20, 0)), "cpu")
     assert change(made, "user:user1", memory="1536M") == (
-        "user1 holds 4.00 GiB, 2.50 GiB more than the 1.50 GiB that user1 may have "
+        "user1 holds 4 GiB, 2.5 GiB more than the 1.5 GiB that user1 may have "
         "now. What is there can be read, written and saved; more is given once it is less.",
     )
     assert change(made, "user:user1", resident="512M", weight="2") == (
-        "The models and optimizers of user1 hold 1.00 GiB, 512.00 MiB more than the 512.00 MiB "
+        "The models and optimizers of user1 hold 1 GiB, 512 MiB more than the 512 MiB "
         "that they may hold now. What is there can be read, written and saved; more is given once "
         "it is less.",
     )
@@ -322,7 +322,7 @@ def test_a_quota_below_what_is_in_use_says_what_is_over_and_by_how_much(office):
         "once there are fewer.",
     )
     assert change(made, "group:class", memory="1K", priority="batch") == (
-        "user2 holds 1.00 MiB, 1023.00 KiB more than the 1.00 KiB that user2 may have "
+        "user2 holds 1 MiB, 1 MiB more than the 1 KiB that user2 may have "
         "now. What is there can be read, written and saved; more is given once it is less.",
         "user2 has 1 of 1 sessions in a class more urgent than batch. They keep it to their end.",
     )

@@ -135,7 +135,7 @@ def test_a_limit_below_what_is_there_is_said(page):
     form = {"scope": "user:alpha1", "memory": "100M"}
     answer = post(page, "admin1", "quotas", form, HX_Request="true")
     assert answer.status == 200
-    assert "128.00 MiB, 28.00 MiB more than the 100.00 MiB that alpha1 may have" in answer.text
+    assert "128 MiB, 28 MiB more than the 100 MiB that alpha1 may have" in answer.text
 
 
 # -- class lists -------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from jgpu.broker.control.quotas.spec import PRIORITIES, Quota
-from jgpu.wire.sizes import size_text
+from jgpu.wire.sizes import short_size
 
 __all__ = ["InUse", "excess"]
 
@@ -27,17 +27,17 @@ def excess(user: str, quota: Quota, found: InUse, fields: Collection[str]) -> li
     """A sentence for each of these fields of which a user has more than they may."""
     said = []
     if "memory" in fields and quota.memory and found.memory > quota.memory:
-        over = size_text(found.memory - quota.memory)
+        over = short_size(found.memory - quota.memory)
         said.append(
-            f"{user} holds {size_text(found.memory)}, {over} more than the "
-            f"{size_text(quota.memory)} that {user} may have now. What is there can be read, "
+            f"{user} holds {short_size(found.memory)}, {over} more than the "
+            f"{short_size(quota.memory)} that {user} may have now. What is there can be read, "
             "written and saved; more is given once it is less."
         )
     if "resident" in fields and quota.resident and found.resident > quota.resident:
-        over = size_text(found.resident - quota.resident)
+        over = short_size(found.resident - quota.resident)
         said.append(
-            f"The models and optimizers of {user} hold {size_text(found.resident)}, {over} more "
-            f"than the {size_text(quota.resident)} that they may hold now. What is there can be "
+            f"The models and optimizers of {user} hold {short_size(found.resident)}, {over} more "
+            f"than the {short_size(quota.resident)} that they may hold now. What is there can be "
             "read, written and saved; more is given once it is less."
         )
     count = len(found.priorities)

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from jgpu.broker.control.configuration.units import parse_bytes, parse_seconds
 from jgpu.errors import ConfigError
-from jgpu.wire.sizes import exact_size, exact_time
+from jgpu.wire.sizes import exact_size, exact_time, parse_bytes, parse_seconds
 
 __all__ = [
     "BUILT_IN",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from jgpu.wire.messages import ReportIs
 from jgpu.wire.reports.report import SessionReport
-from jgpu.wire.sizes import size_text
+from jgpu.wire.sizes import short_size
 
 __all__ = ["DrainProgress", "drain_of"]
 
@@ -58,7 +58,7 @@ def _lost(report: ReportIs) -> str:
     models, others, away = (sum(column) for column in zip(*held, strict=True))
     whose = "1 session keeps" if len(held) == 1 else f"{len(held)} sessions keep"
     return (
-        f"Lost would be what {whose} on the device: {size_text(models)} of models and optimizers, "
-        f"{size_text(others)} else, and {size_text(away)} that are on the host for it. Kernels "
+        f"Lost would be what {whose} on the device: {short_size(models)} of models and optimizers, "
+        f"{short_size(others)} else, and {short_size(away)} that are on the host for it. Kernels "
         "live on, with everything that is not on the device."
     )

@@ -8,7 +8,7 @@ Invariant: another user's memory is never an error.
 
 from typing import TYPE_CHECKING
 
-from jgpu.wire.sizes import size_text
+from jgpu.wire.sizes import torch_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,12 +89,12 @@ class Account:
         if self._has_too_large_models:
             return (
                 f"CUDA out of memory. The models and optimizers of {self.user} hold "
-                f"{size_text(self.resident)} on the shared device, where they may hold "
-                f"{size_text(self.resident_limit)}. Delete what is not needed."
+                f"{torch_size(self.resident)} on the shared device, where they may hold "
+                f"{torch_size(self.resident_limit)}. Delete what is not needed."
             )
         return (
-            f"CUDA out of memory. Tried to allocate {size_text(nbytes)}. The shared device has a "
-            f"total capacity of {size_text(self.total)} for {self.user}, of which this notebook "
-            f"uses {size_text(session.table.used + added)} and all of {self.user}'s "
-            f"{size_text(self.used + added)}."
+            f"CUDA out of memory. Tried to allocate {torch_size(nbytes)}. The shared device has a "
+            f"total capacity of {torch_size(self.total)} for {self.user}, of which this notebook "
+            f"uses {torch_size(session.table.used + added)} and all of {self.user}'s "
+            f"{torch_size(self.used + added)}."
         )

@@ -22,7 +22,7 @@ from jgpu.device import current
 from jgpu.device.errors import DeviceOutOfMemory
 from jgpu.device.tensor import BufferHandle, DeviceTensor, watch_large
 from jgpu.wire import messages as m
-from jgpu.wire.sizes import size_text
+from jgpu.wire.sizes import torch_size
 
 __all__ = ["explain", "install", "watch"]
 
@@ -109,9 +109,9 @@ def _count() -> int:
 
 def _refusal(nbytes: int, living: int) -> str:
     return (
-        f"CUDA out of memory. Tried to allocate {size_text(nbytes)}. The shared device has a total "
-        f"capacity of {size_text(_limit)} for you, of which this notebook's tensors use "
-        f"{size_text(living)}; no other user's memory is counted. {explain()}"
+        f"CUDA out of memory. Tried to allocate {torch_size(nbytes)}. The shared device has a "
+        f"total capacity of {torch_size(_limit)} for you, of which this notebook's tensors use "
+        f"{torch_size(living)}; no other user's memory is counted. {explain()}"
     )
 
 
@@ -130,12 +130,12 @@ def explain() -> str:
             sizes[name] = nbytes
     unnamed = max(0, _count() - sum(sizes.values()))
     listed = [
-        f"{name} {size_text(nbytes)}"
+        f"{name} {torch_size(nbytes)}"
         for name, nbytes in sorted(sizes.items(), key=lambda item: -item[1])[:_LISTED]
     ]
     if unnamed > _limit // _PART:
         listed.append(
-            f"{size_text(unnamed)} without a name "
+            f"{torch_size(unnamed)} without a name "
             "(activations kept for backward, a traceback's frames)"
         )
     if not listed:
