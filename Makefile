@@ -4,6 +4,7 @@
 #   make test        the everyday tests          make test-slow   the slow ones
 #   make test-long   the longest, by hand         make test-anywhere   the everyday ones, everywhere
 #   make test-versions   beside each torch        make test-cuda-build   beside the newest CUDA build
+#   make test-gpu    on the first day with a GPU; PYTHON names an interpreter that has everything
 #   make lab         JupyterLab, ready to use    make lint        style, types and the documentation
 #   make env         the environment alone       make coverage    the floor for the pure parts
 #   make docs        the documentation as a site, in docs/_build/html
@@ -23,7 +24,7 @@ PYTEST := $(BIN)/python -m pytest -q
 NODE := $(addsuffix /node_modules/.package-lock.json,tests/hub tests/lab)
 SIDE_BY_SIDE := --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: env test test-slow test-long test-anywhere test-versions test-cuda-build coverage lint docs demo lab clean
+.PHONY: env test test-slow test-long test-anywhere test-versions test-cuda-build test-gpu coverage lint docs demo lab clean
 
 env: $(STAMP)
 
@@ -59,6 +60,17 @@ test-versions: $(STAMP)
 # the device's tests, the parity suite, and the lessons from real kernels and a broker on the CPU.
 test-cuda-build: $(STAMP)
 	$(BIN)/python tests/versions.py newest --suites device parity lessons $(ARGS)
+
+# What a person runs on the day they first have a GPU: eight minutes at most, JSON lines, a file in
+# bench/results. With a PYTHON that has torch and the broker's packages nothing is installed or
+# fetched: jgpu is taken from here. ARGS="--only indices asserted" names cases.
+ifeq ($(origin PYTHON),file)
+test-gpu: $(STAMP)
+	$(BIN)/python -m jgpu.gpucheck $(ARGS)
+else
+test-gpu:
+	$(PYTHON) -m jgpu.gpucheck $(ARGS)
+endif
 
 # The everyday tests on a loaded machine, beside a private broker, in the background, and as another
 # user: what a person's or a CI's machine may be like. By hand, some hours.

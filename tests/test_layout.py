@@ -51,6 +51,14 @@ MAY_IMPORT = {
         "jgpu.sched",
         "jgpu.wire",
     },
+    "jgpu.gpucheck": {
+        "jgpu",
+        "jgpu.bench",
+        "jgpu.broker",
+        "jgpu.errors",
+        "jgpu.kernelprovider",
+        "jgpu.wire",
+    },
     "jgpu.cli": {
         "jgpu",
         "jgpu.bench",
@@ -58,6 +66,7 @@ MAY_IMPORT = {
         "jgpu.demo",
         "jgpu.device",
         "jgpu.errors",
+        "jgpu.gpucheck",
         "jgpu.hub",
         "jgpu.kernelprovider",
         "jgpu.requirements",

@@ -1,10 +1,12 @@
 """Explain what is wrong with this host's shared device, and what to do about it.
 
 Each line is one thing that was looked at: ok, a note, or a problem with what to do. The exit
-status is 1 if there is a problem.
+status is 1 if there is a problem. With --gpu programs run on the GPU for up to three minutes, each
+in a broker of its own, and the last line says whether anything is wrong with it.
 """
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -231,17 +233,31 @@ def examine() -> list[Finding]:
     return findings
 
 
+def try_gpu() -> Iterator[Finding]:
+    """Whether everything works on the GPU itself."""
+    from jgpu.cli._trying import try_the_gpu
+
+    for subject, state, text, advice in try_the_gpu():
+        yield Finding(subject, state, text, advice)
+
+
 def main(arguments: Sequence[str]) -> int:
-    """`jgpu doctor [--json]`."""
+    """`jgpu doctor [--json] [--gpu]`."""
     parser = argparse.ArgumentParser(prog="jgpu doctor", description=__doc__)
     parser.add_argument("--json", action="store_true", help="the findings, for programs")
+    parser.add_argument("--gpu", action="store_true", help="try the GPU for up to three minutes")
     options = parser.parse_args(arguments)
-    findings = examine()
+    findings = []
+    for finding in itertools.chain(examine(), try_gpu() if options.gpu else ()):
+        findings.append(finding)
+        if not options.json:
+            _print(finding)
     if options.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
-    else:
-        for finding in findings:
-            print(f"{finding.state:>8}  {finding.subject}: {finding.text}")
-            if finding.advice and finding.state != _OK:
-                print(f"{'':>8}  -> {finding.advice}")
     return int(any(finding.state == _PROBLEM for finding in findings))
+
+
+def _print(finding: Finding) -> None:
+    print(f"{finding.state:>8}  {finding.subject}: {finding.text}", flush=True)
+    if finding.advice and finding.state != _OK:
+        print(f"{'':>8}  -> {finding.advice}", flush=True)

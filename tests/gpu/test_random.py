@@ -7,14 +7,15 @@ CPU, by the same program, is not.
 
 import os
 import sys
-from pathlib import Path
 
 import processes
 import pytest
 import torch
 from seat import broker_on
 
-PROGRAM = Path(__file__).with_name("draws.py")
+from jgpu.gpucheck.stand import RESOURCES
+
+PROGRAM = RESOURCES / "draws.py"
 
 on_gpu = pytest.param(
     "cuda",
@@ -31,7 +32,8 @@ on_gpu = pytest.param(
 def natively(device, path):
     """What a process without a seat draws."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("JGPU_")}
-    processes.run([sys.executable, PROGRAM, device, path], env=clean, check=True, timeout=200)
+    how = "native" if device == "cuda" else device
+    processes.run([sys.executable, PROGRAM, how, path], env=clean, check=True, timeout=200)
     return torch.load(path)
 
 
@@ -39,7 +41,7 @@ def shared(device, path):
     """What a process draws whose `cuda` is the shared device."""
     with broker_on(device, path.parent) as broker:
         hidden = {"CUDA_VISIBLE_DEVICES": ""}  # as in a kernel
-        broker.seat(PROGRAM, "cuda", path, timeout_s=200, environment=hidden).check()
+        broker.seat(PROGRAM, "shared", path, timeout_s=200, environment=hidden).check()
     return torch.load(path)
 
 

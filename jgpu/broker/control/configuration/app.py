@@ -82,6 +82,8 @@ class JgpuBroker(FromFiles):
         min=0,
         help="Which GPU, counted as nvidia-smi counts (or within CUDA_VISIBLE_DEVICES).",
     ).tag(config=True)
+    claims_gpu = Bool(True, help="False: other brokers may have the GPU, too. For tests.")
+    claims_gpu.tag(config=True)
     memory = Bytes(
         0,
         help="""How much memory all notebooks together may use on the device, in bytes or with a
@@ -415,6 +417,7 @@ class JgpuBroker(FromFiles):
         return BrokerSettings(
             socket=Path(self.socket_path).absolute(),
             device=self.device,
+            claims_gpu=self.claims_gpu,
             executor=ExecutorSettings(
                 device="cpu",
                 poses_as=self.null_poses_as,

@@ -30,6 +30,8 @@ class BrokerSettings:
     socket: Path
     #: "auto" tries cuda and serves from cpu where that fails
     device: str = "auto"
+    #: no other broker of the host may have the GPU
+    claims_gpu: bool = True
     #: everything but `device`, which the line above decides
     executor: ExecutorSettings = field(default_factory=lambda: ExecutorSettings(device="cpu"))
     #: group that may connect besides the owner; empty: the owner alone

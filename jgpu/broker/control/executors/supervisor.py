@@ -171,7 +171,7 @@ class Supervisor:
     async def _serve_once(self) -> End:
         """From start to end of one process; how it ended."""
         try:
-            if self.device == "cuda" and self._claim is None:
+            if self.device == "cuda" and self._settings.claims_gpu and self._claim is None:
                 self._claim = claim_gpu(self._settings.executor.index)
             executor = msgspec.structs.replace(self._settings.executor, device=self.device)
             self._process = ExecutorProcess(self._settings, executor, self._events.executor_said)

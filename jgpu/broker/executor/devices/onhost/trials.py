@@ -21,15 +21,17 @@ _MOST_BYTES: Final = 4 << 20
 
 
 def on_meta(tree: Any) -> Any:
-    """Tensors of the host among arguments as shadows; a number may be anywhere."""
-    return tree_map(
-        lambda leaf: (
-            leaf.to(_META)
-            if isinstance(leaf, torch.Tensor) and leaf.dim() and not leaf.is_meta
-            else leaf
-        ),
-        tree,
-    )
+    """Tensors of the host among arguments as shadows; a number may be anywhere.
+
+    Without generators: geometry depends on none, and some of torch's references refuse them.
+    """
+
+    def shadow(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor) and leaf.dim() and not leaf.is_meta:
+            return leaf.to(_META)
+        return None if isinstance(leaf, torch.Generator) else leaf
+
+    return tree_map(shadow, tree)
 
 
 def key_of(call: HostCall) -> Any:
@@ -99,9 +101,7 @@ def _zeros(leaf: Any, device: torch.device) -> Any:
         return leaf.over(storage)
     if isinstance(leaf, torch.device):
         return device
-    if isinstance(leaf, torch.Generator):
-        return leaf if device is _META else None
-    return leaf
+    return None if isinstance(leaf, torch.Generator) else leaf
 
 
 def _described(result: Any) -> list[Any]:

@@ -1,13 +1,14 @@
-"""Draws random numbers of every kind on a device and keeps them, for a comparison of two processes.
+"""Draws random numbers of every kind on a device, for a comparison of two processes.
 
-    python draws.py DEVICE FILE
+    python draws.py HOW [FILE]
 
-`FILE` gets a dict of host tensors, written by `torch.save`: each kind drawn twice from the default
-generator and twice from one of its own, all seeded alike, and the generators' states in between.
+By name a digest of what was drawn: each kind twice from the default generator and twice from one of
+its own, all seeded alike, and the generators' states in between.
 """
 
-import sys
+from collections.abc import Callable
 
+import place
 import torch
 import torch.nn.functional as F
 
@@ -16,7 +17,7 @@ SEED = 20_261
 COUNT = 100_003
 
 
-def default_kinds(device):
+def default_kinds(device: torch.device) -> dict[str, Callable[..., torch.Tensor]]:
     """Kinds that draw from the default generator of the device, or can."""
     weights = torch.linspace(0.01, 0.99, 997, device=device)
     image = torch.linspace(-1, 1, 2 * 30 * 9, device=device).view(2, 30, 3, 3)
@@ -45,26 +46,18 @@ def default_kinds(device):
     }
 
 
-def state_functions(device):
-    """How the default generator's state is had and set."""
-    if device == "cpu":
-        return torch.get_rng_state, torch.set_rng_state
-    return torch.cuda.get_rng_state, torch.cuda.set_rng_state
-
-
-def drawn(device):
+def drawn(device: torch.device) -> dict[str, torch.Tensor]:
     """Everything, by name."""
-    get_state, set_state = state_functions(device)
     found = {}
-    torch.manual_seed(SEED)
+    place.seed(SEED)
     kinds = default_kinds(device)
     for name, draw in kinds.items():
         found[f"{name}, first"], found[f"{name}, second"] = draw().cpu(), draw().cpu()
-    found["state"] = kept = get_state()
+    found["state"] = kept = place.state()
     found["after the state"] = torch.randn(1000, device=device).cpu()
-    set_state(kept)
+    place.set_state(kept)
     found["after the state, again"] = torch.randn(1000, device=device).cpu()
-    own = torch.Generator(device=device).manual_seed(SEED + 1)
+    own = place.generator(device, SEED + 1)
     for name, draw in kinds.items():
         if name in ("dropout", "dropout2d", "alpha_dropout", "rand_like", "linear"):
             continue  # they take no generator
@@ -74,5 +67,13 @@ def drawn(device):
     return found
 
 
+def main(device: torch.device, file: str = "") -> dict[str, str]:
+    """Digests by name; what was drawn goes to the file, where one is named."""
+    found = drawn(device)
+    if file:
+        torch.save(found, file)
+    return {name: place.digest(value) for name, value in found.items()}
+
+
 if __name__ == "__main__":
-    torch.save(drawn(sys.argv[1]), sys.argv[2])
+    place.serve(main)
