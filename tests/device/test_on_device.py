@@ -15,7 +15,7 @@ import pytest
 from results import write_result
 
 FOLDER = Path(__file__).parent / "on_device"
-_AT_ONCE = 4
+_AT_ONCE = 9
 _FILES = sorted(path.name for path in FOLDER.glob("test_*.py"))
 _GROUPS = [_FILES[at : at + _AT_ONCE] for at in range(0, len(_FILES), _AT_ONCE)]
 

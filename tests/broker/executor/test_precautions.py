@@ -90,27 +90,34 @@ UNFORETOLD = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def narrow():
+    with Executor("cpu", lanes=1, threads=1, capacity=1 << 30) as executor:
+        yield executor
+
+
 @pytest.mark.parametrize("name", UNFORETOLD)
-def test_a_size_that_data_decide_is_held_to_the_limit_before_it_is_taken(name):
+def test_a_size_that_data_decide_is_held_to_the_limit_before_it_is_taken(narrow, name):
     """4 GiB of 1, on a machine that has them."""
     op, value = UNFORETOLD[name]
-    with Executor("cpu", lanes=1, threads=1, capacity=1 << 30) as executor:
-        user = executor.connect()
-        given = user.upload(pack("q", value))
-        made = program(1, [op], [WHOLE, Geometry("float32", (1, 1), (1, 1))])
-        user.run(made, [given])
-        failed = user.receive(m.Failed)
-        assert failed.error == "OutOfMemoryError"
-        assert "GiB" in failed.text or "MiB" in failed.text
-        assert "total capacity of 1.00 GiB" in failed.text
-        user.sync()
-        memory = user.memory()
-        assert memory.used <= 8
-        assert memory.peak <= 1 << 20
-        # what fits is computed
-        small = user.upload(pack("q", 3))
-        counted = user.run(program(1, [UNFORETOLD["bincount"][0]], [WHOLE]), [small])
-        assert unpack("4q", user.download(counted, 32)) == (0, 0, 0, 1)
+    user = narrow.connect()
+    given = user.upload(pack("q", value))
+    made = program(1, [op], [WHOLE, Geometry("float32", (1, 1), (1, 1))])
+    user.run(made, [given])
+    failed = user.receive(m.Failed)
+    assert failed.error == "OutOfMemoryError"
+    assert "GiB" in failed.text or "MiB" in failed.text
+    assert "total capacity of 1.00 GiB" in failed.text
+    user.sync()
+    memory = user.memory()
+    assert memory.used <= 8
+    assert memory.peak <= 1 << 20
+    # what fits is computed
+    small = user.upload(pack("q", 3))
+    counted = user.run(program(1, [UNFORETOLD["bincount"][0]], [WHOLE]), [small])
+    assert unpack("4q", user.download(counted, 32)) == (0, 0, 0, 1)
+    user.close()
+    narrow.ended(user.session)
 
 
 def test_rest_of_a_neighbour_makes_room_for_a_size_that_data_decide():

@@ -41,7 +41,9 @@ def fault(executor, entry, number):
     return executor.process.wait(30)
 
 
-@pytest.mark.parametrize("number", [signal.SIGFPE, signal.SIGSEGV])
+@pytest.mark.parametrize(
+    "number", [signal.SIGSEGV, pytest.param(signal.SIGFPE, marks=pytest.mark.slow)]
+)
 def test_a_fault_of_a_lanes_thread_names_session_program_and_op(number):
     with Executor("cpu", lanes=2, threads=1, capacity=1 << 30) as executor:
         bystander, culprit = executor.connect("user1"), executor.connect("user2")

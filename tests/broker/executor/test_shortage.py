@@ -98,8 +98,10 @@ def test_what_nobody_can_make_room_for_fails_at_its_op_and_the_rest_goes_on(shor
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-         "OutOfMemoryError"),
+        pytest.param(
+            "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+            "OutOfMemoryError", marks=pytest.mark.slow,
+        ),
         ("CUDA error: out of memory", "OutOfMemoryError"),
         ("GET was unable to find an engine to execute this computation", "RuntimeError"),
     ],

@@ -16,6 +16,8 @@ from jgpu.broker.executor.programs.precautions.sizes import BY_GEOMETRY, SIZES
 CPU = torch.device("cpu")
 
 
+@pytest.mark.slow  # looks at thousands of calls, of all ops
+@pytest.mark.timeout(300)
 def test_every_op_that_nothing_foretells_has_a_size_rule():
     """An accepted op whose result's size depends on data has a rule, or a word that it does not."""
     known = accepted()
