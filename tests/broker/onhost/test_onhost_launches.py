@@ -223,3 +223,33 @@ def test_the_thirty_third_stream_is_refused(gpu):
         gpu.calls.stream()
     with pytest.raises(RuntimeError, match="32 streams"):
         gpu.calls.stream()
+
+
+def test_a_wait_that_is_over_is_nothing_to_wait_for(gpu):
+    calls = gpu.calls
+    event = calls.event()
+    calls.record(event, gpu.first)
+    calls.synchronize(event)
+    calls.wait(gpu.second, event)
+    calls.streams.drain_all()
+    assert not gpu.second.tasks
+
+
+def test_a_draw_that_torch_knows_without_a_generator_alone_takes_one(gpu):
+    found = []
+    for _ in range(2):
+        own = gpu.calls.generator().manual_seed(3)
+        shadow = gpu.bring(torch.zeros(4))
+        with gpu.calls.launching():
+            shadow.exponential_(generator=own)
+        found.append(gpu.fetch(shadow))
+    assert torch.equal(*found)
+    assert (found[0] > 0).all()
+
+
+def test_what_answers_with_a_number_is_waited_for(gpu):
+    shadow = gpu.bring(torch.tensor([True]))
+    # as where what torch would do in steps comes whole: below autograd
+    with torch._C._AutoDispatchBelowAutograd(), gpu.calls.launching():
+        assert bool(shadow)
+        assert not bool(~shadow)

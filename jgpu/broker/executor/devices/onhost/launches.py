@@ -217,7 +217,12 @@ def _is_waited_for(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> boo
     if waits_for_its_stream(op.name(), op.tags, dtypes):
         return True
     to_host = op._opname == "copy_" and not is_shadow(args[0])
-    return to_host or _goes_to_host(op, kwargs)
+    return to_host or _goes_to_host(op, kwargs) or _tells_the_host(op)
+
+
+def _tells_the_host(op: Op) -> bool:
+    """Whether it returns numbers instead of tensors, as `is_nonzero` does; none has no result."""
+    return any("Tensor" not in str(each.type) for each in op._schema.returns)
 
 
 def _goes_to_host(op: Op, kwargs: dict[str, Any]) -> bool:

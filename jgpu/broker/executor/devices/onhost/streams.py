@@ -145,7 +145,8 @@ class HostStreams:
                 self.check()
                 if over():
                     return
-                if not self._step():
+                # a step takes away waits that are over, and may find that nothing else was left
+                if not self._step() and not over():
                     raise RuntimeError("The streams wait for each other.")
 
     def _step(self) -> bool:
