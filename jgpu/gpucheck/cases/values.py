@@ -8,6 +8,21 @@ __all__ = ["asserted", "indices", "stale"]
 
 #: what torch raises natively on the CPU where it is no index
 _ERRORS: Final = {"asserted": "RuntimeError", "indices": "IndexError"}
+#: of the text of each error, by the case's name
+_WORDS: Final = {
+    "multinomial of NaN": "inf`, `nan`",
+    "multinomial of negative numbers": "element < 0",
+    "multinomial of nothing": "sum of probabilities <= 0",
+    "bernoulli of 2": "p_in >= 0 && p_in <= 1",
+    "poisson of -1": "non-negative",
+    "binary_cross_entropy of 2": "between 0 and 1",
+    "masked_scatter of too little": "source < number of ones in mask",
+    "normal with a negative deviation": "std >= 0.0",
+    "repeat_interleave of -1": "can not be negative",
+    "inverse of zeros": "singular",
+    "cholesky of zeros": "not positive-definite",
+    "solve by zeros": "singular",
+}
 
 
 def indices(stand: Stand) -> None:
@@ -30,7 +45,8 @@ def _wrong(stand: Stand, which: str) -> None:
         neighbour.end()
         after = place.device()
     for name, each in found.items():
-        is_right = _ERRORS[which] in each["errors"]
+        words = _WORDS.get(name, "holds a value that is not in")
+        is_right = _ERRORS[which] in each["errors"] and words in each["text"]
         text = f"{each['errors'][0]}: {each['text']}" if each["errors"] else "no error"
         stand.check(name, is_right, text)
         if is_right:

@@ -2,8 +2,8 @@
 
     python stepping.py HOW
 
-"make MODEL BATCH" first; then "block STEPS", "train SECONDS", "events STEPS", "chain OPS ROUNDS",
-"items COUNT", "lookups SECONDS", "cold COUNT".
+"make MODEL BATCH" first; then "block STEPS", "stream STEPS", "train SECONDS", "events STEPS",
+"chain OPS ROUNDS", "items COUNT", "lookups SECONDS", "cold COUNT".
 """
 
 import json
@@ -48,21 +48,19 @@ class Stepper:
         return loss
 
     def block(self, steps: str) -> dict[str, Any]:
-        """Steps whose losses are read; seconds of each, and round trips."""
-        trips = self._trips()
+        """Steps whose losses are read; seconds of each, and the last loss."""
         begin = time.perf_counter()
         for _ in range(int(steps)):
             loss = float(self.step().item())
-        took = time.perf_counter() - begin
-        each = (self._trips() - trips) / int(steps)
-        return {"s": took / int(steps), "trips": each, "loss": loss.hex()}
+        return {"s": (time.perf_counter() - begin) / int(steps), "loss": loss.hex()}
 
-    def _trips(self) -> int:
-        if self.device.type != "cuda" or sys.argv[1] != "shared":
-            return 0
-        from jgpu.device import current
-
-        return current.session.round_trips
+    def stream(self, steps: str) -> dict[str, Any]:
+        """Steps of which only the last loss is read."""
+        begin = time.perf_counter()
+        for _ in range(int(steps)):
+            loss = self.step()
+        loss.item()
+        return {"s": (time.perf_counter() - begin) / int(steps)}
 
     def train(self, seconds: str) -> dict[str, Any]:
         """Steps for so long."""
