@@ -69,6 +69,8 @@ def test_what_a_client_repeats_does_not_fill_the_brokers_log(own_host):
     assert sum("refused" in line for line in lines) == 100
 
 
+# Every day from notebooks (test_lost_devices); here from programs.
+@pytest.mark.slow
 def test_a_killed_executor_loses_tensors_and_nothing_else(own_host):
     first, second = started(own_host, "user1"), started(own_host, "user2")
     os.kill(own_host.status()["devices"][0]["pid"], signal.SIGKILL)
@@ -80,6 +82,7 @@ def test_a_killed_executor_loses_tensors_and_nothing_else(own_host):
         assert say(program, "old") == "ok 20.0"
 
 
+@pytest.mark.slow
 def test_a_killed_broker_is_an_error_and_the_next_one_serves(own_host):
     program = started(own_host)
     own_host.kill()

@@ -40,7 +40,7 @@ def routed(host):
     return host.environ | {"JUPYTER_DEFAULT_PROVISIONER_NAME": "jgpu-provisioner"}
 
 
-@pytest.mark.parametrize("asks", [False, True])
+@pytest.mark.parametrize("asks", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_nbval_compares_every_output_and_finds_none_too_many(host, tmp_path, asks):
     path = written(tmp_path / "lesson.ipynb", asks=asks)
     done = processes.run(
