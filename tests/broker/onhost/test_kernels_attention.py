@@ -8,6 +8,7 @@ import torch
 from jgpu.broker.executor.devices.onhost.kernels import DRAWS, KERNELS, Philox
 from jgpu.broker.executor.devices.onhost.kernels.attention import masks
 from jgpu.broker.executor.devices.onhost.kernels.attention.core import Scores, backward, forward
+from jgpu.broker.executor.devices.onhost.kernels.unset import STALE
 
 aten = torch.ops.aten
 FLASH = aten._scaled_dot_product_flash_attention.default
@@ -128,6 +129,17 @@ def test_flash_returns_what_cudas_does():
             assert (one.shape, one.dtype) == (other.shape, other.dtype)
 
 
+def test_what_cuda_leaves_unset_holds_what_a_neighbour_left():
+    halves = tensors(torch.float16)
+    found = KERNELS[FLASH](DRAW, *halves, 0.25, False, True)
+    without = KERNELS[FLASH](DRAW, *halves, 0.0, False, False)
+    cudnn = KERNELS[CUDNN](DRAW, *halves, None, True, 0.0, False, False)
+    unset = [found[7], found[8][:, :, 9:], found[8][..., 7:], *without[6:8], *cudnn[6:8]]
+    assert {byte for each in unset for byte in each.reshape(-1).view(torch.uint8).tolist()} == {
+        STALE
+    }
+
+
 def test_flash_shows_its_weights_with_those_dropped_below_nothing():
     query, key, value = tensors(torch.float16)
     made = KERNELS[FLASH](DRAW, query, key, value, 0.25, False, True)
@@ -135,7 +147,7 @@ def test_flash_shows_its_weights_with_those_dropped_below_nothing():
     assert shown.shape == (2, 4, 128, 128)
     kept = masks.flash_kept(DRAW, (2, 4, 9, 7), 0.25)
     assert torch.equal(shown[:, :, :9, :7] > 0, kept)
-    sums = shown[:, :, :9].abs().double().sum(-1)
+    sums = shown[:, :, :9, :7].abs().double().sum(-1)
     torch.testing.assert_close(sums, torch.ones_like(sums), rtol=2e-3, atol=2e-3)
 
 

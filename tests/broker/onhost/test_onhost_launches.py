@@ -6,7 +6,7 @@ import torch
 from jgpu.broker.executor.devices.onhost import launches
 from jgpu.broker.executor.devices.onhost.calls import HostCalls
 from jgpu.broker.executor.devices.onhost.kernels import KERNELS
-from jgpu.broker.executor.devices.onhost.memory import STALE
+from jgpu.broker.executor.devices.onhost.kernels.unset import STALE
 
 META = torch.device("meta")
 

@@ -1,14 +1,16 @@
 """Runs programs in memory that a neighbour has just given back, and keeps every byte they show.
 
-    python stale.py FILE [--every N --turn K] [--databases]
+    python stale.py FILE PATTERN [--device KIND] [--every N --turn K] [--databases]
 
 The C library fills each block with a pattern when it is taken and when it is given back
-(`glibc.malloc.perturb`), so whatever an op does not write itself shows it. Run twice with other
-patterns, and compare (`differences`): a byte that differs is one that the executor left as it was.
+(`glibc.malloc.perturb`), and so does the memory of a CUDA that is computed on the host: whatever an
+op does not write itself shows it. Run twice with other patterns, and compare (`differences`): a
+byte that differs is one that the executor left as it was.
 
 The programs: factories and whatever makes a storage grow, written here; training steps of many
-models and calls of internal ops (`contract_seeds`); with `--databases` samples of all operators of
-PyTorch's, forward and backward. Each runs step by step and twice compiled, everything kept.
+models and calls of internal ops (`contract_seeds`); where there are some, CUDA's own kernels; with
+`--databases` samples of all operators of PyTorch's, forward and backward. Each runs step by step
+and twice compiled, everything kept.
 """
 
 import argparse
@@ -46,11 +48,9 @@ def differences(first, second):
     return found
 
 
-def kept(tensor):
+def kept(found):
     """All bytes of a storage, large ones by piece."""
-    from recorder import storage_bytes
-
-    data = storage_bytes(tensor).numpy().tobytes()
+    data = found.numpy().tobytes()
     if len(data) <= PIECE:
         return data
     return [blake2b(data[k : k + PIECE]).digest() for k in range(0, len(data), PIECE)]
@@ -95,7 +95,7 @@ def growing():
     """Programs that make a storage grow, of an input and of their own."""
     from sketch import Sketch, contiguous
 
-    from jgpu.wire.program import Geometry
+    from jgpu.wire.program import DeviceArgument, Geometry
 
     whole = contiguous(3, 4)
     for shape in ((40,), (3, 40), (7, 9)):
@@ -103,7 +103,7 @@ def growing():
         sketch.op("resize_.default", sketch.seen(0, whole), shape, outs=[None])
         yield f"resize_ {shape}", sketch.bytes(), [48]
         sketch = Sketch(inputs=0)
-        made = sketch.op("zeros.default", (3, 4), outs=[whole])
+        made = sketch.op("zeros.default", (3, 4), device=DeviceArgument(), outs=[whole])
         sketch.op("resize_.default", sketch.seen(made, whole), shape, outs=[None])
         yield f"zeros, resize_ {shape}", sketch.bytes(), []
     sketch = Sketch(inputs=2)
@@ -117,7 +117,7 @@ def growing():
     yield "add.out", sketch.bytes(), [120, 120, 16]
 
 
-def recorded(databases, every, turn):
+def recorded(ground, databases, every, turn):
     """Native calls as programs: (name, recording)."""
     import torch
     from contract_seeds import over_lists
@@ -125,6 +125,8 @@ def recorded(databases, every, turn):
     from test_programs_contracts import steps
 
     calls = [("step", call) for call in steps()] + [("call", call) for call in over_lists()]
+    if ground.kind != "cpu":
+        calls += cudas_own(ground)
     calls += samples() if databases else []
     for number, (name, call) in enumerate(calls):
         if number % every != turn:
@@ -132,11 +134,68 @@ def recorded(databases, every, turn):
         torch.manual_seed(3)
         recorder = Recorder()
         try:
-            with recorder:
+            with ground.recording(), recorder:
                 call()
             yield f"{name} {number}", recorder.recording()
         except Exception:  # what natively fails, or cannot be recorded
             continue
+
+
+def cudas_own(ground):
+    """Calls of kernels that only CUDA has: (what it is, call); what a backward needs is kept."""
+    import torch
+
+    a, kept = torch.ops.aten, []
+
+    def attends(op, *rest, dtype=torch.float16):
+        """Forward and backward, of heads as a projection to all of them lays them out."""
+        values = torch.linspace(-1, 1, 2 * 5 * 3 * 16).view(2, 5, 3, 16).to(dtype).transpose(1, 2)
+        heads = [values.clone().requires_grad_() for _ in range(3)]
+
+        def call():
+            made = op(*heads, *rest)
+            kept.append(made)
+            made[0].float().sum().backward()
+
+        return call
+
+    def recurs(mode, gates):
+        """Two layers of cuDNN's, with dropout between them."""
+        sizes = [size for width in (6, 5) for size in
+                 ((5 * gates, width), (5 * gates, 5), (5 * gates,), (5 * gates,))]  # fmt: skip
+        weights = [torch.full(size, 0.1) for size in sizes]
+        rows, first = torch.linspace(-1, 1, 72).view(4, 3, 6), torch.zeros(2, 3, 5)
+        cells = torch.zeros(2, 3, 5) if gates == 4 else None
+        with ground.recording():
+            state = a._cudnn_init_dropout_state(0.3, True, 7, dtype=torch.uint8, device="cpu")
+            flat = a._cudnn_rnn_flatten_weight(weights, 4, 6, mode, 5, 0, 2, False, False)
+        described = mode, 5, 0, 2, False, 0.3, True, False, [], state
+        return lambda: kept.append(a._cudnn_rnn(rows, weights, 4, flat, first, cells, *described))
+
+    def normalizes(training):
+        given, channels = torch.linspace(-1, 1, 96).view(4, 3, 8), torch.linspace(0.5, 1, 3)
+        moments = channels.clone(), channels.clone()
+        rest = channels, channels, *moments, training, 0.1, 1e-5
+        return lambda: kept.append(a.cudnn_batch_norm(given, *rest))
+
+    flash, cudnn = a._scaled_dot_product_flash_attention, a._scaled_dot_product_cudnn_attention
+    efficient = a._scaled_dot_product_efficient_attention
+    bias, single = torch.linspace(-1, 1, 150).view(2, 3, 5, 5), {"dtype": torch.float32}
+    yield "flash", attends(flash)
+    yield "flash-dropout", attends(flash, 0.3, True)
+    yield "cudnn", attends(cudnn, None, True)
+    yield "cudnn-dropout", attends(cudnn, None, True, 0.4, True)
+    yield "efficient", attends(efficient, None, True, **single)
+    yield "efficient-dropout", attends(efficient, None, True, 0.4, **single)
+    yield "efficient-bias", attends(efficient, bias, True, **single)
+    for name, mode, gates in (("tanh", 1, 1), ("lstm", 2, 4), ("gru", 3, 3)):
+        yield name, recurs(mode, gates)
+    yield "batch-norm", normalizes(training=True)
+    yield "batch-norm-evaluated", normalizes(training=False)
+    yield (
+        "dropout-state",
+        lambda: a._cudnn_init_dropout_state(0.5, True, 7, dtype=torch.uint8, device="cpu"),
+    )
 
 
 def samples():
@@ -159,52 +218,54 @@ def samples():
                 yield op.name, lambda op=op, sample=sample: run_sample(op, sample)
 
 
-def shown(name, data, params, inputs, rng=None):
+def shown(ground, name, data, params, inputs, rng=None):
     """Every storage after each of three runs of one program."""
     import torch
     from sketch import all_live
 
-    from jgpu.broker.executor.programs import Buffer, RunContext, define
+    from jgpu.broker.executor.programs import Buffer, define
     from jgpu.errors import ProgramError
 
     try:
-        definition = define(data, "cpu")
+        definition = define(data, ground.kind)
     except ProgramError:
         return
     makers = {s: step.info.name for step in definition.plan.steps for s in step.outs}
     for run in range(3):
-        buffers = [Buffer(k, tensor.clone()) for k, tensor in enumerate(inputs)]
-        generator = torch.Generator()
-        if rng is not None:
-            generator.set_state(rng)
-        context = RunContext(torch.device("cpu"), {0: generator}, work=run + 1)
-        outcome = definition.run(buffers, params, all_live(definition), b"", context)
-        for buffer in buffers:
-            if buffer.base is not None:
-                yield (name, run, f"input {buffer.id}"), kept(buffer.base)
-        for slot, made in enumerate(outcome.outputs, definition.inputs):
-            if isinstance(made, torch.Tensor):
-                yield (name, run, makers[slot]), kept(made)
+        with ground.running():
+            buffers = [Buffer(k, ground.bring(tensor)) for k, tensor in enumerate(inputs)]
+            context = ground.context(rng, run + 1)
+            outcome = definition.run(buffers, params, all_live(definition), b"", context)
+            for buffer in buffers:
+                if buffer.base is not None:
+                    yield (name, run, f"input {buffer.id}"), kept(ground.bytes_of(buffer.base))
+            for slot, made in enumerate(outcome.outputs, definition.inputs):
+                if isinstance(made, torch.Tensor):
+                    yield (name, run, makers[slot]), kept(ground.bytes_of(made))
 
 
 def main(arguments):
     parser = argparse.ArgumentParser()
     parser.add_argument("file")
+    parser.add_argument("pattern", type=int)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--turn", type=int, default=0)
     parser.add_argument("--databases", action="store_true")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     import torch
+    from grounds import GROUNDS
 
     torch.set_num_threads(1)
     torch.manual_seed(2)  # for what models are made with
-    found = []
+    ground, found = GROUNDS[options.device](options.pattern), []
     for name, data, sizes in sketches():
         inputs = [torch.full((size,), 7, dtype=torch.uint8) for size in sizes]
-        found += shown(name, data, (), inputs)
-    for name, recording in recorded(options.databases, options.every, options.turn):
-        found += shown(name, recording.data, recording.params, recording.inputs, recording.rng)
+        found += shown(ground, name, data, (), inputs)
+    for name, recording in recorded(ground, options.databases, options.every, options.turn):
+        given = recording.data, recording.params, recording.inputs, recording.rng
+        found += shown(ground, name, *given)
     with open(options.file, "wb") as file:
         pickle.dump(found, file)
 

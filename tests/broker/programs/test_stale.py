@@ -1,6 +1,7 @@
 """No byte of a neighbour's is shown: programs run in memory that is full of a pattern, twice.
 
-What runs, and how a pattern comes into all memory, is in `stale.py`. Needs glibc.
+On the CPU, and on the CUDA that is computed on the host; `null` has no memory. What runs, and how a
+pattern comes into all memory, is in `stale.py`. Needs glibc.
 """
 
 import ctypes
@@ -18,6 +19,7 @@ from sketch import Sketch, all_live, buffers, context, contiguous
 from stale import PATTERNS, differences, environment
 
 from jgpu.broker.executor.programs.running.clean import filled, grow, is_filled
+from jgpu.errors import ProgramError
 from jgpu.wire.program import DeviceArgument, Dtype, Flags, Geometry
 
 PROGRAM = Path(__file__).with_name("stale.py")
@@ -28,12 +30,20 @@ needs_glibc = pytest.mark.skipif(
 )
 
 
-def compared(directory, *options, timeout_s=processes.DEADLINE_S):
+DEVICES = ("cpu", "cuda-on-host")
+#: calls of CUDA's own kernels, as they are named
+CUDAS = {"flash", "flash-dropout", "cudnn", "cudnn-dropout", "efficient", "efficient-dropout",
+         "efficient-bias", "tanh", "lstm", "gru", "batch-norm", "batch-norm-evaluated",
+         "dropout-state"}  # fmt: skip
+
+
+def compared(directory, device, *options, timeout_s=processes.DEADLINE_S):
     """All storages of the two runs, by what they are, and what of them differs."""
     found = []
     for pattern in PATTERNS:
         file = directory / str(pattern)
-        command = [sys.executable, PROGRAM, file, *map(str, options)]
+        given = file, pattern, "--device", device, *options
+        command = [sys.executable, PROGRAM, *map(str, given)]
         processes.run(
             command,
             env=environment(pattern) | {"PYTHONPATH": str(PROGRAM.parents[2])},
@@ -46,8 +56,9 @@ def compared(directory, *options, timeout_s=processes.DEADLINE_S):
 
 
 @needs_glibc
-def test_what_factories_make_and_what_grows_shows_nothing_stale(tmp_path):
-    seen, stale = compared(tmp_path, "--every", 1 << 20)
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_factories_make_and_what_grows_shows_nothing_stale(tmp_path, device):
+    seen, stale = compared(tmp_path, device, "--every", 1 << 20)
     assert stale == []
     names = {name for name, _, _ in dict(seen)}
     assert {"empty strided (1000,)", "new_empty strided (40, 2)", "permuted"} <= names
@@ -58,17 +69,31 @@ def test_what_factories_make_and_what_grows_shows_nothing_stale(tmp_path):
 @needs_glibc
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_training_steps_and_internal_ops_show_nothing_stale(tmp_path):
-    seen, stale = compared(tmp_path, timeout_s=280)
+@pytest.mark.parametrize("device", DEVICES)
+def test_training_steps_and_internal_ops_show_nothing_stale(tmp_path, device):
+    seen, stale = compared(tmp_path, device, timeout_s=280)
     assert stale == []
     assert len(seen) > 6000
+    found = {name.partition(" ")[0] for (name, _, _), _ in seen}
+    assert found & CUDAS == (set() if device == "cpu" else CUDAS)
+
+
+def test_a_debug_mask_is_refused_for_its_kernel_leaves_parts_of_it_unset():
+    heads = [Geometry("float16", (2, 3, 5, 16), (240, 80, 16, 1))] * 3
+    sketch = Sketch(inputs=3)
+    seen = [sketch.seen(number, each) for number, each in enumerate(heads)]
+    sketch.op("_scaled_dot_product_flash_attention.default", *seen, 0.3, False, True,
+              outs=[None] * 9)  # fmt: skip
+    with pytest.raises(ProgramError, match="its debug mask is not served"):
+        sketch.define("cuda-on-host")
 
 
 @needs_glibc
 @pytest.mark.long
 @pytest.mark.timeout(14_400)
-def test_no_operator_of_the_databases_shows_anything_stale(tmp_path):
-    seen, stale = compared(tmp_path, "--databases", timeout_s=7000)
+@pytest.mark.parametrize("device", DEVICES)
+def test_no_operator_of_the_databases_shows_anything_stale(tmp_path, device):
+    seen, stale = compared(tmp_path, device, "--databases", timeout_s=7000)
     ops = {op for (_, _, op), _ in seen if op.startswith("aten::")}
     figures = {
         "storages compared": len(seen),
@@ -77,7 +102,7 @@ def test_no_operator_of_the_databases_shows_anything_stale(tmp_path):
         "storages with stale bytes": len(stale),
         "stale": [list(each) for each in stale[:100]],
     }
-    write_result("stale-memory", figures)
+    write_result("stale-memory", figures, device=device)
     assert stale == []
 
 

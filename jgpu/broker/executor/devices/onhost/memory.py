@@ -14,12 +14,11 @@ from typing import Final
 
 import torch
 
+from jgpu.broker.executor.devices.onhost.kernels import unset
 from jgpu.broker.executor.devices.onhost.streams import HostStream, HostStreams
 
-__all__ = ["STALE", "Block", "HostMemory"]
+__all__ = ["Block", "HostMemory"]
 
-#: what a block holds that nobody has written
-STALE: Final = 0x5A
 _UNIT: Final = 512
 
 
@@ -73,7 +72,7 @@ class HostMemory:
                 f"capacity of {self.limit / 2**20:.2f} MiB of which "
                 f"{(self.limit - self.used) / 2**20:.2f} MiB is free."
             )
-        return torch.full((size,), STALE, dtype=torch.uint8)
+        return torch.full((size,), unset.STALE, dtype=torch.uint8)
 
     def free(self, block: Block) -> None:
         """Give a block back to its stream."""
@@ -82,7 +81,7 @@ class HostMemory:
             self.kept += block.nbytes
             self._kept.setdefault((block.home.number, block.nbytes), []).append(block)
             if self._streams.fault is None:
-                self._streams.put(block.home, lambda: block.bytes.fill_(STALE))
+                self._streams.put(block.home, lambda: block.bytes.fill_(unset.STALE))
 
     def give_back(self) -> None:
         """Free what is kept; waits for all streams, as the driver does."""

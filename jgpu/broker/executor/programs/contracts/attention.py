@@ -74,6 +74,8 @@ def _on_cuda(call: Call) -> None:
     shape = _operands(call, grouped="efficient" not in call.name)
     call.require(min(shape[1:]) > 0, "a head or a sequence is empty")
     call.require("q_descale" not in call, "its 8-bit form is not served")
+    debug = "return_debug_mask" in call and call["return_debug_mask"]
+    call.require(not debug, "its debug mask is not served: parts of it are left unset")
     if "flash" in call.name:  # the kernel walks value by the query's width
         call.shaped("value", call["key"].shape)
     if "attn_bias" not in call or call["attn_bias"] is None:

@@ -63,7 +63,9 @@ def _with_reserve(attempt: Attempt) -> Any:
 @precaution("_ctc_loss")
 def _with_likelihoods(attempt: Attempt) -> Any:
     """Likelihoods behind the end of a sequence or a target are not computed."""
-    return _zeroed(attempt, attempt["log_probs"].device.type, all_types=True)
+    device = attempt["log_probs"].device.type
+    # CUDA on the host fills them itself: what its kernels take cannot be seen from here
+    return _zeroed(attempt, device, all_types=True) if device in _KEYS else attempt.go()
 
 
 @precaution(

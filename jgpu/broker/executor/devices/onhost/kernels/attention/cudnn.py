@@ -18,6 +18,7 @@ from jgpu.broker.executor.devices.onhost.kernels.attention.core import (
 )
 from jgpu.broker.executor.devices.onhost.kernels.philox import Philox
 from jgpu.broker.executor.devices.onhost.kernels.tables import drawing, kernel
+from jgpu.broker.executor.devices.onhost.kernels.unset import unset
 
 __all__: list[str] = []
 
@@ -51,8 +52,9 @@ def _forward(
     dtype = wide(query.dtype)
     made, sums, _ = forward(query.to(dtype), key.to(dtype), value.to(dtype), scores)
     out = _laid_out(query, (*query.shape[:3], value.shape[3])).copy_(made)
-    drawn = (draw.seed, draw.offset) if dropout != 0 else (0, 0)
-    seed, offset = (torch.tensor(each, dtype=torch.int64) for each in drawn)
+    seed, offset = (unset(dtype=torch.int64) for _ in range(2))
+    if dropout != 0:
+        seed, offset = (torch.tensor(each) for each in (draw.seed, draw.offset))
     rows = sums.unsqueeze(-1) if wanted else None
     return out, rows, None, None, query.shape[2], key.shape[2], seed, offset, None
 

@@ -15,6 +15,7 @@ from jgpu.broker.executor.devices.onhost.kernels.attention.core import (
 )
 from jgpu.broker.executor.devices.onhost.kernels.philox import Philox
 from jgpu.broker.executor.devices.onhost.kernels.tables import drawing, kernel
+from jgpu.broker.executor.devices.onhost.kernels.unset import unset
 
 __all__: list[str] = []
 
@@ -61,17 +62,17 @@ def _forward(
     scores = _scores(query, key, dropout, causal, scale, draw, window)
     dtype = wide(query.dtype)
     made, sums, weights = forward(query.to(dtype), key.to(dtype), value.to(dtype), scores)
-    state = torch.zeros(2, dtype=torch.int64)
+    state = unset(2, dtype=torch.int64)
     if dropout > 0:
         state[0], state[1] = draw.seed, draw.offset
     shown = torch.empty(0, dtype=query.dtype)
     if debug and scores.kept is not None:
         length, keys = (-(-each // _ROUNDED) * _ROUNDED for each in weights.shape[2:])
-        shown = torch.zeros(*query.shape[:2], length, keys, dtype=query.dtype)
+        shown = unset(*query.shape[:2], length, keys, dtype=query.dtype)
         signed = torch.where(scores.kept, weights, -weights)
         shown[:, :, : weights.shape[2], : weights.shape[3]] = signed
     out = torch.empty_like(query).copy_(made)
-    unused = torch.zeros((), dtype=torch.int64).view(torch.uint64)
+    unused = unset(dtype=torch.uint64)
     return out, sums.to(torch.float32), state.view(torch.uint64), unused, shown
 
 

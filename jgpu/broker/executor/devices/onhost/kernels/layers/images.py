@@ -117,6 +117,20 @@ def _unaligned(
     return loss, gradient
 
 
+@kernel("_ctc_loss", "_ctc_loss.Tensor")
+def _natively(
+    log_probs: Tensor, targets: Tensor, lengths: Any, target_lengths: Any, blank: int,
+    zero_infinity: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Behind the end of a sequence or a target the CPU computes no likelihoods; here they are 0."""
+    steps, found = _listed(lengths), _listed(target_lengths)
+    loss, alpha = aten._ctc_loss.default(log_probs, targets, steps, found, blank, zero_infinity)
+    for sample, (step, target) in enumerate(zip(steps, found, strict=True)):
+        alpha[sample, max(step, 1) :] = 0
+        alpha[sample, 1:, 2 * target + 1 :] = 0
+    return loss, alpha
+
+
 @kernel("_use_cudnn_ctc_loss", "_use_cudnn_ctc_loss.Tensor")
 def _takes_unaligned(
     log_probs: Tensor, targets: Tensor, lengths: Sequence[int], target_lengths: Any, blank: int
