@@ -75,6 +75,8 @@ class Kind(enum.IntEnum):
     DEFINITION = 6
     PROBE = 7
     COPY = 8
+    #: a program that has the device alone: what flies of it is the op that was noted last
+    TRIAL = 9
 
 
 # Plain, for writing: looking into an enumeration takes longer than the rest.

@@ -51,6 +51,7 @@ from jgpu.wire.messages import (
     Spilled,
     UsePolicy,
     Welcome,
+    WentThrough,
 )
 from jgpu.wire.sizes import short_size
 
@@ -267,6 +268,7 @@ class Sessions:
         if self._followed:
             self.supervisor.send(Follow())
         self.supervisor.send(self.culprits.refusals())
+        self.supervisor.send(self.culprits.trials())
         for session in self._registry.waiting():
             self._adopt(session)
         self.on_change()
@@ -308,6 +310,9 @@ class Sessions:
             self._registry.end(notice.session)
         elif isinstance(notice, Spilled):
             self._spilled(notice)
+        elif isinstance(notice, WentThrough):
+            if self.culprits.went_through(notice.user, notice.program):
+                self.supervisor.send(self.culprits.trials())
         elif isinstance(notice, ReportIs):
             self._report = notice
             if not notice.request:

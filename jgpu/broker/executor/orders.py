@@ -42,6 +42,9 @@ class Orders:
         pump.on_ended = self._ended
         pump.on_look = self._tell_followers
         pump.spilling.on_moved = self._moved
+        pump.turns.trials.on_through = lambda user, program: connection.send(
+            messages.WentThrough(user, program)
+        )
         #: somebody watches, who is told what changes
         self._followed = False
         #: what was told last of it
@@ -81,6 +84,8 @@ class Orders:
             self._pump.turns.drain(on=order.on)
         elif isinstance(order, messages.RefusePrograms):
             self._pump.refusals.set(order)
+        elif isinstance(order, messages.TryAlone):
+            self._pump.turns.trials.set(order)
         elif isinstance(order, messages.AskReport):
             self._connection.send(self._report(order.request))
         elif isinstance(order, messages.Follow):

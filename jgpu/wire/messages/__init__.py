@@ -52,6 +52,7 @@ from jgpu.wire.messages.notices import (
     SessionEnded,
     SessionEnding,
     Spilled,
+    WentThrough,
 )
 from jgpu.wire.messages.orders import (
     Adopt,
@@ -62,7 +63,9 @@ from jgpu.wire.messages.orders import (
     RefusePrograms,
     RetireLane,
     SetUser,
+    Suspect,
     Tell,
+    TryAlone,
 )
 from jgpu.wire.messages.parts import EPHEMERAL as EPHEMERAL
 from jgpu.wire.messages.parts import RESIDENT as RESIDENT
@@ -193,12 +196,14 @@ __all__ = [
     "StatusChanged",
     "StatusIs",
     "Stopping",
+    "Suspect",
     "Sync",
     "Synced",
     "Tag",
     "TakeSeat",
     "Tell",
     "TensorReport",
+    "TryAlone",
     "Upload",
     "UsageIs",
     "UsePolicy",
@@ -206,6 +211,7 @@ __all__ = [
     "Waiting",
     "Watch",
     "Welcome",
+    "WentThrough",
 ]
 
 ControlMessage: TypeAlias = (
@@ -293,11 +299,12 @@ ExecutorOrder: TypeAlias = (
     | UsePolicy
     | Drain
     | RefusePrograms
+    | TryAlone
     | RetireLane
     | AskReport
     | Follow
     | AskStop
 )
 ExecutorNotice: TypeAlias = (
-    ExecutorReady | ExecutorFailed | SessionEnding | SessionEnded | Spilled | ReportIs
+    ExecutorReady | ExecutorFailed | SessionEnding | SessionEnded | Spilled | WentThrough | ReportIs
 )

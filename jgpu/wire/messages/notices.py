@@ -1,7 +1,7 @@
 """What an executor tells the control process."""
 
 from jgpu.wire.fields import Ids, Name, Natural, Text
-from jgpu.wire.messages.parts import DeviceFacts, Message, Runtime
+from jgpu.wire.messages.parts import DeviceFacts, Hash, Message, Runtime
 from jgpu.wire.reports.report import LaneReport, MeasuresReport, SessionReport
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "SessionEnded",
     "SessionEnding",
     "Spilled",
+    "WentThrough",
 ]
 
 
@@ -48,6 +49,13 @@ class Spilled(Message, frozen=True):
     session: Natural
     nbytes: Natural
     left: Natural = 0
+
+
+class WentThrough(Message, frozen=True):
+    """A program, or what is probed, has gone through alone under this user."""
+
+    user: Name
+    program: Hash
 
 
 class ReportIs(Message, frozen=True):

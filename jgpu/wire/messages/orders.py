@@ -17,7 +17,9 @@ __all__ = [
     "RefusedProgram",
     "RetireLane",
     "SetUser",
+    "Suspect",
     "Tell",
+    "TryAlone",
 ]
 
 
@@ -80,6 +82,25 @@ class RefusePrograms(Message, frozen=True):
     """All programs that are not run any more, in place of those told before. No reply."""
 
     programs: Annotated[tuple[RefusedProgram, ...], msgspec.Meta(max_length=limits.MAX_REFUSED)]
+
+
+class Suspect(msgspec.Struct, frozen=True, array_like=True):
+    """A program, or what is probed, that may have broken the device.
+
+    `through`: users whose runs of it have gone through alone.
+    """
+
+    program: Hash
+    through: Annotated[tuple[Name, ...], msgspec.Meta(max_length=limits.MAX_REFUSED)] = ()
+
+
+class TryAlone(Message, frozen=True):
+    """All programs that have the device alone while they run, in place of those told before.
+
+    Each run of it that goes through is told of by `WentThrough`. No other reply.
+    """
+
+    programs: Annotated[tuple[Suspect, ...], msgspec.Meta(max_length=limits.MAX_REFUSED)]
 
 
 class Tell(Message, frozen=True):

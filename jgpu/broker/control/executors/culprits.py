@@ -12,11 +12,12 @@ from typing import Final
 
 from jgpu.broker.control.executors.endings import End, described
 from jgpu.broker.control.executors.strikes import Strike, Strikes
+from jgpu.broker.control.executors.suspects import Suspects
 from jgpu.broker.control.registry import Registry, SessionPhase, SessionRecord
 from jgpu.broker.control.reports.report import Viewer
 from jgpu.broker.flightpage import FlightEntry
 from jgpu.wire import limits
-from jgpu.wire.messages import RefusedProgram, RefusePrograms
+from jgpu.wire.messages import RefusedProgram, RefusePrograms, Suspect, TryAlone
 from jgpu.wire.reports.report import CulpritReport, EndReport
 
 __all__ = ["Culprits", "Story"]
@@ -48,6 +49,8 @@ class Culprits:
         self._registry = registry
         self._strikes = strikes
         self._clock = clock
+        #: what may have broken the device
+        self._suspects = Suspects()
         #: from the clock to seconds since the epoch
         self._since = time.time() - clock()
         #: told of each end whose work it was, if that is known, and what happened
@@ -62,10 +65,13 @@ class Culprits:
         """Take an end in, while sessions are as they were; whether it is one user's doing."""
         culprit = self._blamed(end)
         user = self._user(culprit) if culprit is not None else ""
+        alone = self._is_tried(end, user)
         self._last = time.time(), end, user
         for session in self._registry.sessions.values():
             if session.state is SessionPhase.ADOPTED:
-                self._stories[session.number] = self._story(session, end, culprit, user)
+                story = self._story(session, end, culprit, user, alone=alone)
+                self._stories[session.number] = story
+        self._suspect(end, culprit)
         if culprit is None:
             ran = f" What ran: {'; '.join(map(self._row, end.suspects))}." if end.suspects else ""
             if ran:
@@ -75,8 +81,27 @@ class Culprits:
         _LOG.error("%s It was %s.", end.sentence, self._row(culprit))
         self.on_fault(user, f"{end.sentence} It was {self._row(culprit)}.")
         if user:
-            self._strike(user, culprit, end)
+            self._strike(user, culprit, end, alone=alone)
         return bool(user)
+
+    def _is_tried(self, end: End, user: str) -> bool:
+        """Whether the culprit broke the device while it was alone there, being tried."""
+        culprit = end.culprit
+        return end.on_device and culprit is not None and self._suspects.tries(user, culprit.program)
+
+    def _suspect(self, end: End, culprit: FlightEntry | None) -> None:
+        """Have programs that may break the device again run alone."""
+        if not end.on_device:
+            return
+        if culprit is None:
+            suspects = end.suspects
+        elif self._suspects.convict(self._user(culprit), culprit.program):
+            suspects = ()  # refused from here on
+        else:
+            suspects = (culprit,)
+        self._suspects.suspect(
+            (self._user(each), each.program) for each in suspects if any(each.program)
+        )
 
     def _blamed(self, end: End) -> FlightEntry | None:
         """The culprit; of several that a fault leaves, the only one that has struck before."""
@@ -85,10 +110,10 @@ class Culprits:
         known = [e for e in end.suspects if self._strikes.struck(self._user(e), e.program)]
         return known[0] if len(known) == 1 else None
 
-    def _strike(self, user: str, culprit: FlightEntry, end: End) -> None:
+    def _strike(self, user: str, culprit: FlightEntry, end: End, *, alone: bool) -> None:
         op = max(0, culprit.op)
         now = self._clock()
-        self._strikes.note(user, now, culprit.program, op, culprit.name, end.how)
+        self._strikes.note(user, now, culprit.program, op, culprit.name, end.how, alone=alone)
         held_s = self._strikes.held_s(user, now)
         if held_s:
             _LOG.warning("%s is held off for %.0f s: %s", user, held_s, self.held(user))
@@ -107,13 +132,24 @@ class Culprits:
     # -- what sessions are told --------------------------------------------------------------
 
     def _story(
-        self, session: SessionRecord, end: End, culprit: FlightEntry | None, user: str
+        self,
+        session: SessionRecord,
+        end: End,
+        culprit: FlightEntry | None,
+        user: str,
+        *,
+        alone: bool,
     ) -> Story:
         if culprit is not None and culprit.session == session.number:
             text = (
                 f"{_capital(described(culprit))} of this notebook ended the shared device: its "
                 f"process {end.how}."
             )
+            if alone:
+                text += (
+                    " Nothing else ran then, for it was in flight at an end before. It is not run "
+                    "again."
+                )
             return Story(text, *_place(culprit))
         if culprit is not None:
             whose = (
@@ -130,6 +166,11 @@ class Culprits:
                 f"{among} that ran at that moment ({described(mine)}), so it may have been this, "
                 "or not."
             )
+            if end.on_device:
+                text += (
+                    " Until it has gone through once, it runs while nothing else does: then it is "
+                    "certain."
+                )
             return Story(text, *_place(mine))
         return Story(
             f"The shared device ended: its process {end.how}. Nothing of this notebook ran at that "
@@ -165,6 +206,15 @@ class Culprits:
         refused = self._strikes.refused()[: limits.MAX_REFUSED]
         return RefusePrograms(tuple(map(_refused, refused)))
 
+    def trials(self) -> TryAlone:
+        """The programs that have the device alone while they run."""
+        tried = self._suspects.tried()
+        return TryAlone(tuple(Suspect(program, through) for program, through in tried))
+
+    def went_through(self, user: str, program: bytes) -> bool:
+        """A suspect did; whether executors are to be told what is tried from here on."""
+        return self._suspects.went_through(user, program)
+
     # -- the status --------------------------------------------------------------------------
 
     def last_end(self, viewer: Viewer) -> EndReport | None:
@@ -198,7 +248,12 @@ def _capital(text: str) -> str:
 def _refused(strike: Strike) -> RefusedProgram:
     name = strike.name.replace("aten::", "")
     op = f" ({name}; the process {strike.how})" if name else ""
-    if strike.for_all:
+    if strike.alone:
+        text = (
+            f"This program ended the shared device while nothing else ran there{op}, so it is not "
+            "run any more."
+        )
+    elif strike.for_all:
         text = (
             f"This program has ended the shared device under two users{op}, so nobody's is run any "
             "more."

@@ -3,8 +3,9 @@
 A fatal signal of an op names its thread (`faulthandler`), and the thread's record names the op.
 Where the thread is none of Python's, one of torch's own that share an op's work, the op is certain
 only if no other ran. A kernel that breaks a GPU is told of later, when others may have been
-launched: it was of a program in flight. Whatever else ends a process (the host, for want of memory;
-the device's driver) leaves those whose work ran: it may have been one of them, or none.
+launched: it was of a program in flight; one that is tried is alone, and its op is known. Whatever
+else ends a process (the host, for want of memory; the device's driver) leaves those whose work ran:
+it may have been one of them, or none.
 """
 
 import re
@@ -23,6 +24,7 @@ _FAULTS: Final = frozenset(
 )
 _CURRENT: Final = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)", re.MULTILINE)
 _OF_THE_FAULT: Final = re.compile(r"^Current thread 0x([0-9a-f]+)", re.MULTILINE)
+_COMPUTING: Final = (Kind.PROGRAM, Kind.PROBE, Kind.TRIAL)
 _WORDS: Final = {
     Kind.UPLOAD: "an upload",
     Kind.DOWNLOAD: "a download",
@@ -47,6 +49,8 @@ class End:
     suspects: tuple[FlightEntry, ...] = ()
     #: it was one of the suspects
     fault: bool = False
+    #: what broke is the device, under a kernel
+    on_device: bool = False
 
 
 def read_end(pid: int, status: int, page: FlightPage, fault: str) -> End:
@@ -71,11 +75,21 @@ def read_end(pid: int, status: int, page: FlightPage, fault: str) -> End:
     if status != DEVICE_FAULT:
         return End(how, sentence, suspects=(*running, *flying))
     # Copies break nothing, and many runs of one program are one suspect.
-    computing = [each for each in (*running, *flying) if each.kind in (Kind.PROGRAM, Kind.PROBE)]
+    computing = [each for each in (*running, *flying) if each.kind in _COMPUTING]
     suspects = tuple({(each.session, each.program): each for each in computing}.values())
     if len(suspects) == 1:
-        return End(how, sentence, suspects[0])
-    return End(how, sentence, suspects=suspects, fault=True)
+        return End(how, sentence, _with_its_op(suspects[0], page), on_device=True)
+    return End(how, sentence, suspects=suspects, fault=True, on_device=True)
+
+
+def _with_its_op(culprit: FlightEntry, page: FlightPage) -> FlightEntry:
+    """The same with its op, where ops flew one by one: the one that its lane noted last."""
+    if culprit.kind is Kind.TRIAL:
+        key = culprit.label, culprit.session, culprit.work
+        for entry in page.entries():
+            if (entry.label, entry.session, entry.work) == key:
+                return entry
+    return culprit
 
 
 def described(entry: FlightEntry) -> str:

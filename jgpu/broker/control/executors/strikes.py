@@ -3,8 +3,9 @@
 Time is an argument. What is remembered is bounded: programs that struck longest ago go first. It
 outlives executors and ends with the broker.
 
-Invariant: a program is refused for a user after `_TWICE` ends under that user, and for everybody
-after it has ended executors under two users; users are never refused for what others did.
+Invariant: a program is refused for a user after `_TWICE` ends under that user, or one for which it
+was alone on the device, being tried, and for everybody after it has ended executors under two
+users; users are never refused for what others did.
 """
 
 from collections import OrderedDict, deque
@@ -29,6 +30,8 @@ class Strike:
     op: int
     name: str
     how: str
+    #: it was alone on the device then, for it was in flight at an end before
+    alone: bool = False
     #: user -> how often
     users: dict[str, int] = field(default_factory=dict)
 
@@ -60,14 +63,25 @@ class Strikes:
         self._held: OrderedDict[str, float] = OrderedDict()
 
     def note(
-        self, user: str, now: float, program: bytes, op: int = 0, name: str = "", how: str = ""
+        self,
+        user: str,
+        now: float,
+        program: bytes,
+        op: int = 0,
+        name: str = "",
+        how: str = "",
+        *,
+        alone: bool = False,
     ) -> None:
-        """A user's work ended an executor; `program` is all zeros where it was none."""
+        """A user's work ended an executor; `program` is all zeros where it was none.
+
+        `alone`: it was tried then, for it may have been what ended one before.
+        """
         if any(program):
             strike = self._programs.setdefault(program, Strike(program, op, name, how))
-            strike.op, strike.name, strike.how = op, name, how
+            strike.op, strike.name, strike.how, strike.alone = op, name, how, alone
             if not strike.for_all:
-                strike.users[user] = strike.users.get(user, 0) + 1
+                strike.users[user] = strike.users.get(user, 0) + (_TWICE if alone else 1)
             _keep_last(self._programs, program, _PROGRAMS)
         ends = self._ends.setdefault(user, deque(maxlen=self.limit))
         ends.append(now)

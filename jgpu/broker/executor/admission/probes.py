@@ -76,6 +76,7 @@ class Probes:
         self._hand = hand
         self._refusals = refusals
         self._clock = clock
+        turns.trials.beside = lambda: len(self._busy) - len(self._lost)
         #: by identity, what waits, oldest first; no empty entries
         self._waiting: dict[str, deque[_Waiting]] = {}
         #: identities of which a probe is being made
@@ -146,6 +147,9 @@ class Probes:
     def forget(self, session: ExecutorSession) -> None:
         """The session ends: what waits is not begun."""
         queue = self._waiting.pop(session.owner.identity, None)
+        for each in queue or ():
+            if each.session is session:
+                self._is_over(each, well=False)
         kept = deque(each for each in queue or () if each.session is not session)
         if kept:
             self._waiting[session.owner.identity] = kept
@@ -170,6 +174,9 @@ class Probes:
             if identity is None:
                 return
             queue = self._waiting[identity]
+            user = queue[0].session.owner.user
+            if not self._turns.trials.admits_probe(queue[0], user, queue[0].question):
+                return
             probe = queue.popleft()
             if not queue:
                 del self._waiting[identity]
@@ -215,6 +222,10 @@ class Probes:
 
         hand.put(probe.session.number, task, lambda made: self._made(hand, probe, *made))
 
+    def _is_over(self, probe: _Waiting, *, well: bool) -> None:
+        user = probe.session.owner.user
+        self._turns.trials.probe_over(probe, user, probe.question, well=well)
+
     def _made(self, hand: HelperThread, probe: _Waiting, answer: Any, seconds: float) -> None:
         session = probe.session
         self._free.append(hand)
@@ -224,6 +235,7 @@ class Probes:
         else:
             self._running.discard(session.owner.identity)
         session.programs.end(_WAITING_BYTES)
+        self._is_over(probe, well=not isinstance(answer, Exception))
         self._turns.charge(session, seconds)
         if not isinstance(answer, Exception):
             remembers = self._prober if isinstance(probe.message, messages.Probe) else self._chooser

@@ -136,7 +136,8 @@ class Definition:
         masks = self._masks_of(live, dead, context.wanted if context.tell else ())
         for slot in masks.dead:
             buffers[slot].release()
-        slow = self._unseen or self._dynamic or self._broken or context.report or poison
+        seen = not (self._unseen or self._dynamic or self._broken)
+        slow = not seen or context.report or context.one_by_one or poison
         variant = None if slow or context.allocate is not None else self._variant(masks)
         if variant is None:
             walker = Walker(self.plan, tensors, values, generators, masks.keep, self._restrides)

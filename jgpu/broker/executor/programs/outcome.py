@@ -61,6 +61,8 @@ class RunContext:
     #: where ops run ahead: called with how many ops this call has launched, now and then and before
     #: each that waits for its stream (then with `waits`); true: halt before it, to be resumed
     pauses: Callable[..., bool] | None = None
+    #: each op is launched when the one before is over
+    one_by_one: bool = False
     #: what another thread may stop the run by; its mark is `mark`
     running: "Running | None" = None
 

@@ -24,6 +24,7 @@ from jgpu.broker.executor.scheduling.retiring import take_back
 from jgpu.broker.executor.scheduling.riding import may_ride
 from jgpu.broker.executor.scheduling.shortage import Shortage
 from jgpu.broker.executor.scheduling.trace import Stamped, Trace
+from jgpu.broker.executor.scheduling.trials import Trials
 from jgpu.broker.executor.scheduling.waits import say_why
 from jgpu.broker.executor.session import ExecutorSession
 from jgpu.broker.executor.tallies import Tallies
@@ -71,7 +72,7 @@ class SchedulerDriver:
         self._works: dict[int, Work] = {}
         #: lease of each launched work
         self._leases: dict[int, int] = {}
-        self._feed = LaneFeed(device, trace)
+        self._feed = LaneFeed(device, trace, Trials(clock))
         self._shortage = Shortage(self._make_room, self._is_copying, self._feed.launch_again)
         self._port = IdlePort(device)
         self.tallies, self._draining = Tallies(), False
@@ -89,6 +90,11 @@ class SchedulerDriver:
             actions.Spill: lambda a: spilling.spill(self._sessions[a.session], a.part),
             actions.Restore: lambda a: spilling.restore(self._sessions[a.session]),
         }
+
+    @property
+    def trials(self) -> Trials:
+        """What runs alone."""
+        return self._feed.trials
 
     # -- sessions ----------------------------------------------------------------------------
 
@@ -234,7 +240,7 @@ class SchedulerDriver:
 
     def retire(self, lane: int, session: ExecutorSession) -> None:
         """Give a lane up that is at a work of this session, which has ended; the work has not."""
-        self.flush()
+        self._feed.flush(at_once=True)
         back = take_back(self._device, self._sessions.values(), lane, session)
         if back is None:
             return
@@ -422,6 +428,7 @@ class SchedulerDriver:
             self._feed.launch(session, queue.offered[queue.launched], action.lane)
 
     def _finished(self, lane: int, work: Work) -> None:
+        self._feed.over(lane, work)
         if work.waits:
             self._shortage.comes_back(work)
             return

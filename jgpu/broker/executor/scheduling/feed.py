@@ -1,12 +1,14 @@
 """What was started and is on its way to the lanes.
 
-Works are handed to a lane in batches, so that a burst of works costs one hand-over.
+Works are handed to a lane in batches, so that a burst of works costs one hand-over. While a program
+is tried (`trials`) the others stay here.
 """
 
 from typing import TYPE_CHECKING
 
 from jgpu.broker.executor.devices.base import Device, LaneJob
 from jgpu.broker.executor.scheduling.trace import Stamped, Trace
+from jgpu.broker.executor.scheduling.trials import Trials
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,9 +22,10 @@ __all__ = ["LaneFeed"]
 class LaneFeed:
     """Hands works to lanes."""
 
-    def __init__(self, device: Device, trace: Trace | None) -> None:
+    def __init__(self, device: Device, trace: Trace | None, trials: Trials) -> None:
         self._device = device
         self._trace = trace
+        self.trials = trials
         #: by lane, works that were started and not handed over
         self._starts: dict[int, list[Work]] = {}
         #: by lane, the session that was last given to it
@@ -41,12 +44,36 @@ class LaneFeed:
         """A lane is to go on with works that it gave back."""
         self._starts.setdefault(lane, []).extend(works)
 
-    def flush(self) -> None:
-        """Hand what was started to the lanes."""
+    def flush(self, *, at_once: bool = False) -> None:
+        """Hand what was started to the lanes; `at_once`: whoever is tried meanwhile."""
+        trials = self.trials
+        if not trials.quiet and not at_once:
+            self._flush_as_admitted()
+            return
         while self._starts:
             lane, works = self._starts.popitem()
-            jobs: list[LaneJob] = list(works) if self._trace is None else [*map(Stamped, works)]
-            self._device.submit(lane, jobs)
+            for _ in works:
+                trials.given(lane)
+            self._submit(lane, works)
+
+    def _flush_as_admitted(self) -> None:
+        for lane in list(self._starts):
+            works = self._starts.pop(lane)
+            count = 0
+            while count < len(works) and self.trials.admits(lane, works[count]):
+                count += 1
+            if works[count:]:
+                self._starts[lane] = works[count:]
+            if count:
+                self._submit(lane, works[:count])
+
+    def _submit(self, lane: int, works: "list[Work]") -> None:
+        jobs: list[LaneJob] = list(works) if self._trace is None else [*map(Stamped, works)]
+        self._device.submit(lane, jobs)
+
+    def over(self, lane: int, work: "Work") -> None:
+        """A lane is through with a work, or gives it back."""
+        self.trials.over(lane, work)
 
     def tail(self, lane: int) -> "ExecutorSession | None":
         """The session that was last given to a lane."""
@@ -55,6 +82,7 @@ class LaneFeed:
     def give_up(self, lane: int) -> None:
         """A lane was given up."""
         self._tails.pop(lane, None)
+        self.trials.give_up(lane)
 
     def forget(self, session: "ExecutorSession") -> None:
         """A session is gone."""

@@ -72,6 +72,8 @@ class RunWork(Work):
         self._suspended: tuple[Suspended | Stopped, RunContext] | None = None
         #: it does not fit as a whole: memory is counted op by op, and what does not fit fails alone
         self._counts = False
+        #: nothing else is on the device: it is tried, op by op
+        self.alone = False
         #: bytes that the op takes which was counted last
         self._op_bytes = 0
         #: all its ops were done, or failed by themselves
@@ -126,7 +128,13 @@ class RunWork(Work):
         names, ops = b"", 0
         if isinstance(definition, Definition):
             names, ops = definition.names, definition.ops
-        port.flight.begin(self.session.number, self.number, self.kind, key, names, ops)
+        kind = Kind.TRIAL if self.alone else self.kind
+        port.flight.begin(self.session.number, self.number, kind, key, names, ops)
+
+    @property
+    def went_well(self) -> bool:
+        """Each op of it was done."""
+        return self.whole and not self._failures
 
     def touches(self) -> Iterable[int]:
         """What it is given and what it makes."""
@@ -280,7 +288,7 @@ class RunWork(Work):
         if message.wanted and device.tells:
             context.wanted, context.tell = message.wanted, partial(self._tell, port)
         if device.launches_ahead:
-            context.pauses = port.pauses
+            context.pauses, context.one_by_one = port.pauses, self.alone
         if session.faults is not None:
             context.notes = session.faults.notes
         context.allocate, context.watch_peak = device.allocate, device.watch_peak

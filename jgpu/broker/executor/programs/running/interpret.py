@@ -128,9 +128,10 @@ class Walker:
         Where the first of them is `made`, what it returned is among the variables already.
         """
         self.notes, mark, pauses = context.notes, context.mark, context.pauses
+        each = context.one_by_one
         for step in self.plan.steps[start:]:
             if not made:
-                if pauses is not None and pauses(step.index - start, waits=step.waits):
+                if pauses is not None and pauses(step.index - start, waits=each or step.waits):
                     raise Halted(step.index, paused=True)
                 try:
                     mark[0] = step.index
