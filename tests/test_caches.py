@@ -154,8 +154,8 @@ CACHES = {
         (
             f"jgpu.broker.executor.programs.plan.ProgramPlan.{name}"
             for name in (
-                *("bases", "first_write", "generators", "last_use", "last_write"),
-                *("taken", "variables"),
+                *("bases", "changed", "first_write", "generators", "last_use", "last_write"),
+                *("provable", "taken", "variables"),
                 "written",
             )
         ),
@@ -163,6 +163,10 @@ CACHES = {
     ),
     "jgpu.broker.executor.programs.shared.SharedEntries._kept": SHARED,
     "jgpu.broker.executor.admission.definitions.Definitions._bad": SHARED,
+    "jgpu.broker.executor.programs.checking.proofs.Proof._answers": (
+        "the bytes: they stay as they are, and the proof goes before anything may write the buffer",
+        "broker/executor/test_proofs.py::test_what_a_program_has_written_since_is_looked_at",
+    ),
     "jgpu.wire.vocabulary.refusal": (
         "nothing: the lists are constants",
         f"{REMEMBERED}::test_what_is_refused_is_refused_in_any_order",
@@ -252,6 +256,10 @@ STATE = {
     "jgpu.broker.executor.streams.Streams": "sessions, and what they wait for",
     "jgpu.broker.executor.works.cells.SessionCells": "one session's cells",
     "jgpu.broker.executor.scheduling.feed.LaneFeed": "works on their way to lanes",
+    "jgpu.broker.executor.scheduling.trials.Trials": "what the control process said",
+    "jgpu.broker.executor.programs.checking.guards.Noting": "looks that one run does not need",
+    "jgpu.broker.executor.programs.running.notes.ValueNotes": "one session's notes of wrong values",
+    "jgpu.broker.executor.devices.gpu.mending.IndexMender": "a kernel for each type",
     "jgpu.broker.executor.admission.refusals.Refusals": "what the control process said last",
     "jgpu.broker.executor.works.runs.RunWork": "one run",
     "jgpu.broker.executor.session.ExecutorSession": "one session's state",

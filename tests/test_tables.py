@@ -105,6 +105,16 @@ BOUNDED = {
     CONTROL + "executors.strikes.Strikes._ends": Bounded(
         "user", "1,024 who struck last", CONTROL_GROWTH + "test_strikes_are_remembered_of_few"
     ),
+    CONTROL + "executors.suspects.Suspects._programs": Bounded(
+        "program", "256 that were suspected last",
+        "tests/broker/control/test_suspects.py::"
+        "test_what_is_remembered_of_suspects_is_bounded_and_the_oldest_goes_first",
+    ),
+    CONTROL + "executors.suspects.Suspects._times": Bounded(
+        "user and program", "1,024 that were suspected last",
+        "tests/broker/control/test_suspects.py::"
+        "test_what_is_remembered_of_suspects_is_bounded_and_the_oldest_goes_first",
+    ),
     CONTROL + "listening.channel.ExecutorChannel._outgoing": Bounded(
         "sessions' beginnings and ends; evictions while 1,024 frames wait are refused",
         "a few frames a session, and 1,024",
@@ -331,6 +341,10 @@ OWNED = {
         broker.executor.programs.definition.Definition.predicted_s
         broker.executor.programs.checking.trusted.Look._arguments
         broker.executor.programs.plan.ProgramPlan.bases
+        broker.executor.programs.checking.guards.Noting.proven
+        broker.executor.programs.running.notes.ValueNotes.proven
+        broker.executor.programs.plan.ProgramPlan.changed
+        broker.executor.programs.plan.ProgramPlan.provable
         broker.executor.programs.plan.ProgramPlan.generators
         broker.executor.programs.plan.ProgramPlan.last_use
         broker.executor.programs.plan.ProgramPlan.first_write
@@ -366,6 +380,14 @@ OWNED = {
     "`control.strikes`, with the tables of programs and users; two users a program": """
         broker.control.executors.strikes.Strike.users
         broker.control.executors.strikes.Strikes._held
+    """,
+    "`control.suspects`, with the table of programs: who was in flight, and 256 users": """
+        broker.control.executors.suspects._Suspicion.left
+        broker.control.executors.suspects._Suspicion.through
+    """,
+    "the last 32 small uploads of a session, and 8 answers of each": """
+        broker.executor.programs.checking.proofs.Proof._answers
+        broker.executor.programs.checking.proofs.Proofs._kept
     """,
     "the last 256 programs that were refused": """
         broker.executor.admission.definitions.Definitions._bad
@@ -429,6 +451,7 @@ FIXED = {
     """,
     "told by the control process, 1,024 at most": """
         broker.executor.admission.refusals.Refusals._programs
+        broker.executor.scheduling.trials.Trials._through
     """,
     "one of it": """
         broker.control.quotas.ledger.store.Store._engine
@@ -461,6 +484,7 @@ FIXED = {
         broker.executor.admission.probes.Probes._hands
         broker.executor.admission.probes.Probes._lost
         broker.executor.scheduling.feed.LaneFeed._tails
+        broker.executor.scheduling.trials.Trials._flying
         sched.lanes.table.LaneTable.lanes
         sched.policies.pack.Pack._rates
     """,
@@ -477,6 +501,7 @@ FIXED = {
         broker.executor.devices.onhost.kernels.drawing.factories._Factory._places
         broker.executor.devices.onhost.kernels.tables.DRAWS
         broker.executor.devices.onhost.kernels.tables.KERNELS
+        broker.executor.devices.gpu.mending.IndexMender._kernels
         broker.executor.dispatch.MessageHandler._handlers
         broker.executor.programs.contracts.language.CONTRACTS
         broker.executor.programs.precautions.language.PRECAUTIONS

@@ -110,7 +110,7 @@ class ExecutorSession:
         #: wrong values that only the device sees; None where guards look themselves
         self.faults: ValueFaults | None = None
         if KINDS[device.kind].trusts_values:
-            self.faults = ValueFaults(ValueNotes(device.torch_device))
+            self.faults = ValueFaults(ValueNotes(device.torch_device, device.mender))
         account.sessions.append(self)
 
     # -- for works ---------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from jgpu.broker.executor.admission.refusals import Refusals
 from jgpu.broker.executor.aside import HelperThread
 from jgpu.broker.executor.memory.accounts import Account
 from jgpu.broker.executor.programs import HANDS, Chooser, Prober
+from jgpu.broker.executor.scheduling.trials import Trials
 from jgpu.broker.executor.session import SessionOwner
 from jgpu.wire import messages as m
 from jgpu.wire.program import Geometry, Op, Slot
@@ -59,6 +60,9 @@ class Turns:
     """The scheduler's word, written by the test."""
 
     at_work = 2
+
+    def __init__(self):
+        self.trials = Trials(lambda: 0.0)
 
     def ahead_s(self, session):
         return session.ahead_s

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from jgpu.broker.executor.programs.buffers import Buffer
+from jgpu.broker.executor.programs.checking.guards import Mender
 from jgpu.broker.executor.programs.kinds import DeviceKind
 from jgpu.broker.flightpage import Record
 from jgpu.wire.messages import DeviceFacts
@@ -177,6 +178,9 @@ class Device(Protocol):
 
     #: begins to watch the allocator, as `RunContext.watch_peak`; None where it keeps no statistics
     watch_peak: Callable[[], Callable[[int], int]] | None
+
+    #: replaces wrong indices in one launch; None where ops of torch do it
+    mender: Mender | None
 
     def give_back(self) -> None:
         """All sessions rest: give memory that was freed and kept back to the machine."""

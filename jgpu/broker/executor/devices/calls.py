@@ -11,7 +11,9 @@ from typing import Any, Protocol
 
 import torch
 
+from jgpu.broker.executor.devices.gpu.mending import by_nvrtc, compiled_mender
 from jgpu.broker.executor.programs.buffers import Buffer
+from jgpu.broker.executor.programs.checking.guards import Mender
 from jgpu.broker.executor.programs.kinds import KINDS
 from jgpu.wire.messages import DeviceFacts
 
@@ -87,6 +89,9 @@ class Calls(Protocol):
 
     def watch_peak(self) -> Callable[[int], int]:
         """Begin to watch the allocator, as `RunContext.watch_peak`."""
+
+    def mender(self) -> Mender | None:
+        """What replaces wrong indices in one launch, if there is such a kernel."""
 
 
 class CudaCalls:
@@ -194,6 +199,10 @@ class CudaCalls:
     def generator(self) -> torch.Generator:
         """One of the device's kind."""
         return torch.Generator(self.torch_device)
+
+    def mender(self) -> Mender | None:
+        """A kernel that is compiled, and compared with torch's ops, here."""
+        return compiled_mender(self.torch_device, by_nvrtc)
 
     def watch_peak(self) -> Callable[[int], int]:
         """By the caching allocator's statistics, which speak of the whole process."""

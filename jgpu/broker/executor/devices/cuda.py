@@ -78,6 +78,7 @@ class CudaDevice:
         self.facts = self._calls.facts(capacity)
         self.allocate: Callable[[int, int], None] | None = None
         self.watch_peak: Callable[[], Callable[[int], int]] | None = self._calls.watch_peak
+        self.mender = self._calls.mender()
         self._wake = Wake()
         self.wake_fd = self._wake.fd
         #: streams that no lane has; the others are made as lanes that are given up keep theirs

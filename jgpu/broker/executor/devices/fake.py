@@ -205,6 +205,9 @@ class RecordingCalls:
         """A generator of the CPU kind."""
         return torch.Generator()
 
+    def mender(self) -> None:
+        """Ops of torch do it."""
+
     def watch_peak(self) -> Callable[[int], int]:
         """The host's allocator keeps no statistics: nothing beyond what is counted."""
         return lambda kept: 0

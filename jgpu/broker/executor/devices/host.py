@@ -17,6 +17,7 @@ from jgpu.broker.flightpage import FlightPage
 
 if TYPE_CHECKING:
     from jgpu.broker.executor.devices.base import LaneJob
+    from jgpu.broker.executor.programs.checking.guards import Mender
 
 __all__ = ["HostDevice", "HostPort"]
 
@@ -51,6 +52,7 @@ class HostDevice:
         self._page = page or FlightPage.unshared()
         self.allocate: Callable[[int, int], None] | None = None
         self.watch_peak: Callable[[], Callable[[int], int]] | None = None
+        self.mender: Mender | None = None
         #: (lane, job) of what is over, until `completions` tells of it
         self._done: deque[tuple[int, LaneJob]] = deque()
         self._wake = Wake()

@@ -8,11 +8,14 @@ really gives the memory back. Cached views are therefore few, private and droppe
 """
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import torch
 
 from jgpu.broker.executor.programs.geometry import ViewSpec
+
+if TYPE_CHECKING:
+    from jgpu.broker.executor.programs.checking.proofs import Proof
 
 __all__ = ["Buffer", "Failure"]
 
@@ -49,8 +52,8 @@ class Buffer:
     """
 
     __slots__ = (
-        *("_views", "aside", "base", "id", "nbytes", "place", "poison", "resident", "saved"),
-        "stale",
+        *("_views", "aside", "base", "id", "nbytes", "place", "poison", "proof", "resident"),
+        *("saved", "stale"),
     )
 
     def __init__(
@@ -80,6 +83,8 @@ class Buffer:
         self.stale = False
         #: its bytes on the host, while it is spilled
         self.saved: OnHost | None = None
+        #: what is known of its bytes; None once something may have written it
+        self.proof: Proof | None = None
         #: spilled, and comes back only when it is named
         self.aside = False
         self._views: dict[ViewSpec, torch.Tensor] = {}
@@ -115,7 +120,7 @@ class Buffer:
 
     def release(self) -> torch.Tensor | None:
         """Forget the storage and all views of it; returns the base for whoever copies it away."""
-        base, self.base = self.base, None
+        base, self.base, self.proof = self.base, None, None
         self._views.clear()
         return base
 

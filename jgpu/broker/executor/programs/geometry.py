@@ -130,6 +130,15 @@ class ViewSpec:
             torch._C._set_neg(made, True)
         return made
 
+    @property
+    def in_rows(self) -> bool:
+        """Whether its strides are those of a new tensor of its shape, to the last of them."""
+        strides, step = [], 1
+        for size in reversed(self.shape):
+            strides.append(step)
+            step *= max(size, 1)
+        return tuple(reversed(strides)) == self.stride and not self.bits
+
     def bytes_at(self, offset: int) -> int:
         """What `nbytes` would be at another offset (in elements)."""
         return self.nbytes + (offset - self.offset) * self.dtype.itemsize if self.nbytes else 0

@@ -13,15 +13,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from jgpu.broker.executor.programs.checking.arguments import Bound, Draw, Ref
-from jgpu.broker.executor.programs.checking.guards import Guard
+import torch
+
+from jgpu.broker.executor.programs.checking.arguments import Bound, Draw, Many, Ref
+from jgpu.broker.executor.programs.checking.guards import Guard, IndexGuard, Look
 from jgpu.broker.executor.programs.checking.ops import OpSchema
 from jgpu.broker.executor.programs.geometry import ViewSpec
 from jgpu.broker.executor.programs.precautions import Precaution
 from jgpu.broker.executor.programs.precautions.sizes import Rule as SizeRule
 from jgpu.wire.program import NO_SLOT, Flags
 
-__all__ = ["PlanStep", "ProgramPlan", "draws", "mask_bits"]
+__all__ = ["PlanStep", "ProgramPlan", "Provable", "draws", "mask_bits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,16 @@ class PlanStep:
     def call(self) -> Callable[..., Any]:
         """What takes the arguments in the schema's order."""
         return self.precaution or self.info.call
+
+
+@dataclass(frozen=True, slots=True)
+class Provable:
+    """A look at an input, which is not needed where its bytes are known to be right."""
+
+    slot: int
+    dtype: torch.dtype
+    guard: IndexGuard
+    look: Look
 
 
 @dataclass(frozen=True)
@@ -108,6 +120,34 @@ class ProgramPlan:
             for ref in step.refs
             if ref.written and ref.slot < self.inputs
         )
+
+    @cached_property
+    def changed(self) -> tuple[int, ...]:
+        """Input slots of whose bytes nothing is known after a run."""
+        return tuple(sorted(self.written.union(self.resized)))
+
+    @cached_property
+    def provable(self) -> tuple[Provable, ...]:
+        """Looks at inputs that no step writes, as indices that lie row by row.
+
+        What stands for any other index lies otherwise than the index, and what is made of the two
+        may, too: runs would differ.
+        """
+        found = []
+        for step in self.steps:
+            nodes = dict(zip((a.name for a in step.info.arguments), step.bound, strict=True))
+            for guard in step.guards:
+                node = nodes[guard.argument]
+                if isinstance(node, Many) and guard.place >= 0:
+                    node = node.nodes[guard.place]
+                if not isinstance(node, Ref) or not isinstance(guard, IndexGuard):
+                    continue
+                spec = self.views[node.view][0]
+                is_input = node.slot < self.inputs and node.slot not in self.changed
+                if is_input and guard.plain and spec.in_rows:
+                    look = step.index, guard.argument, guard.place
+                    found.append(Provable(node.slot, spec.dtype, guard, look))
+        return tuple(found)
 
     @cached_property
     def first_write(self) -> tuple[int, ...]:

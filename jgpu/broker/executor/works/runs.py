@@ -23,6 +23,7 @@ from jgpu.broker.executor.programs import (
     Suspended,
     gate,
 )
+from jgpu.broker.executor.programs.checking.proofs import forget, proven
 from jgpu.broker.executor.programs.running.following import follow
 from jgpu.broker.executor.works.base import Paused, ShortOfMemory, Work, report_failure
 from jgpu.broker.executor.works.states import LaneProgress
@@ -179,6 +180,9 @@ class RunWork(Work):
     def _run(self, definition: Definition, buffers: list[Buffer], port: Port) -> None:
         session, message = self.session, self.message
         port.use(buffers)
+        if session.faults is not None:
+            session.faults.notes.proven = proven(definition.plan, buffers)
+            forget(definition.plan, buffers)
         halted: Suspended | Stopped | None = None
         if self._suspended is None:
             if not self._counts:

@@ -63,10 +63,15 @@ class UploadWork(Work):
         if message.data is None and not port.stage(self._in_arena(), filled=True):
             raise Paused
         buffer = session.table.buffers.get(message.buffer)
+        if buffer is not None:
+            buffer.proof = None
         if buffer is None or (buffer.poison is not None and self._is_whole):
             if message.offset and not session.lost:
                 raise ProtocolError("The first piece of an upload begins at offset 0.")
             buffer = self._make(port)
+            known = self._is_whole and buffer.poison is None and message.data
+            if session.faults is not None and known:
+                buffer.proof = session.faults.notes.proofs.of(known)
         elif buffer.poison is None and buffer.nbytes != message.size:
             raise ProtocolError(
                 f"An upload of {message.size} bytes names buffer {message.buffer}, which has "

@@ -141,6 +141,9 @@ class HostCalls:
         """A place in a Philox sequence."""
         return PhiloxGenerator()
 
+    def mender(self) -> None:
+        """Ops of torch do it."""
+
     def watch_peak(self) -> Callable[[int], int]:
         """By the memory's own count."""
         memory = self.memory

@@ -9,9 +9,10 @@ something harmless, without waiting, and notes on the device that it did; who wa
 Invariant: a guard acts before the op has touched anything.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import torch
 
@@ -19,7 +20,9 @@ __all__ = [
     "CountGuard",
     "Guard",
     "IndexGuard",
+    "Look",
     "MassGuard",
+    "Mender",
     "Noting",
     "RangeGuard",
     "check_range",
@@ -52,8 +55,19 @@ class Guard(Protocol):
         """What is wrong with a call of the op of this name."""
 
 
+#: one look that a guard would make: the op, the argument, its place in a list
+Look: TypeAlias = tuple[int, str, int]
+#: does what a guard of an index asks for in one launch, with the note's place; None where it cannot
+Mender: TypeAlias = Callable[[torch.Tensor, "IndexGuard", torch.Tensor], torch.Tensor | None]
+
+
 class Noting(Protocol):
     """Where guards note on the device what they met."""
+
+    #: looks that are not needed, for the host knows the values
+    proven: frozenset[Look]
+    #: one kernel for the ops of a look; None where there is none
+    mender: Mender | None
 
     def place(self, op: int, guard: Guard) -> torch.Tensor:
         """One bool, to be written: whether a value was wrong that this op was given."""
@@ -253,9 +267,16 @@ def clamped(
     if notes is None:
         check_range(name, values, guard)
         return values
+    if notes.proven and (op, guard.argument, guard.place) in notes.proven:
+        return values
     if isinstance(guard, IndexGuard) and guard.high <= guard.low:
         raise IndexError(f"{name}: {guard.argument} looks into nothing.")
+    place = notes.place(op, guard)
+    if notes.mender is not None and isinstance(guard, IndexGuard) and guard.plain:
+        made = notes.mender(values, guard, place)
+        if made is not None:
+            return made
     wrong = guard.wrong(values)
     mended = guard.mended(values, wrong)
-    torch.any(wrong, out=notes.place(op, guard))
+    torch.any(wrong, out=place)
     return mended

@@ -12,7 +12,8 @@ from typing import Final
 import torch
 
 from jgpu.broker.executor.programs.buffers import Buffer
-from jgpu.broker.executor.programs.checking.guards import Guard
+from jgpu.broker.executor.programs.checking.guards import Guard, Look, Mender
+from jgpu.broker.executor.programs.checking.proofs import Proofs
 
 __all__ = ["BLOCK", "ValueNote", "ValueNotes"]
 
@@ -32,8 +33,14 @@ class ValueNote:
 class ValueNotes:
     """One session's, of what was launched and not copied yet."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, mender: Mender | None = None) -> None:
         self._device = device
+        #: one kernel for the ops of a look; None where there is none
+        self.mender = mender
+        #: looks that the run which is being launched does not need
+        self.proven: frozenset[Look] = frozenset()
+        #: the session's last small uploads
+        self.proofs = Proofs()
         #: the work that is being launched
         self.work = 0
         #: the looks, in the order of their places
