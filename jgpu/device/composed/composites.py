@@ -22,7 +22,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu.device import current
-from jgpu.device.composed import attention, branches, recurrent
+from jgpu.device.composed import attention, branches, encoders, recurrent
 from jgpu.device.likenative import mixed, words
 from jgpu.device.recording import copies, dispatch
 from jgpu.device.recording.ops import COMPOSITE, info_of
@@ -297,6 +297,7 @@ def install() -> None:
     if hasattr(torch.nn, "LinearCrossEntropyOptions"):
         _chunked_as_there(torch.nn.LinearCrossEntropyOptions)
     recurrent.install()
+    encoders.install()
     global _library
     _library = torch.library.Library("aten", "IMPL")
     others = FOR_SUBCLASSES | {"group_norm": _group_norm}

@@ -47,7 +47,7 @@ def _is_set_to(first: Any, second: Any) -> bool:
 def _not_left_aligned(*_: Any) -> bool:
     """Whether padded rows could become a nested tensor: never, the device knows none.
 
-    `nn.TransformerEncoder` then goes on with the padded tensor and its mask.
+    `nn.TransformerEncoder` then goes on with the padded tensor and its mask (`composed.encoders`).
     """
     return False
 
