@@ -24,7 +24,6 @@ DISTRIBUTIONS = {
 #: Distributions that no line of jgpu imports, each with who does.
 FOR_OTHERS = {
     "ipykernel": "a kernel is started by it",
-    "numpy": "torch hands bytes over by it",
     "jupyterlab": "where a person opens the lessons",
     "scikit-learn": "the lessons' data",
 }
