@@ -406,6 +406,8 @@ OWNED = {
 
 FIXED = {
     "of a device for tests": """
+        broker.executor.devices.onhost.branches._entered
+        broker.executor.devices.onhost.branches._library
         broker.executor.devices.onhost.calls.HostCalls._pinned
         broker.executor.devices.onhost.generator._all
         broker.executor.devices.onhost.launches.Launcher._tried

@@ -7,6 +7,9 @@ knows nothing of jgpu.
 Random numbers made on the device come from a generator of the device's own, as on CUDA. Natively
 host and device are one, so a case says with `on_device()` where its random ops are the device's;
 there they draw from a second generator, which `seed` seeds like the first.
+
+What a CUDA executor gives is compared with the same case run at once through the same kernels
+(`as_on_cuda`): its random numbers are Philox's, and its composites go CUDA's ways.
 """
 
 import contextlib
@@ -14,12 +17,24 @@ import contextlib
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["CASES", "case", "named", "on_device", "seed", "state_of", "train"]
+__all__ = [
+    "CASES",
+    "as_on_cuda",
+    "case",
+    "generator_of",
+    "named",
+    "on_device",
+    "seed",
+    "state_of",
+    "train",
+]
 
 #: name -> function(device) -> list of tensors and numbers; its module is the module of the case
 CASES = {}
 
 _second = torch.Generator()
+#: what judges a CUDA executor, while a case runs natively for one
+_judge = None
 
 
 def case(function):
@@ -41,7 +56,7 @@ def named(name):
 def seed(number):
     """Seed the host's and the device's generators."""
     torch.manual_seed(number)
-    _second.manual_seed(number)
+    (_second if _judge is None else _judge.generator).manual_seed(number)
 
 
 class _DeviceRandom(TorchDispatchMode):
@@ -62,7 +77,27 @@ class _DeviceRandom(TorchDispatchMode):
 
 def on_device(device):
     """A context in which every random op is the device's."""
-    return _DeviceRandom() if device == "cpu" else contextlib.nullcontext()
+    if device != "cpu":
+        return contextlib.nullcontext()
+    return _DeviceRandom() if _judge is None else _judge.drawing()
+
+
+def generator_of(device):
+    """A generator of one's own on the device."""
+    return torch.Generator(device=device) if _judge is None else type(_judge.generator)()
+
+
+@contextlib.contextmanager
+def as_on_cuda():
+    """A case inside gives natively what it gives on a CUDA without a GPU; seed it inside."""
+    global _judge
+    from jgpu.broker.executor.devices.onhost.branches import AsOnCuda
+
+    with AsOnCuda() as _judge:
+        try:
+            yield
+        finally:
+            _judge = None
 
 
 def state_of(*objects):

@@ -2,7 +2,7 @@
 
 import torch
 import torch.nn.functional as F
-from cases import case, on_device, seed, state_of, train
+from cases import case, generator_of, on_device, seed, state_of, train
 from torch import nn
 
 
@@ -170,7 +170,7 @@ def initialisation_on_the_device(device):
 
 @case
 def a_generator_of_ones_own(device):
-    generator = torch.Generator(device=device).manual_seed(5)
+    generator = generator_of(device).manual_seed(5)
     found = [torch.rand(4, generator=generator, device=device)]
     state = generator.get_state()
     found.append(torch.randn(4, generator=generator, device=device))

@@ -1,11 +1,11 @@
 """Runs the cases of one module on one device and writes what they returned, as bytes.
 
-    python runner.py DEVICE MODULE OUT [--runs N] [--order SEED] [NAME ...]
+    python runner.py DEVICE MODULE OUT [--runs N] [--order SEED] [--as-on-cuda] [NAME ...]
 
 All cases run once, then all again, each time in another order that follows from the seed: what
 comes second and third was met before, among other things. Each case starts from the same seeds. A
 case that fails is written down as its error; the others run all the same. What is written: by case
-the outcome of each run.
+the outcome of each run. `--as-on-cuda`: natively, through the kernels of a CUDA without a GPU.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import random
 import sys
 import traceback
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -38,11 +39,12 @@ def frozen(value):
     return type(value).__name__, repr(value)
 
 
-def run(function, device):
+def run(function, device, as_on_cuda=False):
     """The outcome of a case: ("ok", values) or ("error", traceback)."""
-    cases.seed(1234)
     try:
-        return "ok", [frozen(value) for value in function(device)]
+        with cases.as_on_cuda() if as_on_cuda else nullcontext():
+            cases.seed(1234)
+            return "ok", [frozen(value) for value in function(device)]
     except Exception:
         told = traceback.format_exc()
     if device == "cuda":
@@ -69,6 +71,7 @@ def main():
     parser.add_argument("names", nargs="*")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--order", type=int, default=0)
+    parser.add_argument("--as-on-cuda", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -78,7 +81,7 @@ def main():
     chance = random.Random(options.order)
     for _ in range(options.runs):
         for name in chance.sample(chosen, len(chosen)):
-            found[name].append(run(cases.CASES[name], options.device))
+            found[name].append(run(cases.CASES[name], options.device, options.as_on_cuda))
     options.out.write_bytes(pickle.dumps(found))
 
 

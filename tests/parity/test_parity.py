@@ -15,6 +15,7 @@ from pathlib import Path
 import processes
 import pytest
 from cases import CASES
+from seat import broker_on
 
 _HERE = Path(__file__).parent
 _RUNNER = _HERE / "runner.py"
@@ -35,11 +36,15 @@ def _native():
 
 
 class Outcomes:
-    """What every case of a module gave, natively and on the device; run at first use."""
+    """What every case of a module gave, natively and on the device; run at first use.
 
-    def __init__(self, broker, directory):
+    `judge`: what else the native run is told.
+    """
+
+    def __init__(self, broker, directory, *judge):
         self._broker = broker
         self._directory = directory
+        self._judge = judge
         self._found = {}
 
     def of(self, module):
@@ -47,11 +52,11 @@ class Outcomes:
         if module not in self._found:
             paths = [self._directory / f"{module}.{k}" for k in range(3)]
             with processes.start(
-                [sys.executable, str(_RUNNER), "cpu", module, str(paths[0])], env=_native()
+                [sys.executable, str(_RUNNER), "cpu", module, str(paths[0]), *self._judge],
+                env=_native(),
             ) as process:
-                self._broker.seat(_RUNNER, "cuda", module, paths[1], "--order", 1).check()
-                again = "--order", 2, "--runs", 3
-                self._broker.seat(_RUNNER, "cuda", module, paths[2], *again, timeout_s=400).check()
+                self._seat(module, paths[1], "--order", 1)
+                self._seat(module, paths[2], "--order", 2, "--runs", 3)
                 assert process.wait(400) == 0
             native, first, later = (pickle.loads(path.read_bytes()) for path in paths)
             self._found[module] = {
@@ -59,19 +64,46 @@ class Outcomes:
             }
         return self._found[module]
 
+    def _seat(self, *arguments):
+        self._broker.seat(_RUNNER, "cuda", *arguments, timeout_s=400).check()
+
 
 @pytest.fixture(scope="module")
 def outcomes(broker, tmp_path_factory):
     return Outcomes(broker, tmp_path_factory.mktemp("outcomes"))
 
 
-@pytest.mark.e2e
-@pytest.mark.timeout(600)  # the first of a module's has to run them all
-@pytest.mark.parametrize(
+@pytest.fixture(scope="module")
+def outcomes_on_cuda(tmp_path_factory):
+    with broker_on("cuda-on-host", tmp_path_factory.mktemp("onhost"), "--threads", "1") as broker:
+        yield Outcomes(broker, tmp_path_factory.mktemp("outcomes"), "--as-on-cuda")
+
+
+every_case = pytest.mark.parametrize(
     ("module", "name"), [(module, name) for module in MODULES for name in _names(module)]
 )
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(600)  # the first of a module's has to run them all
+@every_case
 def test_the_device_gives_the_same_bytes_as_native_torch(outcomes, module, name):
-    (how, native), shared = outcomes.of(module)[name]
+    check(*outcomes.of(module)[name])
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@every_case
+def test_a_cuda_without_a_gpu_gives_the_same_bytes_as_its_kernels_at_once(
+    outcomes_on_cuda, module, name
+):
+    check(*outcomes_on_cuda.of(module)[name])
+
+
+def check(expected, shared):
+    """All runs are those bytes."""
+    how, native = expected
     assert how == "ok", native
     assert len(shared) == 4
     for run, (how, device) in enumerate(shared):

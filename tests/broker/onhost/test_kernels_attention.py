@@ -388,6 +388,11 @@ def test_what_a_kernel_cannot_take_goes_to_the_next(order, change, chosen):
     assert found == chosen
 
 
+def test_of_fused_kernels_that_of_floats_has_no_few_keys_for_many_queries(order):
+    assert CHOICE(*tensors(torch.float32, shared=2), enable_gqa=True) == MATH_
+    assert CHOICE(*tensors(torch.float32), enable_gqa=True) == EFFICIENT_
+
+
 @pytest.mark.parametrize(
     ("change", "dropout", "chosen"),
     [({}, 0.0, CUDNN_), ({}, 0.25, CUDNN_), ({}, 0.3, FLASH_), ({"keys": 1}, 0.0, FLASH_),

@@ -456,3 +456,16 @@ def test_a_root_mean_square_norm_and_its_gradients(weighted):
         assert of_weight is None
     else:
         torch.testing.assert_close(of_weight, weight.grad)
+
+
+def test_a_maximum_of_no_row_moves_nothing_also_in_a_bag_that_is_not_empty():
+    grad = torch.randn(2, 3)
+    bags = torch.tensor([1, 4, 2]), torch.tensor([0, 0, 1]), torch.tensor([2, 1])
+    maxima = torch.tensor([[1, 4, 1], [2, 2, 2]])
+    call = KERNELS[aten._embedding_bag_dense_backward.default]
+    rest = 5, False, 2, None, -1
+    right = aten._embedding_bag_dense_backward(grad, *bags, maxima, *rest)
+    assert torch.equal(call(grad, *bags, maxima, *rest), right)
+    maxima[0, 1] = -1
+    right[4, 1] = 0.0
+    assert torch.equal(call(grad, *bags, maxima, *rest), right)

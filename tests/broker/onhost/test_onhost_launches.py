@@ -164,6 +164,23 @@ def test_what_is_drawn_is_decided_at_the_launch(gpu):
     assert not torch.equal(earlier, later)
 
 
+def test_what_meta_kernels_draw_from_no_generator_is_drawn_all_the_same(gpu):
+    with gpu.calls.launching():
+        made = torch.empty(64, device=META).exponential_(
+            2.0, generator=gpu.calls.generator().manual_seed(5)
+        )
+    assert (gpu.fetch(made) > 0).all()
+
+
+def test_a_composite_that_reads_a_value_is_waited_for(gpu):
+    """Where autograd is off `bool` and `item` come whole."""
+    one = gpu.bring(torch.tensor([7]))
+    with gpu.calls.launching(), torch._C._AutoDispatchBelowAutograd():
+        one.add_(1)
+        assert bool((one > 7).any())
+        assert (one.item(), float(one.sum())) == (8, 8.0)
+
+
 def test_a_state_is_a_seed_and_an_offset(gpu):
     generator = gpu.calls.generator().manual_seed(7)
     with gpu.calls.launching():

@@ -21,14 +21,22 @@ class Eagerly(TorchDispatchMode):
 
     def __init__(self, generator: PhiloxGenerator | None = None) -> None:
         super().__init__()
-        self._generator = generator or PhiloxGenerator()
+        #: what is drawn from where an op names none
+        self.generator = generator or PhiloxGenerator()
+
+    def draws(self, op: Any, generator: torch.Generator | None) -> bool:
+        """Whether a random op that is given this generator draws as the device does."""
+        return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         kernel = KERNELS.get(func, func)
         if func not in DRAWS:
             return kernel(*args, **kwargs)
-        generator = found_in(tree_leaves((args, kwargs))) or standing() or self._generator
+        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Generator)]
+        if not self.draws(func, given[0] if given else None):
+            return func(*args, **kwargs)
+        generator = found_in(given) or standing() or self.generator
         place = generator.take(DRAWS[func](*args, **kwargs))
         plain = {
             name: None if isinstance(value, torch.Generator) else value

@@ -18,6 +18,7 @@ from jgpu.broker.executor.devices.onhost.kernels.drawing import (
     sampling,
 )
 from jgpu.broker.executor.devices.onhost.kernels.layers import (
+    bags,
     cells,
     images,
     mixed,
@@ -33,6 +34,7 @@ __all__ = [
     "KERNELS",
     "DeviceAssert",
     "Philox",
+    "bags",
     "cells",
     "choice",
     "cudnn",

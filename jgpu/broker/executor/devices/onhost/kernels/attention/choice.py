@@ -40,24 +40,24 @@ class _Offered(NamedTuple):
             each.dtype is self.query.dtype for each in self.tensors
         )
 
-    def dense(self, *, ignoring_single: bool) -> bool:
-        """What every fused kernel asks of sizes and strides."""
+    def dense(self, *, ignoring_single: bool, grouping: bool = True) -> bool:
+        """What every fused kernel asks of sizes and strides; `grouping`: of few keys for many."""
         if any(each.dim() != 4 for each in self.tensors):
             return False
         if 0 in (*self.query.shape[1:3], self.key.shape[2]):
             return False
         if self.mask is not None and self.mask.dim() and self.mask.stride(-1) != 1:
             return False
-        return self._heads_fit() and all(
+        return self._heads_fit(grouping) and all(
             each.stride(-1) == 1 or (ignoring_single and each.shape[-1] == 1)
             for each in self.tensors
         )
 
-    def _heads_fit(self) -> bool:
+    def _heads_fit(self, grouping: bool) -> bool:
         (batch, heads), (one, keys), (two, values) = (each.shape[:2] for each in self.tensors)
         if not batch == one == two:
             return False
-        if self.grouped:
+        if self.grouped and grouping:
             return bool(keys == values and keys and heads % keys == 0)
         return bool(heads == keys == values)
 
@@ -78,7 +78,7 @@ def _takes_flash(asked: _Offered) -> bool:
 def _takes_efficient(asked: _Offered) -> bool:
     if not _C._get_mem_efficient_sdp_enabled() or not asked.of_types(torch.float32, *_HALVES):
         return False
-    if not asked.dense(ignoring_single=False):
+    if not asked.dense(ignoring_single=False, grouping=False):
         return False
     unit = 16 // asked.query.itemsize  # what a matrix unit reads at once
     widths = asked.query.shape[3], asked.key.shape[3], asked.value.shape[3]
