@@ -30,6 +30,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", default="", metavar="TEXT", help='entries with TEXT, such as "op add", "optim "'
     )
+    parser.add_argument(
+        "--device", default="cpu", help="the broker's: cpu (default), or cuda-on-host"
+    )
     parser.add_argument("--dtype", default="", help="one dtype, such as float32")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th case")
     parser.add_argument("--first", type=int, default=0, metavar="K", help="counted from the K-th")
@@ -80,7 +83,7 @@ def _run(options: argparse.Namespace) -> list[CaseResult]:
 
     console = Console()
     found: list[CaseResult] = []
-    with Bench(device="cpu", threads=1, lanes=2) as bench:
+    with Bench(device=options.device, threads=1, lanes=2) as bench:
         known = list_cases(bench.environ)
         cases = list(
             chosen(

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from carrying import carry, gradients, leaves_with_grad
-from judging import SEED, compared
+from judging import SEED, as_there, compared
 from torch.testing._internal.common_modules import module_db
 
 Found = Iterator[tuple[str, str, str]]
@@ -50,16 +50,17 @@ def _compare(info: Any, given: Any, dtype: torch.dtype, training: bool) -> Found
         args, kwargs = inputs = tuple(
             carry(each, device) for each in (given.forward_input.args, given.forward_input.kwargs)
         )
-        result = module(*args, **kwargs)
+        with as_there(device):
+            result = module(*args, **kwargs)
         kept[device] = (module, inputs, result)
         return result, dict(module.named_buffers())
 
     def grads(device: str) -> Any:
-        if device == "cuda" or device not in kept:  # forward and backward, the same in each run
-            call(device)
+        call(device)  # forward and backward, the same in each run
         module, inputs, result = kept.pop(device)
         named = [p for p in module.parameters() if p.requires_grad]
-        return gradients(result, named + leaves_with_grad(inputs))
+        with as_there(device):
+            return gradients(result, named + leaves_with_grad(inputs))
 
     word = "training" if training else "evaluation"
     yield from compared(f"forward in {word}", lambda: call("cpu"), lambda: call("cuda"), {})

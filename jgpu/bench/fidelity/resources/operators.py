@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from carrying import carry, gradients, leaves_with_grad
-from judging import SEED, compared
+from judging import SEED, as_there, compared
 from torch.testing._internal.common_device_type import toleranceOverride
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import DecorateInfo
@@ -92,16 +92,17 @@ def _forward(
 
     def call(device: str) -> Any:
         first, args, kwargs = inputs = _carried(op, sample, device)
-        kept[device] = inputs, op(first, *args, **kwargs)
+        with as_there(device):
+            kept[device] = inputs, op(first, *args, **kwargs)
         return kept[device][1]
 
     def grads(device: str) -> Any:
-        if device == "cuda" or device not in kept:  # forward and backward, the same in each run
-            torch.manual_seed(SEED)
-            call(device)
+        torch.manual_seed(SEED)  # forward and backward, the same in each run
+        call(device)
         inputs, result = kept.pop(device)
         result = sample.output_process_fn_grad(result)
-        return gradients(result, leaves_with_grad(inputs))
+        with as_there(device):
+            return gradients(result, leaves_with_grad(inputs))
 
     yield from compared(
         "forward", lambda: call("cpu"), lambda: call("cuda"), tolerance, values=values
@@ -120,7 +121,8 @@ def _inplace(op: Any, sample: Any, tolerance: dict[str, float], values: bool) ->
     def call(device: str) -> Any:
         with torch.no_grad():
             first, args, kwargs = _carried(op, sample, device)
-            result = op.get_inplace()(first, *args, **kwargs)
+            with as_there(device):
+                result = op.get_inplace()(first, *args, **kwargs)
         return result, first
 
     yield from compared(
@@ -142,7 +144,8 @@ def _out(op: Any, sample: Any, tolerance: dict[str, float], values: bool) -> Fou
             if isinstance(out, tuple):
                 out = tuple(out)
             first, args, kwargs = _carried(op, sample, device)
-            return op(first, *args, **kwargs, out=out), out
+            with as_there(device):
+                return op(first, *args, **kwargs, out=out), out
 
     yield from compared("out", lambda: call("cpu"), lambda: call("cuda"), tolerance, values=values)
 
