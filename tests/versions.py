@@ -72,7 +72,7 @@ def make_environment(place, release):
 def run_suite(python, name, arguments):
     """How it ended, as a row."""
     where, which = SUITES[name]
-    began, last = time.monotonic(), []
+    began, last, failed = time.monotonic(), [], []
     command = [python, "-m", "pytest", "-q", "-m", which, where, *arguments]
     say(f"\n== {' '.join(map(str, command))}")
     with subprocess.Popen(
@@ -82,9 +82,12 @@ def run_suite(python, name, arguments):
             sys.stdout.write(line)
             sys.stdout.flush()
             last = [*last[-20:], line.strip("= \n")]
+            if line.startswith(("FAILED ", "ERROR ")):
+                failed.append(line.split(" - ")[0].strip())
     counts = next((text for text in reversed(last) if re.search(r"\d+ \w+.* in ", text)), "?")
     minutes = round((time.monotonic() - began) / 60, 1)
-    return {"outcome": counts, "status": process.returncode, "minutes": minutes}
+    row = {"outcome": counts, "status": process.returncode, "minutes": minutes}
+    return row | {"failed": failed}
 
 
 def try_release(release, suites, folder, arguments):

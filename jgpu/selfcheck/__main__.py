@@ -3,8 +3,6 @@
 import sys
 import traceback
 
-from jgpu.selfcheck.host import Host
-
 __all__ = ["main"]
 
 
@@ -18,10 +16,11 @@ def main() -> int:
     """Say each step and how it ended; 1 where something was wrong."""
     try:
         say("step starting an executor")
-        with Host() as host:
-            # Both processes import torch, at the same time.
-            from jgpu.selfcheck import steps
+        # Here, for they import torch.
+        from jgpu.selfcheck import steps
+        from jgpu.selfcheck.host import Host
 
+        with Host() as host:
             host.wait_until_ready()
             say("step becoming cuda")
             steps.begin(host.connect)
