@@ -24,11 +24,18 @@ from jgpu.requirements import TORCH, torch_wanted
 
 ROOT = Path(__file__).parents[1]
 NEWEST = "newest"
-#: by name: the folder or file, and which of its tests
+_EVERYDAY = "not slow and not long"
+#: By name: folders and files, and which of their tests. Of the device's, those where torch's private
+#: parts are used: what is recorded, on a CPU and as for CUDA, the lists of ops, and what is refused.
 SUITES = {
-    "device": ("tests/device", "not slow and not long"),
-    "parity": ("tests/parity", "not slow and not long"),
-    "programs": ("tests/broker/programs", "not slow and not long"),
+    "device": (
+        " ".join(
+            f"tests/device/test_{name}.py" for name in ("on_device", "on_cuda", "named", "versions")
+        ),
+        _EVERYDAY,
+    ),
+    "parity": ("tests/parity", _EVERYDAY),
+    "programs": ("tests/broker/programs", _EVERYDAY),
     "lessons": ("tests/notebooks/test_execution.py", "not long"),
 }
 _ASKED = "import torch; print(torch.__version__, torch.version.cuda or 'none')"
@@ -73,7 +80,7 @@ def run_suite(python, name, arguments):
     """How it ended, as a row."""
     where, which = SUITES[name]
     began, last, failed = time.monotonic(), [], []
-    command = [python, "-m", "pytest", "-q", "-m", which, where, *arguments]
+    command = [python, "-m", "pytest", "-q", "-m", which, *where.split(), *arguments]
     say(f"\n== {' '.join(map(str, command))}")
     with subprocess.Popen(
         [*map(str, command)], cwd=ROOT, stdout=subprocess.PIPE, text=True

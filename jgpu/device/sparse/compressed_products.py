@@ -1,7 +1,7 @@
 """Products of compressed sparse matrices and dense ones, with native torch's sums and gradients.
 
 Terms are added up entry by entry, in the order of the pattern, and dot products as the vectors of
-native CPU kernels add them (`_dots`). Where native torch gives a dense gradient (`@`) and where one
+native CPU kernels add them (`dots`). Where native torch gives a dense gradient (`@`) and where one
 of the same pattern (`torch.sparse.mm`), so does this.
 """
 
@@ -24,53 +24,13 @@ from jgpu.device.sparse.compressed import (
     transposed,
     values_of,
 )
+from jgpu.device.sparse.dots import dots
 from jgpu.device.sparse.pattern import Pattern
 from jgpu.device.tensor import DeviceTensor
 
 __all__ = ["PRODUCTS"]
 
 _HALF = (torch.bfloat16, torch.float16)
-#: bytes of the vectors in which native kernels add up
-_VECTOR = 32
-
-
-def _dots(a: torch.Tensor, b: torch.Tensor, *, fused: bool = False) -> torch.Tensor:
-    """Row by row dot products of [n, k] and [n, k].
-
-    In the order of `at::vec::map2_reduce_all` (ATen/cpu/vec/functional_base.h): lanes of one
-    vector, then across. With `fused` what is left behind the last whole vector is multiplied and
-    added in one rounding, as compilers do it in some kernels.
-    """
-    terms = a * b
-    rows, count = terms.shape
-    lanes = _VECTOR // terms.element_size()
-    whole = count // lanes * lanes
-    if not whole:
-        return _one_after_another(terms)
-    line = torch.arange(rows * (whole // lanes), device=terms.device)
-    line = line.div(whole // lanes, rounding_mode="floor")
-    total = terms.new_zeros(rows, lanes).index_add(0, line, terms[:, :whole].reshape(-1, lanes))
-    if rest := count - whole:
-        first, last = total.split([rest, lanes - rest], 1)
-        tail = a[:, whole:], b[:, whole:]
-        first = torch.addcmul(first, *tail) if fused else first + terms[:, whole:]
-        total = torch.cat([first, last], 1)
-    if terms.dtype is not torch.float32:
-        return _one_after_another(total)
-    while total.shape[1] > 1:
-        low, high = total.chunk(2, 1)
-        total = low + high
-    return total[:, 0]
-
-
-def _one_after_another(terms: torch.Tensor) -> torch.Tensor:
-    """The sum of a few columns."""
-    if not terms.shape[1]:
-        return terms.sum(1)
-    total, *others = terms.unbind(1)
-    for column in others:
-        total = total + column
-    return total
 
 
 def _product(pattern: Pattern, values: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -198,9 +158,9 @@ class _ProductSum(torch.autograd.Function):
         first = second = None
         if ctx.needs_input_grad[0]:
             there = other.to(wide).index_select(0, columns)
-            dots = _dots(there, grad.index_select(0, rows), fused=counts is None)
-            dots = dots if counts is None else dots / counts
-            first = assembled(pattern, dots.to(dtype))
+            sums = dots(there, grad.index_select(0, rows), reduced=counts is None)
+            sums = sums if counts is None else sums / counts
+            first = assembled(pattern, sums.to(dtype))
         if ctx.needs_input_grad[1]:
             weights = whole._v.to(wide)
             weights = weights if counts is None else (weights / counts).to(dtype).to(wide)
@@ -274,8 +234,8 @@ class _Sampled(torch.autograd.Function):
         values = whole._v * beta
         if a.numel() and b.numel():
             rows, columns = whole._p.places()
-            dots = _dots(a.index_select(0, rows), b.t().contiguous().index_select(0, columns))
-            values = torch.add(values, dots, alpha=alpha)
+            sums = dots(a.index_select(0, rows), b.t().contiguous().index_select(0, columns))
+            values = torch.add(values, sums, alpha=alpha)
         return assembled(whole._p, values)
 
     @staticmethod

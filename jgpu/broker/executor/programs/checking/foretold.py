@@ -1,4 +1,5 @@
-"""Meta kernels that torch lacks, for ops of CUDA that trained recurrent layers are made of.
+"""Meta kernels that torch lacks: for ops of CUDA that trained recurrent layers are made of, and for
+two that have one from torch 2.12 on.
 
 With them what such an op returns is known before it runs: its programs are compiled, and a device
 without kernels (`null`) can take them. Sizes that only cuDNN knows are small stand-ins, which the
@@ -70,9 +71,19 @@ def _gru_cell_backward(
     return *gates, grad.new_empty(grad.shape), *biases
 
 
+def _encoder_layer(src: torch.Tensor, *rest: Any) -> torch.Tensor:
+    return torch.empty_like(src)
+
+
+def _gamma(concentration: torch.Tensor, generator: Any = None) -> torch.Tensor:
+    return torch.empty_like(concentration)
+
+
 _KERNELS = {
     "_cudnn_init_dropout_state": _dropout_state,
     "_cudnn_rnn_backward": _cudnn_backward,
+    "_standard_gamma": _gamma,
     "_thnn_fused_gru_cell": _gru_cell,
     "_thnn_fused_gru_cell_backward": _gru_cell_backward,
+    "_transformer_encoder_layer_fwd": _encoder_layer,
 }
