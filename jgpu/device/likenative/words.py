@@ -48,9 +48,9 @@ _TYPED: Final = frozenset({
 _INDEXED: Final = frozenset(
     f"aten::{name}{mark}"
     for name in (
-        "argmax", "argmin", "index", "index_add", "index_copy", "index_fill", "index_put",
-        "index_reduce", "index_select", "masked_scatter", "masked_select", "put", "searchsorted",
-        "std", "std_mean", "var", "var_mean",
+        "argmax", "argmin", "embedding", "index", "index_add", "index_copy", "index_fill",
+        "index_put", "index_reduce", "index_select", "masked_scatter", "masked_select", "put",
+        "searchsorted", "std", "std_mean", "var", "var_mean",
     )
     for mark in ("", "_")
 )  # fmt: skip

@@ -90,11 +90,14 @@ _MAX_KNOWN = 1 << 16
 
 
 def _on_meta(info: OpInfo, meta: torch.Tensor, rest: tuple[Any, ...], kwargs: Any) -> Any:
-    try:
-        with torch._C._DisableTorchDispatch():
+    with torch._C._DisableTorchDispatch():
+        try:
             return info.call(meta, *rest, **kwargs)
-    except AssertionError as error:  # a check of a kernel in Python; torch's own are in C++
-        raise RuntimeError(str(error)) from None
+        except AssertionError as error:  # a check of a kernel in Python; torch's own are in C++
+            refusal = str(error)
+        native = torch.zeros((), dtype=meta.dtype, device="cpu").expand(meta.shape)
+        info.call(native, *rest, **kwargs)
+    raise RuntimeError(refusal)
 
 
 def _over(source: DeviceTensor, geometry: InternedGeometry, offset: int) -> DeviceTensor:
