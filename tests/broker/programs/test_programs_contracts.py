@@ -13,11 +13,12 @@ from test_programs_replay import LOSSES, OPTIMIZERS, SEQUENCE, X, Y, classify, c
 from torch import nn
 
 from jgpu.broker.executor.programs import Buffer, RunContext, contracts
-from jgpu.broker.executor.programs.checking import ops
+from jgpu.broker.executor.programs.checking import foretold, ops
 from jgpu.broker.executor.programs.checking.arguments import bind
 from jgpu.broker.executor.programs.checking.check import check_op
 from jgpu.broker.executor.programs.checking.guards import IndexGuard, clamped
 from jgpu.broker.executor.programs.checking.trusted import Look, guards_of
+from jgpu.broker.executor.programs.geometry import geometry_of
 from jgpu.broker.executor.programs.running.compile import compile_plan
 from jgpu.broker.executor.programs.running.notes import ValueNotes
 from jgpu.errors import ProgramError
@@ -448,6 +449,23 @@ def test_a_cell_of_cuda_without_a_meta_kernel_that_can_say_passes_its_contract(b
         info = ops._describe(op.name, base, getattr(torch.ops.aten, base).default)
         inferred = check_op(op, info, bind(op, info, CPU), [(g, 4096) for g in rows])
         assert (inferred is None) == (gates == 4 and not biases and trips)
+
+
+def test_what_torch_2_11_has_no_meta_kernel_for_is_foretold_as_it_comes():
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    attention, first, second = layer.self_attn, layer.norm1, layer.norm2
+    given = (
+        *(torch.rand(2, 5, 8), 8, 2, attention.in_proj_weight, attention.in_proj_bias),
+        *(attention.out_proj.weight, attention.out_proj.bias, False, False, 1e-5),
+        *(first.weight, first.bias, second.weight, second.bias),
+        *(layer.linear1.weight, layer.linear1.bias, layer.linear2.weight, layer.linear2.bias),
+    )
+    calls = {"_transformer_encoder_layer_fwd": given, "_standard_gamma": (torch.rand(4, 3).t(),)}
+    for name, arguments in calls.items():
+        with torch.no_grad():
+            made = getattr(torch.ops.aten, name)(*arguments)
+        told = foretold._KERNELS[name](arguments[0].to("meta"), *arguments[1:])
+        assert geometry_of(told) == geometry_of(made)
 
 
 def weight_norm(sketch, norms, dim):

@@ -1,5 +1,5 @@
 """Meta kernels that torch lacks: for ops of CUDA that trained recurrent layers are made of, and for
-two that have one from torch 2.12 on.
+two ops that torch 2.11 has none for.
 
 With them what such an op returns is known before it runs: its programs are compiled, and a device
 without kernels (`null`) can take them. Sizes that only cuDNN knows are small stand-ins, which the
@@ -76,7 +76,7 @@ def _encoder_layer(src: torch.Tensor, *rest: Any) -> torch.Tensor:
 
 
 def _gamma(concentration: torch.Tensor, generator: Any = None) -> torch.Tensor:
-    return torch.empty_like(concentration)
+    return concentration.new_empty(concentration.shape)
 
 
 _KERNELS = {
