@@ -111,7 +111,6 @@ LONGER = {
     "jgpu/device/composed/composites.py": "lowerings, and the stand-in that they run on",
     "jgpu/device/recording/infer.py": "a plan, and all that makes one",
     "jgpu/device/recording/ops.py": "facts of a schema, found once",
-    "jgpu/device/sparse/compressed_products.py": "a product for each pair of layouts",
     "jgpu/sched/core.py": "a handler for each event",
     "jgpu/sched/simulate/device.py": "a device in virtual time carries out each action",
     "jgpu/simulate/published/salus.py": "one table of a paper",

@@ -54,7 +54,8 @@ def refused(name, *args, outs=(SQUARE,), inputs=1, params=(), geometry=SQUARE, m
     ],
 )
 def test_ops_that_no_program_may_call(name):
-    refused(name, match="may not run here")
+    lacking = name == "numel.default" and "aten::numel" not in ops._registered()  # as torch 2.11
+    refused(name, match="is no op of this torch" if lacking else "may not run here")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,9 @@ def test_no_internal_op_runs_without_a_contract():
 
 
 def test_both_ends_know_the_same_contracts():
-    assert set(CONTRACTS) == CONTRACTED
+    other = set(CONTRACTS) ^ CONTRACTED
+    assert {name for name in other if hasattr(torch.ops.aten, name)} == set()
+    assert set(CONTRACTS) <= CONTRACTED
 
 
 def test_a_contract_that_is_gone_stops_an_op_whatever_the_names_say(monkeypatch):

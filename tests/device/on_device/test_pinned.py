@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, TensorDataset
         lambda **p: torch.sparse_coo_tensor([[0, 1]], [1.0, 2.0], (3,), check_invariants=True, **p),
     ],
 )
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks are:UserWarning")  # torch 2.11, always
 def test_what_is_made_pinned_says_so(make):
     assert make(pin_memory=True).is_pinned()
     assert not make(pin_memory=False).is_pinned()
