@@ -19,7 +19,6 @@ __all__ = [
     "lacking",
     "torch_tried",
     "torch_wanted",
-    "trouble_with",
     "was_tried",
 ]
 
@@ -33,8 +32,6 @@ class TriedTorch(NamedTuple):
     #: ISO date
     date: str
     result: str
-    #: what whoever uses it is warned of
-    trouble: str = ""
 
 
 _SUITES: Final = "device tests, parity suite, programs"
@@ -45,10 +42,9 @@ TORCH: Final = {
         "2.11.0+cu130, no GPU",
         _SUITES,
         _DATE,
-        "19 fail: an encoder in evaluation and random counts raise, last bits of a sparse product "
-        "differ, a process of device tests ended by SIGSEGV, errors have other words",
-        "transformer encoders in evaluation and random counts raise, and a process of the tests "
-        "ended by itself",
+        "19 failed: an encoder in evaluation and random counts raised, last bits of a sparse "
+        "product differed, a process of device tests ended by SIGSEGV, errors had other words; "
+        "mended since, and not run again as a whole",
     ),
     "2.12": TriedTorch("2.12.1+cu130, no GPU", "self-check", _DATE, "passed"),
     "2.13": TriedTorch("2.13.0+cpu", "everything", "", "the tests are written with it"),
@@ -88,11 +84,6 @@ def was_tried(version: str) -> bool:
     """Whether a version of torch is of a release that was tried; what comes before it is not."""
     public = version.partition("+")[0]
     return ".".join(public.split(".")[:2]) in TORCH and not _UNRELEASED.search(public)
-
-
-def trouble_with(version: str) -> str:
-    """What is known not to work beside a version of torch that was tried; mostly nothing."""
-    return TORCH[".".join(version.partition("+")[0].split(".")[:2])].trouble
 
 
 def is_too_old(version: str) -> bool:

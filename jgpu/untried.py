@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 import jgpu
-from jgpu.requirements import TORCH, is_too_old, torch_tried, torch_wanted, trouble_with, was_tried
+from jgpu.requirements import TORCH, is_too_old, torch_tried, torch_wanted, was_tried
 
 __all__ = ["CHECKING", "Fitness", "fitness_of"]
 
@@ -65,10 +65,8 @@ def fitness_of(version: str, *, anew: bool = False) -> Fitness:
             problem=f"The shared GPU works with torch {first} and newer, and this environment has "
             f"torch {version}. Install one here: pip install '{torch_wanted()}'"
         )
-    if CHECKING in os.environ:
+    if CHECKING in os.environ or was_tried(version):
         return Fitness()
-    if was_tried(version):
-        return Fitness(warning=_warning(version))
     untried = f"torch {version} was not tried with jgpu {jgpu.__version__} ({first} to {last} were)"
     instead = f"pip install '{torch_tried()}'"
     if fault := _fault(anew=anew):
@@ -79,16 +77,6 @@ def fitness_of(version: str, *, anew: bool = False) -> Fitness:
     return Fitness(
         warning=f"{untried}; a self-check found nothing wrong. "
         f"Where something is, install one that was: {instead}"
-    )
-
-
-def _warning(version: str) -> str:
-    trouble = trouble_with(version)
-    if not trouble:
-        return ""
-    return (
-        f"Beside torch {version} not all of jgpu works: {trouble}. With a newer torch it does: "
-        f"pip install '{torch_tried()}'"
     )
 
 

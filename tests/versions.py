@@ -25,18 +25,15 @@ from jgpu.requirements import TORCH, torch_wanted
 ROOT = Path(__file__).parents[1]
 NEWEST = "newest"
 _EVERYDAY = "not slow and not long"
-#: By name: folders and files, and which of their tests. Of the device's, those where torch's private
-#: parts are used: what is recorded, on a CPU and as for CUDA, the lists of ops, and what is refused.
+#: Of the device's tests, those where torch's private parts are used: what is recorded for a CPU and
+#: for CUDA, the lists of ops, and what is refused.
+_DEVICE = [f"tests/device/test_{name}.py" for name in ("on_device", "on_cuda", "named", "versions")]
+#: by name: folders and files, and which of their tests
 SUITES = {
-    "device": (
-        " ".join(
-            f"tests/device/test_{name}.py" for name in ("on_device", "on_cuda", "named", "versions")
-        ),
-        _EVERYDAY,
-    ),
-    "parity": ("tests/parity", _EVERYDAY),
-    "programs": ("tests/broker/programs", _EVERYDAY),
-    "lessons": ("tests/notebooks/test_execution.py", "not long"),
+    "device": (_DEVICE, _EVERYDAY),
+    "parity": (["tests/parity"], _EVERYDAY),
+    "programs": (["tests/broker/programs"], _EVERYDAY),
+    "lessons": (["tests/notebooks/test_execution.py"], "not long"),
 }
 _ASKED = "import torch; print(torch.__version__, torch.version.cuda or 'none')"
 
@@ -80,7 +77,7 @@ def run_suite(python, name, arguments):
     """How it ended, as a row."""
     where, which = SUITES[name]
     began, last, failed = time.monotonic(), [], []
-    command = [python, "-m", "pytest", "-q", "-m", which, *where.split(), *arguments]
+    command = [python, "-m", "pytest", "-q", "-m", which, *where, *arguments]
     say(f"\n== {' '.join(map(str, command))}")
     with subprocess.Popen(
         [*map(str, command)], cwd=ROOT, stdout=subprocess.PIPE, text=True
