@@ -44,13 +44,25 @@ def broken(stand: Stand) -> None:
             stand.check(f"user{k} is not blamed", "this notebook ended" not in told["text"], told)
         device = place.device()
         stand.same("executors that ended", device.restarts, 1)
-        end = device.last_end
-        stand.check("how it ended is told", end is not None and end.how, end)
-        if end is not None and end.culprit is not None:
-            stand.same("who is blamed", end.culprit.user, "user1")
-            stand.note(f"the op that is blamed: {end.culprit.op}")
-        else:
-            stand.check("somebody is blamed", holds=False, text=end)
+        _blames(stand, place, "a program")  # told later: of its ops none is known
+        again = place.seat("lost", "break", user="user1")
+        stand.check("tried alone, it is certain", "Nothing else ran then" in again["text"], again)
+        stand.check("its line is told", "It was asked for at line" in again["text"], again)
+        stand.check("its op is told", "index_select" in again["text"], again)
+        _blames(stand, place, "aten::index_select")
+        refused = place.seat("lost", "break", user="user1")
+        stand.check("then it is refused", "not run any more" in refused["text"], refused)
+        stand.same("executors that ended for it", place.device().restarts, 2)
+
+
+def _blames(stand: Stand, place: CaseBroker, op: str) -> None:
+    """The status says how the device ended, by whom and by which op."""
+    end = place.device().last_end
+    stand.check("how it ended is told", end is not None and end.how, end)
+    if end is not None and end.culprit is not None:
+        stand.same("who is blamed", (end.culprit.user, end.culprit.op), ("user1", op))
+    else:
+        stand.check("somebody is blamed", holds=False, text=end)
 
 
 def strict(stand: Stand) -> None:
