@@ -105,9 +105,11 @@ def try_release(release, suites, folder, arguments):
     if release == NEWEST and cuda == "none":
         say(f"pip brought torch {version}, which is no CUDA build; say PIP_INDEX_URL=... first.")
         return False
-    found = {name: run_suite(python, name, arguments) for name in suites}
-    name = "cuda-build" if release == NEWEST else f"torch-{release}"
-    write_result(name, {"cuda": cuda, "suites": found}, torch=version)
+    found = {}
+    for suite in suites:  # written after each, for a run of hours may be ended
+        found[suite] = run_suite(python, suite, arguments)
+        name = "cuda-build" if release == NEWEST else f"torch-{release}"
+        write_result(name, {"cuda": cuda, "suites": found}, torch=version)
     for suite, row in found.items():
         say(f"torch {version:16} {suite:10} {row['minutes']:6.1f} min  {row['outcome']}")
     return not any(row["status"] for row in found.values())
