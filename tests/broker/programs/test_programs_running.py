@@ -7,6 +7,7 @@ from threading import Event, Thread
 import pytest
 import torch
 from sketch import CPU, Sketch, all_live, buffers, context, contiguous
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu.broker.executor.programs import Buffer, Failure, RunContext
 from jgpu.broker.executor.programs.flags import FlagGate
@@ -16,6 +17,18 @@ from jgpu.wire.program import DeviceArgument, Dtype, Flags, Geometry, Op, Out, P
 
 SQUARE = contiguous(4, 4)
 LONG = contiguous(4, dtype="int64")
+
+
+class Calls(TorchDispatchMode):
+    """The names of the ops that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func._schema.name.removeprefix("aten::"))
+        return func(*args, **(kwargs or {}))
 
 
 def chain():
@@ -312,6 +325,29 @@ def test_batches_of_a_dataset_share_a_program_by_their_offsets():
     for offset in (-1, 7, 1 << 62, -(1 << 62)):
         with pytest.raises(ProgramError, match="outside of buffer"):
             run(definition, buffers(data), (offset,))
+
+
+def test_rows_of_an_upload_are_laid_over_one_typed_base_as_many_as_they_are():
+    row = contiguous(3)
+    sketch = Sketch(inputs=1, params=("int",) * 4)
+    rows = tuple(sketch.seen(0, row, offset_param=k) for k in range(4))
+    sketch.op("stack.default", rows, 0, outs=[contiguous(4, 3)])
+    definition = sketch.define()
+    data = torch.arange(12.0)
+    uploaded = Buffer(0, data.view(torch.uint8).clone())  # it arrives as bytes
+    address, nbytes = uploaded.address, uploaded.nbytes
+    order = (6, 0, 9, 6)
+    for _ in range(3):  # by steps, by steps, compiled
+        outcome = run(definition, [uploaded], order)
+        assert torch.equal(outcome.outputs[0], torch.stack([data[k : k + 3] for k in order]))
+    base = uploaded.base
+    assert base.dtype is torch.float32
+    with Calls() as calls:
+        run(definition, [uploaded], order)
+    assert calls.names == ["as_strided"] * 4 + ["stack"]
+    assert uploaded.base is base
+    assert (uploaded.address, uploaded.remeasure()) == (address, nbytes)
+    assert torch.equal(uploaded.bytes().view(torch.float32), data)
 
 
 def test_inputs_that_do_not_fit_are_refused_before_anything_runs():

@@ -105,8 +105,16 @@ class Buffer:
         return found
 
     def private_view(self, spec: ViewSpec, offset: int) -> torch.Tensor:
-        """The same, uncached, at an offset (in elements) that is given at run time."""
-        return spec.over(self._present(), offset)
+        """The same, uncached, at an offset (in elements) that is given at run time.
+
+        Many rows may be taken of one upload, which arrives as bytes: from here on `base` has their
+        type, so that each of them is laid over it by one call.
+        """
+        base = self._present()
+        if base.dtype is not spec.dtype and not spec.bits:
+            empty = torch.empty(0, dtype=spec.dtype, device=base.device)
+            base = self.base = empty.set_(base.untyped_storage(), 0, (0,), (1,))
+        return spec.over(base, offset)
 
     def bytes(self) -> torch.Tensor:
         """The whole storage as a 1-d uint8 tensor, for copies in and out."""

@@ -14,6 +14,7 @@ Invariant: nothing in a `Definition` belongs to a session.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from threading import Lock
 from typing import Any, Final, TypeAlias
@@ -45,6 +46,8 @@ _log = logging.getLogger(__name__)
 
 #: Most masks of kept slots that get a function of their own.
 _MAX_VARIANTS: Final = 8
+#: Where the views that a run takes were made before.
+_NOTHING: Final = nullcontext()
 #: Weight of the newest run in `predicted_s`.
 _NEWEST: Final = 0.25
 
@@ -132,7 +135,8 @@ class Definition:
         generators = self._generators(context.generators)
         values = [complex(*v) if isinstance(v, tuple) else v for v in params]
         poison = {k: b.poison for k, b in enumerate(buffers) if b.poison is not None}
-        tensors = self._take(buffers, params, poison)
+        with below_autograd() if self._given.lifted else _NOTHING:
+            tensors = self._take(buffers, params, poison)
         masks = self._masks_of(live, dead, context.wanted if context.tell else ())
         for slot in masks.dead:
             buffers[slot].release()
@@ -242,7 +246,7 @@ class Definition:
                 continue
             spec, param = plan.views[view]
             if param >= 0:
-                tensors[name] = buffers[slot].private_view(spec, int(params[param]))  # type: ignore[arg-type]
+                tensors[name] = buffers[slot].private_view(spec, params[param])  # type: ignore[arg-type]
             else:
                 tensors[name] = buffers[slot].view(spec)
         for slot in plan.bases:

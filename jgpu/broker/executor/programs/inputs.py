@@ -14,23 +14,27 @@ from jgpu.wire.messages import Number
 __all__ = ["InputCheck"]
 
 _TYPES: Final = {"int": int, "float": float, "bool": bool, "complex": tuple}
+#: no kernel takes an integer that is as large
+_PAST: Final = 1 << 63
 
 
 class InputCheck:
     """One program's."""
 
-    __slots__ = ("_lifted", "_plan", "_ranged", "_types")
+    __slots__ = ("_ints", "_plan", "_types", "lifted")
 
     def __init__(self, plan: ProgramPlan) -> None:
         self._plan = plan
-        #: what parameters are, and whether some have a range to keep
+        #: what parameters are, and which of them have a range to keep
         self._types = [_TYPES[kind] for kind in plan.params]
-        self._ranged = "int" in plan.params
-        #: (slot, view, parameter) of input views whose offset is given at run time
-        self._lifted = [
-            (slot, view, plan.views[view][1])
+        self._ints = [k for k, kind in enumerate(plan.params) if kind == "int"]
+        #: of input views that are made anew at each run, for their offset is given then: slot,
+        #: parameter, bytes of storage that are touched at offset 0, and how many more an element
+        self.lifted = [
+            (slot, param, spec.bytes_at(0), spec.dtype.itemsize if spec.nbytes else 0)
             for slot, view, _ in plan.taken
-            if plan.views[view][1] >= 0
+            for spec, param in [plan.views[view]]
+            if param >= 0
         ]
 
     def check(self, buffers: Sequence[Buffer], params: Sequence[Number]) -> None:
@@ -47,20 +51,24 @@ class InputCheck:
                     f"Input {buffers.index(buffer)} of the program needs {least} bytes, "
                     f"buffer {buffer.id} has {buffer.nbytes}."
                 )
-        if [type(value) for value in params] != self._types or self._ranged:
+        if [*map(type, params)] != self._types:
             for value, kind in zip(params, plan.params, strict=True):
-                _check_value(value, kind)
-        for slot, view, param in self._lifted:
-            spec = plan.views[view][0]
-            if buffers[slot].poison is None:
-                offset = int(params[param])  # type: ignore[arg-type]
-                if offset < 0 or spec.bytes_at(offset) > buffers[slot].nbytes:
-                    raise ProgramError(f"Offset {offset} is outside of buffer {buffers[slot].id}.")
+                _check_kind(value, kind)
+        for k in self._ints:
+            if not -_PAST <= params[k] < _PAST:  # type: ignore[operator]
+                raise _misfit(params[k], "int")
+        for slot, param, least, itemsize in self.lifted:
+            offset, buffer = params[param], buffers[slot]
+            if buffer.poison is None and (
+                offset < 0 or least + offset * itemsize > buffer.nbytes  # type: ignore[operator]
+            ):
+                raise ProgramError(f"Offset {offset} is outside of buffer {buffer.id}.")
 
 
-def _check_value(value: Number, kind: str) -> None:
-    fits = type(value) is _TYPES[kind]
-    if fits and kind == "int":
-        fits = -(1 << 63) <= int(value) < 1 << 63  # type: ignore[arg-type]
-    if not fits:
-        raise ProgramError(f"Parameter {value!r} is not of kind {kind}.")
+def _check_kind(value: Number, kind: str) -> None:
+    if type(value) is not _TYPES[kind]:
+        raise _misfit(value, kind)
+
+
+def _misfit(value: Number, kind: str) -> ProgramError:
+    return ProgramError(f"Parameter {value!r} is not of kind {kind}.")
