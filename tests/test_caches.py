@@ -91,6 +91,10 @@ CACHES = {
         "numbers, buffers and what dies with the run: they go with the run",
         f"{ON_DEVICE}::test_a_plan_answers_for_other_numbers_places_and_defaults",
     ),
+    "jgpu.device.client.notebook.wanted.PredictedReads._kept": (
+        "what is done to the buffer: it is forgotten when a run may write it",
+        "device/on_device/test_wanted.py::test_what_was_read_is_asked_for_anew_once_it_was_written",
+    ),
     "jgpu.device.client.notebook.wanted.PredictedReads._values": (
         "the buffer's content: a value goes when a run may write its buffer",
         "device/on_device/test_wanted.py::test_a_value_is_forgotten_when_its_buffer_is_written",

@@ -96,7 +96,14 @@ def _install(connect: Callable[[], Transport]) -> None:
         foreach,
         higherorder,
     )
-    from jgpu.device.hooks import cells, collectives, gradients, patches, switches
+    from jgpu.device.hooks import (
+        cells,
+        collectives,
+        distributions,
+        gradients,
+        patches,
+        switches,
+    )
     from jgpu.device.recording import registration
     from jgpu.device.tensors import (
         face,
@@ -132,6 +139,7 @@ def _install(connect: Callable[[], Transport]) -> None:
     compiling.install()
     cells.install()
     collectives.install()
+    distributions.install()
     largest.install()
     atexit.register(current.session.close)
     os.register_at_fork(after_in_child=current.session.after_fork)

@@ -1,17 +1,17 @@
 """Which names of ops a program may use: what both ends know, and a kernel can say at once.
 
 The executor decides (`broker.executor.programs.ops`); the device in the kernel reads the same
-words, so that what cannot run is refused on the notebook's own line. Three things are said by name,
+words, so that what cannot run is refused on the notebook's own line. Four things are said by name,
 each for a reason that no schema of an op tells: what is refused, which ops are internal (autograd
-normally calls them, and they take shapes on trust), and which of the internal ones have a shape
-contract. Invariant: an internal op without a contract does not run.
+normally calls them, and they take shapes on trust), which of the internal ones have a shape
+contract, and what some of them write. Invariant: an internal op without a contract does not run.
 """
 
 import re
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["CONTRACTED", "is_internal", "refusal"]
+__all__ = ["CONTRACTED", "WRITTEN_UNSAID", "is_internal", "refusal"]
 
 #: Base names (without a trailing underscore) that no program may call: pattern and reason.
 _REFUSED: Final = tuple(
@@ -151,6 +151,19 @@ CONTRACTED: Final = frozenset(  # a test holds it to the contracts themselves
     upsample_nearest3d upsample_nearest3d_backward upsample_trilinear3d
     upsample_trilinear3d_backward value_selecting_reduction_backward
     """.split()  # noqa: SIM905 - a name a line would fill six pages
+)
+
+#: Tensors that kernels write though their schema does not say so: base name and argument.
+WRITTEN_UNSAID: Final = frozenset(
+    {
+        ("_cudnn_rnn", "dropout_state"),
+        ("_cudnn_rnn_backward", "reserve"),
+        ("cudnn_batch_norm", "running_mean"),
+        ("cudnn_batch_norm", "running_var"),
+        ("cudnn_batch_norm_backward", "reserveSpace"),
+        ("native_batch_norm", "running_mean"),
+        ("native_batch_norm", "running_var"),
+    }
 )
 
 

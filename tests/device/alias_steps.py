@@ -8,6 +8,7 @@ while it is read).
 
 import copy
 import io
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import torch
@@ -177,6 +178,16 @@ def _set(t, where, value):
     t[where] = value.clone() if isinstance(value, torch.Tensor) and not value.dim() else value
 
 
+def _in_inference_mode(tensor, value):
+    with torch.inference_mode():
+        tensor.add_(value)
+
+
+def _by_another_thread(call):
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(call).result()
+
+
 IN_PLACE = {
     "add_": lambda w, t, o, d: t.add_(d.value),
     "mul_": lambda w, t, o, d: t.mul_(d.value),
@@ -220,6 +231,9 @@ IN_PLACE = {
     "item from host": lambda w, t, o, d: _set(t, d.first, w.hosts[0][d.value]),
     "into host": _into_host,
     "foreach": lambda w, t, o, d: torch._foreach_add_([t, o], [1, 2]),
+    "add by data": lambda w, t, o, d: t.data.add_(d.value),
+    "add in inference mode": lambda w, t, o, d: _in_inference_mode(t, d.value),
+    "add by another thread": lambda w, t, o, d: _by_another_thread(lambda: t.add_(d.value)),
     "conj in place": lambda w, t, o, d: t.conj_physical_(),
     "transpose_": lambda w, t, o, d: t.transpose_(d.a, d.b),
     "t_": lambda w, t, o, d: t.t_(),

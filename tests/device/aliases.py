@@ -100,7 +100,8 @@ def _zeroing(world, change):
 def play(seed, steps=14):
     """What differs in the sequence of this seed, as sentences; none if all is as natively.
 
-    Odd seeds wait for the device only where natively something fails, and at the end.
+    Odd seeds wait for the device only where natively something fails, and at the end. A third of
+    them read all there is after each step, so that what was read is asked for again and again.
     """
     rng = random.Random(seed)
     native, ours = worlds = World("cpu"), World("cuda")
@@ -120,7 +121,7 @@ def play(seed, steps=14):
             if len(native.tensors) != len(ours.tensors):
                 return [f"after step {number}, {step.name}: other tensors"]
             _forget(worlds, _undefined(step, native, before, expected))
-            told = _shapes(*worlds)
+            told = _shapes(*worlds) or ([] if seed % 3 else _values(*worlds))
             if told:
                 return [f"after step {number}, {step.name}: {text}" for text in told]
         return _values(*worlds)

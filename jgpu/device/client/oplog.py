@@ -145,6 +145,13 @@ class OpLog:
         """Whether an op in the log makes this buffer."""
         return any(buffer in entry[3] for entry in self.entries)
 
+    def may_write(self, buffer: BufferHandle) -> bool:
+        """Whether an op in the log may write this buffer."""
+        return any(
+            buffer in entry[1] and bool(entry[0].info.writes or entry[0].info.unsaid)
+            for entry in self.entries[:]
+        )
+
     def withdraw(self, entry: Entry) -> None:
         """This op is not needed; it counts as recorded."""
         del self.entries[self._place(entry)]  # other threads may have recorded since

@@ -1,7 +1,8 @@
 """Bytes of the host to the device and back.
 
-Small ones travel in the messages. Large ones go through the arena: uploads through a ring, whose
-room comes back as the executor copies out; downloads one at a time, through the other half.
+Small ones travel in the messages, and leave with whatever is sent next. Large ones go through the
+arena: uploads through a ring, whose room comes back as the executor copies out; downloads one at a
+time, through the other half.
 """
 
 from typing import Any
@@ -20,6 +21,8 @@ __all__ = ["Transfers"]
 
 #: how long a full arena is waited for at a time
 _FULL_S = 1.0
+#: bytes of small uploads that wait for something to leave with
+_MOST_RIDING = 64 << 10
 
 
 class Transfers:
@@ -29,16 +32,18 @@ class Transfers:
         self._connection = connection
         self._outbox = outbox
         self._asker = asker
+        #: bytes of small uploads that were queued, and not sent for their own sake
+        self._riding = 0
 
     # -- to the device -----------------------------------------------------------------------
 
     def upload(self, data: Any, nbytes: int) -> BufferHandle:
         """A new buffer holding a copy of `data` (flat bytes); copied when this returns."""
         outbox = self._outbox
-        outbox.cut()
+        ran = outbox.cut(send=False)
         link = outbox.open()
         made = BufferHandle(nbytes, outbox.buffers.graveyard)
-        self._fill(link, made, data, None)
+        self._fill(link, made, data, None, at_once=ran > 0)
         return made
 
     def fill(self, buffer: BufferHandle, data: Any) -> bool:
@@ -50,27 +55,47 @@ class Transfers:
         factory = outbox.log.factory_of(buffer)
         if factory is None and (buffer.id or outbox.log.makes(buffer)):
             return False
-        outbox.cut(but=factory)
+        ran = outbox.cut(but=factory, send=False)
         link = outbox.open()
         if factory is None:
             buffer.graveyard = outbox.buffers.graveyard
-        self._fill(link, buffer, data, factory)
+        self._fill(link, buffer, data, factory, at_once=ran > 0)
         return True
 
     def _fill(
-        self, link: Transport, buffer: BufferHandle, data: Any, factory: Entry | None
+        self,
+        link: Transport,
+        buffer: BufferHandle,
+        data: Any,
+        factory: Entry | None,
+        *,
+        at_once: bool,
     ) -> None:
-        """Send a buffer's bytes; with the first of them the executor knows it, and so do we."""
+        """Send a buffer's bytes; with the first of them the executor knows it, and so do we.
+
+        Few bytes are queued to leave with the run that uses them, unless a run that the device can
+        begin with is to leave `at_once`.
+        """
         connection, offset = self._connection, 0
         generation = connection.generation
         while True:
             with quiet():
                 count = self._queue_piece(link, buffer, data, offset, factory)
+            if not at_once and self._may_ride(buffer.nbytes):
+                return
             connection.pump(link, _FULL_S if count is None else 0.0)
             offset += count or 0
             if offset == buffer.nbytes and count is not None:
                 return
             connection.still(link, generation)
+
+    def _may_ride(self, nbytes: int) -> bool:
+        """Whether an upload that is queued waits for what is sent next; not too many do."""
+        self._riding += nbytes
+        if nbytes > limits.INLINE_BYTES or self._riding > _MOST_RIDING:
+            self._riding = 0
+            return False
+        return True
 
     def _queue_piece(
         self, link: Transport, buffer: BufferHandle, data: Any, offset: int, factory: Entry | None
@@ -100,13 +125,25 @@ class Transfers:
 
     # -- from the device ---------------------------------------------------------------------
 
+    def take_known(self, buffer: BufferHandle, start: int, target: Any) -> bool:
+        """Fill `target` with what is known of a buffer, if it is; sends nothing."""
+        buffers, end = self._outbox.buffers, start + len(target)
+        if self._connection.link is None or buffer.graveyard is not buffers.graveyard:
+            return False  # in a forked child, or of another executor
+        known = buffers.reads.at_hand(buffer.id)
+        if known is None or end > len(known) or self._outbox.log.may_write(buffer):
+            return False
+        target[:] = known[start:end]
+        return True
+
     def download(self, buffer: BufferHandle, start: int, target: Any) -> None:
         """Fill `target` (a flat writable memoryview of bytes) from a buffer; waits."""
-        count, reads = len(target), self._outbox.buffers.reads
+        count, reads, work = len(target), self._outbox.buffers.reads, self._outbox.work
         if reads.expects(buffer.id):
             told = self._told(buffer.id)
             if told is not None and start + count <= len(told):
                 target[:] = told[start : start + count]
+                self._keep(buffer, told, work)
                 return
         if count <= limits.WANTED_BYTES and self._connection.tells_values:
             reads.was_asked(buffer, self._outbox.runs)
@@ -115,8 +152,18 @@ class Transfers:
                 lambda work, request: m.Download(work, request, buffer.id, start, count)
             )
             target[:] = reply.data
+            if count == buffer.nbytes:
+                self._keep(buffer, bytes(target), work + 1)
             return
         self._download_pieces(buffer, start, target)
+
+    def _keep(self, buffer: BufferHandle, data: bytes, work: int) -> None:
+        """All that a buffer holds was read, unless something was sent since that `work`.
+
+        A finalizer or a handler of signals may have done so during the wait.
+        """
+        if self._outbox.work == work:
+            self._outbox.buffers.reads.keep(buffer.id, data)
 
     def _told(self, buffer: int) -> bytes | None:
         """The value of a wanted buffer, when it was told; None if it has to be asked for."""

@@ -90,8 +90,8 @@ class OpPlan:
                 self.warns = ()
             warned.tell(said)
 
-    def written(self) -> list[int]:
-        """Which of the tensor arguments the op writes."""
+    def written(self, *, unsaid: bool = False) -> list[int]:
+        """Which of the tensor arguments the op writes; those of which its schema is silent, too."""
         found: list[int] = []
 
         def look(value: Any) -> None:
@@ -101,7 +101,7 @@ class OpPlan:
                 for item in value:
                     look(item)
 
-        for at in self.info.writes:
+        for at in self.info.writes + (self.info.unsaid if unsaid else ()):
             if at < len(self.args):
                 look(self.args[at])
             else:

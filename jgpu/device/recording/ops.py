@@ -16,7 +16,7 @@ from zlib import crc32
 import torch
 from torch._library.custom_ops import OPDEFS
 
-from jgpu.wire.vocabulary import is_internal, refusal
+from jgpu.wire.vocabulary import WRITTEN_UNSAID, is_internal, refusal
 
 __all__ = [
     "ANSWERED",
@@ -178,7 +178,7 @@ class OpInfo:
         "arguments", "by_function", "call", "composite", "factory", "func", "functional",
         "in_place", "inplace_view", "keyword_lift", "kind", "lift", "mark", "name", "out_names",
         "positions", "probed", "probed_half", "probed_permuted", "reduces_in_out_dtype", "refusal",
-        "returns", "seeded", "takes_tensor", "writes",
+        "returns", "seeded", "takes_tensor", "unsaid", "writes",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
@@ -195,6 +195,11 @@ class OpInfo:
             i for i, argument in enumerate(schema.arguments)
             if argument.alias_info is not None and argument.alias_info.is_write
         )  # fmt: skip
+        base = schema.name.partition("::")[2]
+        #: positions of arguments that its kernels write, which its schema does not say
+        self.unsaid = tuple(
+            i for i, each in enumerate(schema.arguments) if (base, each.name) in WRITTEN_UNSAID
+        )
         #: for each return: position of the argument it aliases, or -1 for a new tensor
         self.returns = tuple(self._aliased(ret) for ret in schema.returns)
         self.takes_tensor = any(

@@ -134,7 +134,7 @@ def _written(key: tuple[Any, ...], entries: list[Entry]) -> tuple[int, ...]:
     at = 1
     for plan, buffers, *_ in entries:
         at += 1
-        found.update(key[at + 2 * k] for k in plan.written())
+        found.update(key[at + 2 * k] for k in plan.written(unsaid=True))
         at += 2 * len(buffers)
     return tuple(sorted(slot for slot in found if slot >= 0))
 

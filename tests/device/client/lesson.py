@@ -10,7 +10,7 @@ from jgpu.device.recording.ops import info_of
 from jgpu.device.tensor import BufferHandle
 from jgpu.wire import program as wire
 
-__all__ = ["ADD", "EMPTY", "NEG", "NONZERO", "Client"]
+__all__ = ["ADD", "EMPTY", "NEG", "NEG_", "NONZERO", "Client"]
 
 FOUR = from_wire(wire.Geometry("float32", (4,), (1,)))
 
@@ -25,6 +25,7 @@ def plan_of(op, tensors, outs=(FOUR,)):
 
 
 NEG = plan_of(torch.ops.aten.neg.default, 1)
+NEG_ = plan_of(torch.ops.aten.neg_.default, 1, outs=(0,))
 ADD = plan_of(torch.ops.aten.maximum.default, 2)
 EMPTY = plan_of(torch.ops.aten.empty.memory_format, 0)
 NONZERO = plan_of(torch.ops.aten.nonzero.default, 1, outs=None)
@@ -73,8 +74,10 @@ class Client:
         return made
 
     def upload(self, data=bytes(16)):
-        """A buffer with bytes in it."""
-        return self.session.upload(data, len(data))
+        """A buffer with bytes in it, which were sent."""
+        made = self.session.upload(data, len(data))
+        self.session.poll()
+        return made
 
     def validate(self):
         """Assert what always holds."""

@@ -1,7 +1,7 @@
 """Bytes to the device and back: small and large, a full arena, values that are told unasked."""
 
 import pytest
-from lesson import EMPTY, NEG, Client
+from lesson import EMPTY, NEG, NEG_, Client
 from memory_pair import CPU
 
 from jgpu import errors
@@ -37,6 +37,109 @@ def test_small_bytes_travel_in_the_message(client):
     client.peer.then(m.Downloaded(1, data[8:24]))
     assert read(client, buffer, 8, 16) == data[8:24]
     assert client.sent() == [m.Download(2, 1, 1, 8, 16)]
+
+
+def test_a_small_upload_leaves_with_the_run_that_uses_it(client):
+    client.session.device_facts()
+    x = client.session.upload(noise(16), 16)
+    assert client.sent() == []
+    client.record(NEG, x)
+    client.session.cut()
+    upload, _, run = client.sent()
+    assert upload == m.Upload(1, 1, 16, 0, noise(16))
+    assert (run.work, run.inputs) == (2, (1,))
+
+
+def test_a_run_that_the_device_can_begin_with_waits_for_nothing(client):
+    x = client.upload()
+    client.sent()
+    client.record(NEG, x)
+    client.session.upload(noise(16), 16)
+    define, run, upload = client.sent()
+    assert (type(define), run.work, upload.work) == (m.Define, 2, 3)
+
+
+def test_many_small_uploads_do_not_wait_for_ever(client):
+    client.session.device_facts()
+    for _ in range(5):
+        client.session.upload(noise(16 << 10), 16 << 10)
+    assert [each.work for each in client.sent()] == [1, 2, 3, 4, 5]
+    client.session.upload(noise(16), 16)
+    assert client.sent() == []
+
+
+def test_bytes_that_were_read_whole_are_known_until_a_run_may_write_them(client):
+    x = client.upload(noise(16))
+    client.peer.then(m.Downloaded(1, noise(16)))
+    assert read(client, x, 0, 16) == noise(16)
+    client.record(NEG, x)
+    client.sent()
+    assert (read(client, x, 0, 16), read(client, x, 4, 4)) == (noise(16), noise(16)[4:8])
+    assert client.sent() == []
+    client.session.append(NEG_, [x], [0], (), [])
+    client.peer.then(m.Downloaded(2, bytes(16)))
+    assert read(client, x, 0, 16) == bytes(16)
+    _, run, asked = client.sent()
+    assert (type(run), type(asked)) == (m.Run, m.Download)
+
+
+def test_when_a_told_value_comes_does_not_decide_where_the_log_is_cut():
+    client = Client(CPU)
+    x = client.upload()
+    first = client.record(NEG, x)
+    client.session.cut()
+    client.peer.then(m.Downloaded(1, noise(16)))
+    assert read(client, first, 0, 16) == noise(16)
+    second = client.record(NEG, x)
+    client.session.cut()
+    client.peer.send(m.Value(second.id, noise(16)))
+    client.session.poll()
+    client.record(NEG, x)
+    assert read(client, second, 0, 16) == noise(16)
+    assert len(client.session.log.entries) == 0
+    client.record(NEG, x)
+    assert read(client, second, 0, 16) == noise(16)
+    assert len(client.session.log.entries) == 1
+
+
+def test_a_value_that_was_written_during_its_wait_is_not_known(client):
+    x = client.upload(noise(16))
+    client.peer.then(m.Downloaded(1, noise(16)))
+    pump = client.session.connection.pump
+
+    def interrupted(link, timeout_s=0.0):
+        client.session.connection.pump = pump
+        client.session.append(NEG_, [x], [0], (), [])  # as a handler of a signal may
+        client.session.cut()
+        pump(link, timeout_s)
+
+    client.session.connection.pump = interrupted
+    assert read(client, x, 0, 16) == noise(16)
+    client.peer.then(m.Downloaded(2, bytes(16)))
+    assert read(client, x, 0, 16) == bytes(16)
+
+
+def test_a_forked_child_knows_nothing(client):
+    x = client.upload(noise(16))
+    client.peer.then(m.Downloaded(1, noise(16)))
+    assert read(client, x, 0, 16) == noise(16)
+    client.session.after_fork()
+    with pytest.raises(RuntimeError, match="forked subprocess"):
+        read(client, x, 0, 16)
+
+
+def test_of_another_executor_nothing_is_known(client):
+    x = client.upload(noise(16))
+    client.peer.then(m.Downloaded(1, noise(16)))
+    assert read(client, x, 0, 16) == noise(16)
+    client.peer.send(m.Resync(1, lost=True, text="The device was restarted."))
+    client.session.poll()
+    again = client.upload(bytes(16))
+    assert again.id == x.id
+    client.peer.then(m.Downloaded(2, bytes(16)))
+    assert read(client, again, 0, 16) == bytes(16)
+    with pytest.raises(errors.JgpuError):
+        read(client, x, 0, 16)
 
 
 def test_large_bytes_travel_in_pieces_as_the_arena_has_room(client):

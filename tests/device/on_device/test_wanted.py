@@ -101,3 +101,69 @@ def test_a_wanted_value_that_fails_raises_and_the_next_one_is_right():
         lost.item()
     assert table(good).sum().item() == value
     assert table(good).sum().item() == value
+
+
+def test_what_was_read_is_read_again_without_asking(asked):
+    x = torch.arange(3.0, device="cuda") * 7
+    assert x.tolist() == [0, 7, 14]
+    asked.clear()
+    trips = current.session.round_trips
+    y = x + 1  # something is recorded meanwhile, and stays so
+    assert x.tolist() == x.cpu().tolist() == [0, 7, 14]
+    assert (x[1].item(), bool(x[0]), float(x[2])) == (7, False, 14)
+    assert asked == []
+    assert current.session.round_trips == trips
+    assert len(current.session.log.entries) == 1
+    assert y.tolist() == [1, 8, 15]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.add_(1),
+        lambda x: x.detach().view(4)[1:].zero_(),
+        lambda x: x.data.mul_(2),
+        lambda x: x.copy_(torch.ones(2, 2)),
+        lambda x: x.fill_(5).sqrt_(),
+        lambda x: torch.mul(x, 3, out=x),
+        lambda x: x.__setitem__(0, 9.0),
+        lambda x: torch._foreach_add_([x], 4),
+        lambda x: x.uniform_().round_().sub_(8),
+        lambda x: x.index_put_((torch.tensor([1], device="cuda"),), torch.tensor(6.0).cuda()),
+    ],
+)
+@pytest.mark.parametrize("sent", [False, True])
+def test_what_was_read_is_asked_for_anew_once_it_was_written(write, sent):
+    x, host = torch.ones(2, 2, device="cuda") * 3, torch.ones(2, 2) * 3
+    for _ in range(3):
+        assert torch.equal(x.cpu(), x.cpu())
+        torch.manual_seed(4)
+        write(x)
+        if sent:
+            current.session.cut()
+        after = (x + 0).cpu()  # of another buffer
+        assert torch.equal(x.cpu(), after)
+    assert not torch.equal(host, x.cpu())
+
+
+def test_what_a_kernel_writes_in_silence_is_asked_for_anew():
+    x, y = torch.randn(8, 4).cuda(), torch.ones(4).cuda()
+    for k in range(4):
+        mean = x.mean(0) * (k + 2)
+        before = mean.tolist()
+        torch.ops.aten.native_batch_norm(x, None, None, mean, y, True, 0.5, 1e-5)
+        assert mean.tolist() == (mean + 0).tolist() != before
+
+
+def test_only_a_few_small_values_are_kept():
+    reads = current.session.buffers.reads
+    many = [torch.full((4,), float(k), device="cuda") for k in range(300)]
+    assert [each[0].item() for each in many] == list(range(300))
+    assert [each.tolist()[3] for each in many] == list(range(300))
+    assert len(reads._kept) <= 256
+    large = torch.ones(4096, device="cuda")
+    assert large.sum().item() == large.cpu().sum().item() == 4096
+    assert large._b.id not in reads._kept
+    del many, large
+    torch.cuda.synchronize()
+    assert [each.tolist() for each in [torch.zeros(2, device="cuda")]] == [[0, 0]]

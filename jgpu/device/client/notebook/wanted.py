@@ -1,10 +1,13 @@
-"""Small values that the notebook reads after each step, told unasked: `loss.item()` without asking.
+"""Small values that the notebook reads: told unasked, and kept while they stand.
 
 A buffer that is read once is likely to be read again when its program runs again. The next run says
 so, the executor tells the value as soon as it is there, and the read finds it in the socket.
-Whoever stops reading is told a few values in vain, then none.
+Whoever stops reading is told a few values in vain, then none. `loss.item()` without asking.
 
-Invariant: a value that was told stands for its buffer only until a later run may write that buffer.
+What was read is kept, so that whoever reads it again (`if loss < best`, then `print(loss.item())`)
+waits for nothing.
+
+Invariant: a value stands for its buffer only until a later run may write that buffer.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,6 +22,9 @@ __all__ = ["PredictedReads"]
 _IN_VAIN = 4
 #: works among which the maker of a buffer is looked for
 _LOOK_BACK = 32
+#: bytes of the largest value that is kept, and how many are
+_KEPT_BYTES = 4096
+_MOST_KEPT = 256
 
 
 class _Value:
@@ -33,21 +39,23 @@ class _Value:
 
 
 class PredictedReads:
-    """Which values will be told, and those that were."""
+    """Which values will be told, those that were, and those that were read."""
 
     def __init__(self) -> None:
         self._values: dict[int, _Value] = {}
+        #: whole buffers that were read, by id, oldest first
+        self._kept: dict[int, bytes] = {}
 
     def clear(self) -> None:
-        """Nothing is awaited any more."""
+        """Nothing is awaited any more, and nothing is known."""
         self._values.clear()
+        self._kept.clear()
 
     def of_run(self, cut: Cut, live: bytes) -> tuple[int, ...]:
         """Fresh slots of a run whose values are wanted; they are awaited from here on."""
         compiled, values = cut.compiled, self._values
-        if values:
-            for slot in compiled.written:
-                values.pop(cut.inputs[slot], None)
+        if values or self._kept:
+            self.forget(cut.inputs[slot] for slot in compiled.written)
         if not compiled.wanted:
             return ()
         slots = []
@@ -61,10 +69,11 @@ class PredictedReads:
         return tuple(slots)
 
     def forget(self, buffers: Iterable[int]) -> None:
-        """These buffers are gone."""
-        if self._values:
+        """These buffers are gone, or hold something else."""
+        if self._values or self._kept:
             for buffer in buffers:
                 self._values.pop(buffer, None)
+                self._kept.pop(buffer, None)
 
     def expects(self, buffer: int) -> bool:
         """Whether the buffer's value was told, or will be."""
@@ -92,6 +101,21 @@ class PredictedReads:
             return None
         value.compiled.wanted[value.slot] = 0
         return value.data
+
+    def keep(self, buffer: int, data: bytes) -> None:
+        """All that a buffer holds was read, and is this."""
+        if 0 < len(data) <= _KEPT_BYTES:
+            if len(self._kept) >= _MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[buffer] = data
+
+    def at_hand(self, buffer: int) -> bytes | None:
+        """What the buffer holds, if it was read before.
+
+        What was told and not read yet does not count: when it comes is chance, and where the log is
+        cut must not hang on that.
+        """
+        return self._kept.get(buffer)
 
     def was_asked(self, buffer: BufferHandle, works: Sequence[tuple[int, Cut]]) -> None:
         """The host asked for a buffer: want it from the next run of the program that made it."""

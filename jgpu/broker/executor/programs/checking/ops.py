@@ -18,7 +18,7 @@ import torch
 from jgpu.broker.executor.programs.checking import foretold
 from jgpu.broker.executor.programs.kinds import KINDS
 from jgpu.errors import ProgramError
-from jgpu.wire.vocabulary import is_internal, refusal
+from jgpu.wire.vocabulary import WRITTEN_UNSAID, is_internal, refusal
 
 __all__ = ["Argument", "OpSchema", "resolve"]
 
@@ -47,18 +47,6 @@ _COMPOSITE: Final = (
     "CompositeExplicitAutograd",
     "CompositeImplicitAutograd",
     "CompositeExplicitAutogradNonFunctional",
-)
-#: Tensors that kernels write though their schema does not say so: base name and argument.
-_WRITTEN: Final = frozenset(
-    {
-        ("_cudnn_rnn", "dropout_state"),
-        ("_cudnn_rnn_backward", "reserve"),
-        ("cudnn_batch_norm", "running_mean"),
-        ("cudnn_batch_norm", "running_var"),
-        ("cudnn_batch_norm_backward", "reserveSpace"),
-        ("native_batch_norm", "running_mean"),
-        ("native_batch_norm", "running_var"),
-    }
 )
 
 
@@ -179,6 +167,6 @@ def _argument(name: str, base: str, argument: Any) -> Argument:
         required=not argument.has_default_value(),
         default=argument.default_value,
         kwarg_only=argument.kwarg_only,
-        written=(alias is not None and alias.is_write) or (base, argument.name) in _WRITTEN,
+        written=(alias is not None and alias.is_write) or (base, argument.name) in WRITTEN_UNSAID,
         broadcast=kind in ("ints", "floats") and argument.N is not None,
     )
