@@ -22,7 +22,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu.device import current
-from jgpu.device.composed import attention, branches, encoders, recurrent
+from jgpu.device.composed import attention, branches, encoders, recurrent, steps
 from jgpu.device.likenative import mixed, words
 from jgpu.device.recording import copies, dispatch
 from jgpu.device.recording.ops import COMPOSITE, info_of
@@ -182,6 +182,9 @@ def lower(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     _check_devices(op._schema.name[6:], op._schema.overload_name, args, kwargs)
     if _is_cuda():
         return _as_on_cuda(op, args, kwargs)
+    step = steps.step_of(op._schema.name[6:], args, kwargs)
+    if step is not None:
+        return step(*args, **kwargs)
     entered = tuple(_enter(value) for value in args)
     keywords = {name: _enter(value) for name, value in kwargs.items()}
     with _Factories():
