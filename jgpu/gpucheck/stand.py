@@ -12,7 +12,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from jgpu.errors import WorkFailed
 from jgpu.kernelprovider.environment import outer_environment
 from jgpu.wire.reports.report import DeviceReport
 
-__all__ = ["RESOURCES", "CaseBroker", "CaseProgram", "SkipCase", "Stand"]
+__all__ = ["RESOURCES", "CaseBroker", "CaseProgram", "SkipCase", "Stand", "gpu_bytes", "together"]
 
 RESOURCES: Final = Path(__file__).with_name("resources")
 #: a broker's part of a GPU's memory, where up to four of them stand side by side
@@ -179,6 +180,12 @@ class Stand:
         if self.on_host:
             return _ON_HOST_BYTES
         return min(_MOST_BYTES, gpu_bytes() // _PART)
+
+
+def together(programs: Sequence[CaseProgram], line: str) -> list[Any]:
+    """Give all of them the same line at once, and have their answers."""
+    with ThreadPoolExecutor(max(1, len(programs))) as threads:
+        return list(threads.map(lambda each: each.ask(line), programs))
 
 
 def gpu_bytes() -> int:

@@ -1,14 +1,13 @@
 """Time: what sharing costs, and how it is shared. Nothing else may run beside these cases."""
 
 import statistics
-from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
 from jgpu.bench.figures import ratio_of
 from jgpu.bench.rig.goals import percentile
 from jgpu.bench.rig.lanes import pieces_of, switches_of
-from jgpu.gpucheck.stand import CaseBroker, CaseProgram, Stand
+from jgpu.gpucheck.stand import CaseBroker, CaseProgram, Stand, together
 
 __all__ = ["events", "fairness", "overhead", "pump", "waits"]
 
@@ -70,7 +69,7 @@ def fairness(stand: Stand) -> None:
         for each in programs:
             each.ask("make cnn 256")
         before = place.bench.device_seconds()
-        _together(programs, f"train {seconds}")
+        together(programs, f"train {seconds}")
         after = place.bench.device_seconds()
     had = {user: after[user] - before[user] for user in ("user1", "user2")}
     stand.check("both were charged", min(had.values()) > 0, had)
@@ -86,13 +85,6 @@ def fairness(stand: Stand) -> None:
     stand.check("sessions took turns", len(switches) > 2, f"{len(switches)} switches")
     stand.figure("switch: median", percentile(switches, 50), "ms", at_most=0.5)
     stand.figure("switch: p99", percentile(switches, 99), "ms", at_most=2.0)
-
-
-def _together(programs: Sequence[CaseProgram], line: str) -> list[Any]:
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(len(programs)) as threads:
-        return list(threads.map(lambda each: each.ask(line), programs))
 
 
 def waits(stand: Stand) -> None:
@@ -135,8 +127,8 @@ def pump(stand: Stand) -> None:
         with stand.broker(lanes=lanes) as place, ExitStack() as ending:
             programs = [_stepping(place, ending, f"user{k}") for k in range(lanes)]
             for ops in (20, 100) if stand.on_host else (100, 900):
-                _together(programs, f"chain {ops} {rounds}")
-                rate = sum(each["ops"] for each in _together(programs, f"chain {ops} {rounds}"))
+                together(programs, f"chain {ops} {rounds}")
+                rate = sum(each["ops"] for each in together(programs, f"chain {ops} {rounds}"))
                 goal = _LAUNCHES if lanes == 1 else None
                 stand.figure(f"{ops} ops, {lanes} lanes", rate, "ops/s", at_least=goal)
 

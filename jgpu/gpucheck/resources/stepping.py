@@ -2,20 +2,20 @@
 
     python stepping.py HOW
 
-"make MODEL BATCH" first; then "block STEPS", "stream STEPS", "train SECONDS", "events STEPS",
-"chain OPS ROUNDS", "items COUNT", "lookups SECONDS", "cold COUNT".
+"make MODEL BATCH" first, and "drop" last; between them "block STEPS", "stream STEPS",
+"train SECONDS". At any time "events STEPS", "chain OPS ROUNDS", "items COUNT", "lookups SECONDS",
+"cold COUNT".
 """
 
 import json
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import place
 import torch
 import torch.nn.functional as F
-from torch import nn
+from models import MODELS
 
 WARM_UP = 12
 
@@ -30,14 +30,19 @@ class Stepper:
         """A model under Adam, warmed up; the time of a step."""
         place.seed(0)
         with place.host():
-            net, shape = MODELS[model]()
-            self.net = net
-            x, y = torch.randn(int(batch), *shape), torch.randint(0, 10, (int(batch),))
+            self.net, examples = MODELS[model]()
+            x, y = examples(int(batch))
         self.net.to(self.device)
         self.x, self.y = x.to(self.device), y.to(self.device)
         self.optimizer = torch.optim.Adam(self.net.parameters(), 1e-3, foreach=True)
         self.block(str(WARM_UP))
         return self.block("3")
+
+    def drop(self) -> dict[str, Any]:
+        """Give model and batch up."""
+        del self.net, self.x, self.y, self.optimizer
+        torch.cuda.empty_cache()
+        return {}
 
     def step(self) -> torch.Tensor:
         """One iteration."""
@@ -125,27 +130,6 @@ class Stepper:
                 kernel = torch.ones(5, 3 + k, 3, 3, device=self.device)
                 F.conv2d(x, kernel).sum().item()
         return {"convolutions": int(count)}
-
-
-def mlp() -> tuple[nn.Module, tuple[int, ...]]:
-    """Two hidden layers."""
-    net = nn.Sequential(
-        nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10)
-    )
-    return net, (64,)
-
-
-def cnn() -> tuple[nn.Module, tuple[int, ...]]:
-    """Convolutions with batch norm."""
-    net = nn.Sequential(
-        nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.Flatten(),
-        nn.Linear(64 * 16, 10),
-    )  # fmt: skip
-    return net, (1, 8, 8)
-
-
-MODELS: dict[str, Callable[[], Any]] = {"mlp": mlp, "cnn": cnn}
 
 
 def main() -> None:
