@@ -38,7 +38,7 @@ _REFUSED: Final = tuple(
         ),
         (
             r"miopen.*|_?mps_.*|.*_mps|xnnpack.*|vulkan.*|.*_overrideable.*|_propagate_xla.*|"
-            r"_?cudnn_(?!rnn$|rnn_backward$|init_dropout_state$|batch_norm(_backward)?$).*",
+            r"_?cudnn_(?!rnn$|rnn_backward$|init_dropout_state$|(batch_norm|grid_sampler)(_backward)?$).*",
             "these belong to other backends",
         ),
         (r"from_file|from_blob", "programs do not touch files"),
@@ -124,7 +124,8 @@ CONTRACTED: Final = frozenset(  # a test holds it to the contracts themselves
     _weight_norm_interface_backward adaptive_avg_pool3d_backward
     adaptive_max_pool2d_backward adaptive_max_pool3d_backward avg_pool2d_backward
     avg_pool3d_backward batch_norm_backward binary_cross_entropy_backward
-    convolution_backward cudnn_batch_norm cudnn_batch_norm_backward
+    convolution_backward cudnn_batch_norm cudnn_batch_norm_backward cudnn_grid_sampler
+    cudnn_grid_sampler_backward
     cummaxmin_backward cumprod_backward diagonal_backward elu_backward
     embedding_dense_backward fractional_max_pool2d_backward fractional_max_pool3d_backward
     gather_backward gelu_backward glu_backward grid_sampler_2d_backward

@@ -74,6 +74,17 @@ class Pictures(nn.Module):
         return x.to(self.dtype).transpose(1, 2).unsqueeze(-1)
 
 
+class Sampled(nn.Module):
+    """Pictures of one channel at places that are learnt."""
+
+    def __init__(self, **how):
+        super().__init__()
+        self.grid, self.how = nn.Parameter(torch.zeros(BATCH, 2, 4, 2)), how
+
+    def forward(self, x):
+        return F.grid_sample(x.unsqueeze(1), self.grid, **self.how)
+
+
 class Rows(nn.Module):
     """Each step a row of its own."""
 
@@ -116,6 +127,8 @@ MODELS = {
         lambda: nn.Sequential(Pictures(torch.bfloat16), nn.BatchNorm2d(WIDTH).bfloat16()),
         None,
     ),
+    "sampled": (lambda: Sampled(align_corners=True), None),
+    "sampled, borders": (lambda: Sampled(align_corners=True, padding_mode="border"), None),
     "rms norm": (lambda: nn.RMSNorm(WIDTH), None),
     "softmax of halves": (lambda: Softmax(F.softmax, HALF), None),
     "log softmax of halves": (lambda: Softmax(F.log_softmax, HALF), None),

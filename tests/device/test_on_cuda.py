@@ -29,7 +29,7 @@ def trained(tmp_path_factory):
 @pytest.mark.e2e
 @pytest.mark.timeout(200)
 def test_a_kernel_that_trains_all_of_them_lives(trained):
-    assert len(trained) == 29
+    assert len(trained) == 31
 
 
 @pytest.mark.e2e
@@ -58,6 +58,8 @@ def test_a_kernel_that_trains_all_of_them_lives(trained):
         ("batch norm", "cudnn_batch_norm", "cudnn_batch_norm_backward"),
         ("batch norm, rows", "_native_batch_norm_legit", "native_batch_norm_backward"),
         ("batch norm, bfloat16", "_native_batch_norm_legit", "native_batch_norm_backward"),
+        ("sampled", "cudnn_grid_sampler", "cudnn_grid_sampler_backward"),
+        ("sampled, borders", "grid_sampler_2d", "grid_sampler_2d_backward"),
         ("rms norm", "_fused_rms_norm", "_fused_rms_norm_backward"),
         ("softmax of halves", "_softmax", "_softmax_backward_data"),
         ("log softmax of halves", "_log_softmax", "_log_softmax_backward_data"),

@@ -50,6 +50,22 @@ def outputs_given_by_the_caller_in_any_size(device):
 
 
 @case
+def pictures_sampled_at_learnt_places(device):
+    pictures = torch.randn(2, 3, 5, 6).to(device).requires_grad_()
+    theta = torch.randn(2, 2, 3).to(device).requires_grad_()
+    grid = F.affine_grid(theta, (2, 3, 4, 7), align_corners=True)
+    found = []
+    for how in ({}, {"padding_mode": "border"}, {"mode": "nearest"}, {"mode": "bicubic"}):
+        for aligned in (True, False):
+            made = F.grid_sample(pictures, grid, align_corners=aligned, **how)
+            found += [
+                made,
+                *torch.autograd.grad(made.square().sum(), (pictures, theta), retain_graph=True),
+            ]
+    return found
+
+
+@case
 def sequences_of_many_lengths(device):
     long, short = torch.randn(5, 3).to(device), torch.randn(2, 3).to(device)
     long.requires_grad_()

@@ -31,10 +31,15 @@ BRANCHES: Final = {
     "one_hot": "wrong classes are the write's to find, on every device",
     "_batch_norm_impl_index": "cuDNN computes it, where it suits",
     "_fused_rms_norm": "has a kernel of its own",
+    "grid_sampler": "cuDNN samples between aligned corners, with zeros around them",
 }
 
 _aten: Any = torch.ops.aten
 _CUDNN: Final = 1
+#: types that cuDNN samples pictures of, the channels that it can, and elements that it counts
+_SAMPLED: Final = (torch.float64, torch.float32, torch.float16)
+_MOST_CHANNELS: Final = 1024
+_MOST_ELEMENTS: Final = 2**31 - 1
 
 #: answers of the device, by connection and question; few, for a model has few geometries
 _norms: dict[tuple[Any, ...], int] = {}
@@ -165,6 +170,37 @@ def _rms_norm_whole(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     return NotImplemented if _is_cuda() else dispatch.take_apart(info_of(op), args, kwargs)
 
 
+# -- pictures that are sampled -----------------------------------------------------------------
+
+
+def _grid_sampler(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    given, grid, interpolation, padding, aligned = args
+    suits = aligned and interpolation == padding == 0 and torch._C._get_cudnn_enabled()
+    if suits and type(given) is type(grid) is DeviceTensor and _is_cuda() and _samples(given, grid):
+        return _aten.cudnn_grid_sampler.default(given, grid)
+    return dispatch.take_apart(info_of(op), args, kwargs)
+
+
+def _samples(given: DeviceTensor, grid: DeviceTensor) -> bool:
+    """Whether cuDNN would; what is wrong in itself is left to torch's kernel to refuse."""
+    return (
+        given.dim() == grid.dim() == 4
+        and given.dtype is grid.dtype
+        and given.dtype in _SAMPLED
+        and (given.shape[0], 2) == (grid.shape[0], grid.shape[3])
+        and given.shape[1] <= _MOST_CHANNELS
+        and all(0 < _reach(each) <= _MOST_ELEMENTS for each in (given, grid))
+    )
+
+
+def _reach(tensor: DeviceTensor) -> int:
+    """Elements from the first to the last, as they lie in memory; 0 where there are none."""
+    if not tensor.numel():
+        return 0
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return max(tensor.numel(), 1 + sum((size - 1) * step for size, step in steps))
+
+
 #: op: what is registered for it, and what serves it where autograd is off
 LOWERINGS: Final[dict[str, tuple[_Lowering, _Lowering]]] = {
     "softmax.int": (_softmax(_aten._softmax.default),) * 2,
@@ -172,4 +208,5 @@ LOWERINGS: Final[dict[str, tuple[_Lowering, _Lowering]]] = {
     "one_hot": (_one_hot, _one_hot),
     "_batch_norm_impl_index": (_batch_norm, _batch_norm),
     "_fused_rms_norm": (_rms_norm, _rms_norm_whole),
+    "grid_sampler": (_grid_sampler, _grid_sampler),
 }

@@ -30,6 +30,9 @@ COMPOSITES = {
     "CudnnRnn": lambda: nn.GRU(8, 5)(x[0])[0],
     "ThnnFusedLstmCell": lambda: nn.LSTMCell(8, 5)(x[0, 0])[0],
     "ThnnFusedGruCell": lambda: nn.GRUCell(8, 5)(x[0, 0]),
+    "CudnnGridSampler": lambda: F.grid_sample(
+        x, x[:, 0, :, :4].unflatten(2, (2, 2)), align_corners=True
+    ),
     "_RmsNorm": lambda: F.rms_norm(x, (8,)),
 }
 

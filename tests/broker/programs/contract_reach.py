@@ -268,6 +268,22 @@ def normed_backward(a):
     )
 
 
+def sampled(a):
+    """The picture by its strides; the grid, made contiguous, a pair of places for each output."""
+    given, grid = a["self"], a["grid"]
+    if len(given.shape) != 4 or len(grid.shape) != 4 or given.dtype == "bfloat16":
+        return False
+    places = given.shape[0] * prod(grid.shape[1:3]) * 2
+    return 0 not in (*given.shape, *grid.shape) and counts(grid, places, given.dtype)
+
+
+def sampled_backward(a):
+    """The same, and a gradient by its own strides for each output."""
+    size = (*a["self"].shape[:2], *a["grid"].shape[1:3])
+    grad = a["grad_output"]
+    return sampled(a) and holds(grad, size, grad.stride, a["self"].dtype)
+
+
 def rms_backward(a):
     """A number a row, and a weight a column; the rest is made contiguous."""
     shape, normal = tuple(a["input"].shape), tuple(a["normalized_shape"])
@@ -308,6 +324,8 @@ ON_CUDA = {
     "_cudnn_rnn_backward": (_ONLY, layers_backward),
     "cudnn_batch_norm": (_ONLY, normed),
     "cudnn_batch_norm_backward": (_ONLY, normed_backward),
+    "cudnn_grid_sampler": (_ONLY, sampled),
+    "cudnn_grid_sampler_backward": (_ONLY, sampled_backward),
     "_fused_rms_norm_backward": (_ONLY, rms_backward),
     "_cudnn_init_dropout_state": (_NO_REACH, alone),
     "_fused_dropout": (_NO_REACH, alone),

@@ -212,6 +212,7 @@ def on_cuda():
             yield as_op(backward.default, args, {})
     yield from recurrent_layers()
     yield from norms()
+    yield from samplers()
 
 
 def norms():
@@ -242,6 +243,19 @@ def norms():
         for weight in (None, torch.ones(normal)):
             args = (x, x, normal, rstd, weight, [True, weight is not None])
             yield as_op(a._fused_rms_norm_backward.default, args, {})
+
+
+def samplers():
+    """Pictures sampled by cuDNN, and their gradients."""
+    a = torch.ops.aten
+    for shape, size, kind in (
+        ((2, 3, 4, 5), (6, 2), torch.float32),
+        ((1, 1, 2, 3), (1, 4), torch.float16),
+    ):
+        x, grad = torch.ones(shape, dtype=kind), torch.ones((*shape[:2], *size), dtype=kind)
+        grid = torch.ones((shape[0], *size, 2), dtype=kind)
+        yield as_op(a.cudnn_grid_sampler.default, (x, grid), {})
+        yield as_op(a.cudnn_grid_sampler_backward.default, (x, grid, grad), {})
 
 
 def recurrent_layers():

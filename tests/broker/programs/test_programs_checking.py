@@ -45,7 +45,11 @@ def refused(name, *args, outs=(SQUARE,), inputs=1, params=(), geometry=SQUARE, m
         *("_nested_tensor_from_mask.default", "slow_conv3d.default", "t_.default"),
         *("transpose_.default", "as_strided_.default", "squeeze_.default", "data.default"),
         *("_copy_from.default", "requires_grad_.default", "slow_conv3d_forward.default"),
-        *("_assert_async.default", "_test_check_tensor.default", "cudnn_grid_sampler.default"),
+        *(
+            "_assert_async.default",
+            "_test_check_tensor.default",
+            "cudnn_affine_grid_generator.default",
+        ),
         *("miopen_rnn.default", "_make_dual.default", "_sobol_engine_draw.default"),
         *("_slow_conv2d_forward.default", "equal.default", "numel.default"),
         *("_masked_softmax_backward.default", "_masked_softmax.default"),

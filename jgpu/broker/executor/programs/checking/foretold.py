@@ -1,5 +1,5 @@
-"""Meta kernels that torch lacks: for ops of CUDA that trained recurrent layers are made of, and for
-two ops that torch 2.11 has none for.
+"""Meta kernels that torch lacks: for ops of CUDA that trained recurrent layers are made of, for
+its sampler of pictures, and for two ops that torch 2.11 has none for.
 
 With them what such an op returns is known before it runs: its programs are compiled, and a device
 without kernels (`null`) can take them. Sizes that only cuDNN knows are small stand-ins, which the
@@ -52,6 +52,16 @@ def _cudnn_backward(
     return made, *states, [w.new_empty(w.shape) for w in weight] if wanted[3] else []
 
 
+def _sampled(given: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+    return given.new_empty((*given.shape[:2], *grid.shape[1:3]))
+
+
+def _sampled_backward(
+    given: torch.Tensor, grid: torch.Tensor, grad: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return given.new_empty(given.shape), grid.new_empty(grid.shape)
+
+
 def _gru_cell(
     input_gates: torch.Tensor,
     hidden_gates: torch.Tensor,
@@ -82,6 +92,8 @@ def _gamma(concentration: torch.Tensor, generator: Any = None) -> torch.Tensor:
 _KERNELS = {
     "_cudnn_init_dropout_state": _dropout_state,
     "_cudnn_rnn_backward": _cudnn_backward,
+    "cudnn_grid_sampler": _sampled,
+    "cudnn_grid_sampler_backward": _sampled_backward,
     "_standard_gamma": _gamma,
     "_thnn_fused_gru_cell": _gru_cell,
     "_thnn_fused_gru_cell_backward": _gru_cell_backward,

@@ -1,10 +1,16 @@
 """Convolution, pooling, padding and resampling: the forward's shape is the gradient's."""
 
+from typing import Final
+
 import torch
 
 from jgpu.broker.executor.programs.contracts.language import Call, contract
 
 __all__: list[str] = []
+
+#: types that cuDNN samples pictures of, and the channels that it can
+_SAMPLED: Final = (torch.float64, torch.float32, torch.float16)
+_MOST_CHANNELS: Final = 1024
 
 
 @contract("convolution_backward")
@@ -127,3 +133,22 @@ def _grid(call: Call) -> None:
     call.same("grad_output", call.forward(op, call["input"], call["grid"], *plain))
     call.typed("grad_output", call["input"].dtype)
     call.typed("grid", call["input"].dtype)
+
+
+@contract("cudnn_grid_sampler")
+def _sampled(call: Call) -> None:
+    """cuDNN is told no sizes but these."""
+    given, grid = call["self"], call["grid"]
+    call.require(given.dim() == 4 and given.numel() > 0, "self is no batch of pictures")
+    call.require(given.shape[1] <= _MOST_CHANNELS, "self has too many channels")
+    call.require(given.dtype in _SAMPLED, "its type is not served")
+    call.require(grid.dim() == 4 and grid.numel() > 0, "grid is no batch of places")
+    call.shaped("grid", (given.shape[0], *grid.shape[1:3], 2))
+    call.typed("grid", given.dtype)
+
+
+@contract("cudnn_grid_sampler_backward")
+def _sampled_backward(call: Call) -> None:
+    _sampled(call)
+    call.shaped("grad_output", (*call["self"].shape[:2], *call["grid"].shape[1:3]))
+    call.typed("grad_output", call["self"].dtype)
