@@ -5,6 +5,7 @@ import json
 import pytest
 
 from jgpu.bench.programs.command import PROGRAMS, figures_of, notes_of
+from jgpu.bench.programs.resources import actor_critic
 from jgpu.cli.bench import main
 
 #: but for a look at the loss now and then
@@ -50,3 +51,8 @@ def test_each_program_takes_its_steps_on_both_sides_to_the_same_bits(tmp_path):
     assert [each["name"] for each in found if not each["bit_identical"]] == []
     waits = {each["name"]: each["pairs"][0]["waits"] for each in found}
     assert [name for name, count in waits.items() if count < 1] == NEVER_WAIT
+
+
+def test_a_policy_that_learns_from_one_step_stays_finite(monkeypatch):
+    monkeypatch.setattr(actor_critic, "PERIOD", 1)
+    assert actor_critic.Program("cpu").step().isfinite()

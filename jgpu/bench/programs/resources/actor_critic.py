@@ -85,7 +85,7 @@ class Program:
             total = reward + _DISCOUNT * total
             worth.insert(0, total)
         returns = torch.tensor(worth, device=self._device)
-        returns = (returns - returns.mean()) / (returns.std() + 1e-6)
+        returns = (returns - returns.mean()) / (returns.std(correction=0) + 1e-6)
         values = torch.cat([value for _, value in self._said])
         said = torch.stack([said for said, _ in self._said])
         loss = -(said * (returns - values.detach())).sum() + smooth_l1_loss(values, returns)
