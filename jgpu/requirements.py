@@ -43,8 +43,8 @@ TORCH: Final = {
         _SUITES,
         _DATE,
         "the parity suite passed; of the device's tests and programs' each that failed before "
-        "passes, but for those of two files of programs' tests, which were not run again, as "
-        "neither were the suites as a whole",
+        "passes, but for those of two files of programs' tests, which were not run through again, "
+        "as neither were these two suites as a whole",
     ),
     "2.12": TriedTorch("2.12.1+cu130, no GPU", "self-check", _DATE, "passed"),
     "2.13": TriedTorch("2.13.0+cpu", "everything", "", "the tests are written with it"),
