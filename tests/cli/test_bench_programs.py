@@ -5,7 +5,7 @@ import json
 import pytest
 
 from jgpu.bench.programs.command import PROGRAMS, figures_of, notes_of
-from jgpu.bench.programs.resources import actor_critic
+from jgpu.bench.programs.resources.actor_critic import Program as ActorCritic
 from jgpu.cli.bench import main
 
 #: but for a look at the loss now and then
@@ -54,5 +54,5 @@ def test_each_program_takes_its_steps_on_both_sides_to_the_same_bits(tmp_path):
 
 
 def test_a_policy_that_learns_from_one_step_stays_finite(monkeypatch):
-    monkeypatch.setattr(actor_critic, "PERIOD", 1)
-    assert actor_critic.Program("cpu").step().isfinite()
+    monkeypatch.setattr("jgpu.bench.programs.resources.actor_critic.PERIOD", 1)
+    assert ActorCritic("cpu").step().isfinite()
