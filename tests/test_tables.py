@@ -258,7 +258,7 @@ OWNED = {
         broker.executor.works.queue.WorkQueue.notes
         broker.executor.works.queue.WorkQueue.offered
         broker.executor.works.queue.WorkQueue.received
-        broker.executor.scheduling.shortage.Shortage._back
+        broker.executor.scheduling.stuck.shortage.Shortage._back
         broker.executor.scheduling.driver.SchedulerDriver._leases
         broker.executor.scheduling.feed.LaneFeed._starts
         broker.executor.scheduling.driver.SchedulerDriver._works
@@ -511,7 +511,7 @@ FIXED = {
         broker.executor.programs.contracts.language.LIMITS
         broker.executor.programs.contracts.language._SELFCHECKED
         broker.executor.programs.contracts.language._WITHOUT_META
-        broker.executor.scheduling.driver.SchedulerDriver._handlers
+        broker.executor.scheduling.telling.CoreTeller._handlers
         sched.core.Core._handlers
     """,
 }

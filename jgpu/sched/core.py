@@ -178,6 +178,21 @@ class Core:
         """
         return self._ledger.ahead_s(self._table.sessions[session].user)
 
+    def would_start(self, session: int, claim: int) -> int | None:
+        """Return the lane in which a work that arrived now would start at once, if that is certain.
+
+        It is where nobody has anything to run, and a session that has its lane and its memory there
+        brings a work that needs no more than the lane has (`claim`). Whoever runs it before it is
+        told of is not contradicted, if the very next event is its arrival.
+        """
+        table, found = self._table, self._live(session)
+        lane = None if found is None else found.lane
+        if found is None or lane is None or found.has_work or claim > lane.capacity:
+            return None
+        if self._turns.policy.plans_lanes or self._spilling.busy or self._ledger.throttles:
+            return None
+        return lane.id if table.is_open_to(found, lane) else None
+
     @property
     def users_at_work(self) -> int:
         """How many users have work in a lane."""

@@ -116,6 +116,8 @@ class Device:
         #: copies between the device and the host that were asked for and are not over
         self.copying: dict[int, Spill | Restore] = {}
         self._ids = count(1)
+        #: works of which the core said beforehand where they would start, and did
+        self.promises = 0
 
     def tell(self, event: object) -> list[object]:
         """Tell the core of an event now, and do what it asks for."""
@@ -143,8 +145,19 @@ class Device:
         self.works[work] = Sent(session, seconds)
         self.queues.setdefault(session, deque()).append(work)
         segments = tuple(Segment(each, live) for each in seconds)
-        self.tell(WorkArrived(session, work, segments, ends))
+        promised = self.core.would_start(session, live) if seconds else None
+        actions = self.tell(WorkArrived(session, work, segments, ends))
+        if promised is not None:
+            self._keeps_its_promise(actions, work, promised)
         return work
+
+    def _keeps_its_promise(self, actions: list[object], work: int, lane: int) -> None:
+        """Whoever ran the work first is not contradicted: it is started there, alone."""
+        begun = [each for each in actions if isinstance(each, Start)]
+        assert [(each.work, each.lane, each.first) for each in begun] == [(work, lane, 0)]
+        assert not [each for each in actions if isinstance(each, Spill | Restore | MoveLane)]
+        assert not [each for each in actions if isinstance(each, OpenLane | CloseLane | ResizeLane)]
+        self.promises += 1
 
     def overtake(self, lane: int, segments: int = 1) -> list[object]:
         """Let those of another session end before the oldest, which lacks memory in its midst."""

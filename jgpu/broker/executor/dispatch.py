@@ -112,9 +112,9 @@ class MessageHandler:
             self._accept(session, work)
             return
         session.queue.count(work)
+        answer_early(session, work, writer)
         if message.ends_iteration:
             self._turns.boundary(session)
-        answer_early(session, work, writer)
 
     def _run(self, session: ExecutorSession, message: messages.Run) -> None:
         asked = session.programs.asked

@@ -88,6 +88,17 @@ class LaneTable:
         """Whether members of a lane may begin an iteration."""
         return lane.state is LaneState.OPEN and not self.blocked
 
+    def is_open_to(self, session: ScheduledSession, lane: Lane) -> bool:
+        """Whether nothing stands between a member of a lane, which has no work, and its turn."""
+        if session.residence is not Residence.HERE or not self.may_begin(lane):
+            return False
+        if self.closing or self.retired or self.unplaced or self.awaiting_growth:
+            return False
+        holder = lane.holder
+        if holder is not None and holder is not session and holder.iteration_open:
+            return False
+        return not any(each.in_flight or each.waiting for each in self.lanes.values())
+
     def can_suspend(self, session: ScheduledSession, successor: ScheduledSession) -> bool:
         """Whether a holder in mid-iteration may be put aside for another member of its lane."""
         more = session.room.need - (successor.room.need if successor.room.suspended else 0)

@@ -126,3 +126,12 @@ def test_nothing_is_done_here_while_a_lane_works(device, clock):
     assert brief.thread != get_ident()
     go_on.set()
     assert long.finished.wait(10)
+
+
+def test_what_is_over_keeps_nobody_from_being_done_here_though_it_was_not_told(device, clock):
+    jobs = [Job(BESIDE_S) for _ in range(3)]
+    for job in jobs:
+        assert device.does_at_once(0, [job])
+        device.submit(0, [job])
+        assert job.thread == get_ident()
+    assert device.completions() == [(0, job) for job in jobs]

@@ -100,6 +100,86 @@ def host():
     made.close()
 
 
+class Noted:
+    """What the device is given and the core is told, in order, and when it was by the clock."""
+
+    def __init__(self, host, monkeypatch):
+        self.lines, self.told = [], []
+        device, core = host.pump.device, host.pump.turns._core
+        submit, handle = device.submit, core.handle
+
+        def note_submit(lane, jobs):
+            self.lines.append("runs")
+            self.began = host.now
+            submit(lane, jobs)
+
+        def note_event(event, now):
+            self.lines.append(type(event).__name__)
+            self.told.append((event, now))
+            return handle(event, now)
+
+        monkeypatch.setattr(device, "submit", note_submit)
+        monkeypatch.setattr(core, "handle", note_event)
+
+
+def test_what_comes_to_an_idle_device_runs_before_the_scheduler_hears_of_it(host, monkeypatch):
+    client = host.connect("user1")
+    client.upload(b"1234")
+    host.settle()
+    session, noted = host.pump.sessions[1], Noted(host, monkeypatch)
+    paid_s = session.standing.charged_s()
+    client.upload(b"5678")
+    host.pump.turn(0.0)
+    assert noted.lines[:2] == ["runs", "WorkArrived"]
+    assert noted.lines.count("runs") == 1
+    arrived = noted.told[0]
+    finished = next(each for each in noted.told if type(each[0]).__name__ == "SegmentsFinished")
+    assert arrived[0].work == finished[0].work
+    assert arrived[1] == noted.began  # it is charged from its begin to its end
+    assert session.standing.charged_s() - paid_s == pytest.approx(finished[1] - arrived[1])
+    assert finished[1] > arrived[1]
+    host.pump.validate()
+
+
+def test_what_comes_behind_it_is_decided_by_the_scheduler(host, monkeypatch):
+    clients = [host.connect("user1"), host.connect("user2")]
+    for client in clients:
+        client.upload(b"1234")
+        host.settle()
+    noted = Noted(host, monkeypatch)
+    for client in clients:
+        client.upload(b"5678")
+    host.pump.turn(0.0)
+    assert noted.lines[:4] == ["runs", "WorkArrived", "WorkArrived", "runs"]
+    assert sorted(event.session for event, _ in noted.told[:2]) == [1, 2]
+    host.pump.validate()
+
+
+def test_while_a_program_is_tried_alone_nothing_runs_before_the_scheduler_hears_of_it(
+    host, monkeypatch
+):
+    client = host.connect("user1")
+    client.upload(b"1234")
+    host.settle()
+    noted = Noted(host, monkeypatch)
+    host.pump.turns.trials.set(m.TryAlone((m.Suspect(b"p" * 32),)))
+    client.upload(b"5678")
+    host.pump.turn(0.0)
+    assert noted.lines[:2] == ["WorkArrived", "runs"]
+    host.pump.validate()
+
+
+def test_the_scheduler_has_heard_at_the_end_of_a_round_of_what_an_interrupt_held_up(host):
+    client = host.connect("user1")
+    client.upload(b"1234")
+    client.cancel()
+    client.send(m.Sync(client.next_work(), client.next_request()))
+    for _ in range(5):
+        host.pump.turn(0.0)
+        host.pump.validate()
+    assert host.pump.sessions[1].queue.outstanding == 0
+
+
 def test_a_session_is_idle_running_idle(host):
     client = host.connect("user1")
     host.settle()

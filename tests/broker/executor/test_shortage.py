@@ -8,8 +8,8 @@ import pytest
 import torch
 from client import Executor, program, scale
 
-from jgpu.broker.executor.scheduling.shortage import Shortage
 from jgpu.broker.executor.scheduling.standing import LaneStanding
+from jgpu.broker.executor.scheduling.stuck.shortage import Shortage
 from jgpu.broker.executor.works.base import Work
 from jgpu.broker.executor.works.course import Course
 from jgpu.broker.executor.works.queue import WorkQueue

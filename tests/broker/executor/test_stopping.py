@@ -99,6 +99,9 @@ class LaneOnly(CpuDevice):
         self._outstanding += len(jobs)
         self._lanes[lane].put(jobs)
 
+    def does_at_once(self, lane, jobs):
+        return False
+
 
 class Host:
     """A pump on `cpu` with clients, all in this process; its lanes have threads of their own."""

@@ -112,6 +112,9 @@ class Device(Protocol):
     def submit(self, lane: int, jobs: list[LaneJob]) -> None:
         """Put jobs at the end of a lane."""
 
+    def does_at_once(self, lane: int, jobs: list[LaneJob]) -> bool:
+        """Whether these, submitted now, would be over when `submit` returns."""
+
     def take_back(self, lane: int) -> list[LaneJob]:
         """Take from a lane the jobs of which it has begun nothing, in order; it never will."""
 

@@ -83,16 +83,21 @@ class CpuDevice(HostDevice):
         lane that has had the device to itself for a while keeps nobody waiting by somewhat longer
         ones; what comes from others meanwhile is read a millisecond later at most.
         """
-        alone = self._outstanding == 0
-        self._outstanding += len(jobs)
-        now = perf_counter()
+        here = self.does_at_once(lane, jobs)
         if lane != self._only_lane:
-            self._only_lane, self._only_since = lane, now
-        most_s = _BRIEF_ALONE_S if now - self._only_since > _WHILE_S else _BRIEF_S
-        if alone and _take_at_most(jobs, most_s):
+            self._only_lane, self._only_since = lane, perf_counter()
+        self._outstanding += len(jobs)
+        if here:
             self._lanes[lane].do_here(jobs)
         else:
             self._lanes[lane].put(jobs)
+
+    def does_at_once(self, lane: int, jobs: list[LaneJob]) -> bool:
+        """Whether nothing else runs, and all of these together are brief."""
+        if self._outstanding != len(self._done):  # what is over and was not told runs no more
+            return False
+        for_long = lane == self._only_lane and perf_counter() - self._only_since > _WHILE_S
+        return _take_at_most(jobs, _BRIEF_ALONE_S if for_long else _BRIEF_S)
 
     def take_back(self, lane: int) -> list[LaneJob]:
         """Take from the lane's thread what it has not begun."""

@@ -118,6 +118,10 @@ class CudaDevice:
         closed.flight.close()
         self._streams.append(closed.stream)
 
+    def does_at_once(self, lane: int, jobs: list[LaneJob]) -> bool:
+        """Streams go on by themselves."""
+        return False
+
     def submit(self, lane: int, jobs: list[LaneJob]) -> None:
         """Launch the jobs."""
         self._lanes[lane].submit(jobs)

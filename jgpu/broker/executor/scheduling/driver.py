@@ -18,11 +18,12 @@ from jgpu.broker.executor.memory.spilling import SpillCopier
 from jgpu.broker.executor.programs import Definition
 from jgpu.broker.executor.scheduling.feed import LaneFeed
 from jgpu.broker.executor.scheduling.forecast import Forecast
-from jgpu.broker.executor.scheduling.oversized import look_at_oldest
 from jgpu.broker.executor.scheduling.rests import NEVER, Rests
-from jgpu.broker.executor.scheduling.retiring import take_back
 from jgpu.broker.executor.scheduling.riding import may_ride
-from jgpu.broker.executor.scheduling.shortage import Shortage
+from jgpu.broker.executor.scheduling.stuck.oversized import look_at_oldest
+from jgpu.broker.executor.scheduling.stuck.retiring import take_back
+from jgpu.broker.executor.scheduling.stuck.shortage import Shortage
+from jgpu.broker.executor.scheduling.telling import CoreTeller, arrival
 from jgpu.broker.executor.scheduling.trace import Stamped, Trace
 from jgpu.broker.executor.scheduling.trials import Trials
 from jgpu.broker.executor.scheduling.waits import say_why
@@ -64,7 +65,6 @@ class SchedulerDriver:
         spilling.on_spilled = lambda session: self._copied(session, events.SessionSpilled)
         spilling.on_restored = lambda session: self._copied(session, events.SessionRestored)
         self._rests = rests
-        self._recorder = recorder
         self._trace = trace
         self._keys = count(1)
         self._sessions: dict[int, ExecutorSession] = {}
@@ -80,7 +80,7 @@ class SchedulerDriver:
         self.on_released: Callable[[ExecutorSession], None] = lambda session: None
         #: called when a work showed that the client breaks the protocol
         self.on_violation: Callable[[ExecutorSession, str], None] = lambda session, text: None
-        self._handlers: dict[type, Callable[[Any], None]] = {
+        handlers: dict[type, Callable[[Any], None]] = {
             actions.Start: self._start,
             actions.OpenLane: lambda a: device.open_lane(a.lane),
             actions.CloseLane: lambda a: device.close_lane(a.lane),
@@ -90,6 +90,8 @@ class SchedulerDriver:
             actions.Spill: lambda a: spilling.spill(self._sessions[a.session], a.part),
             actions.Restore: lambda a: spilling.restore(self._sessions[a.session]),
         }
+        self._teller = CoreTeller(core, clock, handlers, recorder)
+        self._tell = self._teller.tell
 
     @property
     def trials(self) -> Trials:
@@ -240,6 +242,7 @@ class SchedulerDriver:
 
     def retire(self, lane: int, session: ExecutorSession) -> None:
         """Give a lane up that is at a work of this session, which has ended; the work has not."""
+        self._teller.catch_up()
         self._feed.flush(at_once=True)
         back = take_back(self._device, self._sessions.values(), lane, session)
         if back is None:
@@ -293,12 +296,9 @@ class SchedulerDriver:
                 self._ride(session, work, forecast)
                 continue
             work.claim = forecast.live_bytes(work)
-            self._tell_of(work)
-
-    def _tell_of(self, work: Work) -> None:
-        self._works[work.key] = work
-        segment = (events.Segment(work.predicted_s(), work.claim),)
-        self._tell(events.WorkArrived(work.session.number, work.key, segment, work.ends_iteration))
+            self._works[work.key] = work
+            if not self._teller.run_first(session, work, self._device, self._feed):
+                self._tell(arrival(work))
 
     def _ride(self, session: ExecutorSession, work: Work, forecast: Forecast) -> None:
         forecast.live_bytes(work)
@@ -329,11 +329,13 @@ class SchedulerDriver:
 
     def collect(self) -> None:
         """Deal with what the device is through with."""
+        self._teller.catch_up()
         for lane, job in self._device.completions():
             if self._trace is not None and isinstance(job, Stamped):
                 job = self._trace.over(lane, job)
             assert isinstance(job, Work)
             self._finished(lane, job)
+        self._teller.catch_up()  # with what waited for the end of these
 
     def settle(self, session: ExecutorSession) -> None:
         """Do what waited for the session's works to be over, if they are."""
@@ -408,19 +410,14 @@ class SchedulerDriver:
 
     # -- between core and device -------------------------------------------------------------
 
-    def _tell(self, event: events.Event) -> None:
-        now = self._clock()
-        if self._recorder is not None:
-            self._recorder.note(event, now)
-        for action in self._core.handle(event, now):
-            self._handlers[type(action)](action)
-
     def _start(self, action: actions.Start) -> None:
         work = self._works[action.work]
         session = work.session
         queue, standing = session.queue, session.standing
-        standing.lane, standing.riders, session.wait.users = action.lane, 0, ()
-        self._leases[work.key] = action.epoch
+        self._leases[work.key], session.wait.users = action.epoch, ()
+        if work.state is WorkProgress.LAUNCHED:
+            return  # it ran first
+        standing.lane, standing.riders = action.lane, 0
         self._feed.launch(session, work, action.lane)
         # What rode behind it in a lane that was retired does so again.
         while queue.launched < len(queue.offered) and queue.offered[queue.launched].rides:
@@ -490,5 +487,6 @@ class SchedulerDriver:
         self.taken_back(session, works)
         for work in works if again else ():
             work.key = next(self._keys)
-            self._tell_of(work)
+            self._works[work.key] = work
+            self._tell(arrival(work))
         self.settle(session)
