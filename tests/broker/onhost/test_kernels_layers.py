@@ -124,7 +124,7 @@ def test_a_softmax_of_halves_to_floats_is_rounded_nowhere(name, dtype):
     assert found.dtype is dtype
     own = getattr(aten, f"{name}_backward_data").default(grad, made, -1, torch.float32)
     assert torch.equal(found, own.to(dtype))
-    out = torch.empty(0)
+    out = torch.empty(0, dtype=torch.float64)
     assert torch.equal(run(f"{name}.out", given, -1, True, out=out), made)
 
 
@@ -148,7 +148,7 @@ def test_products_of_halves_with_a_result_of_floats(dtype):
     torch.testing.assert_close(sums, 2 * added.float() + made / 2)
     batched = run("baddbmm.dtype", added.float(), *batches, torch.float32, beta=2, alpha=0.5)
     torch.testing.assert_close(batched[2], sums)
-    out = torch.empty(0)
+    out = torch.empty(0, dtype=torch.float64)
     assert torch.equal(run("mm.dtype_out", left, right, torch.float32, out=out), out)
     with pytest.raises(RuntimeError, match="out_dtype"):
         run("mm.dtype", left, right, torch.float64)
@@ -323,6 +323,9 @@ def test_samplers_align_corners():
     found = run("cudnn_affine_grid_generator", theta.detach(), 1, 2, 4, 3)
     close(found, grid)
     close(run("cudnn_grid_sampler", given.detach(), found), wanted)
+    out = torch.empty(0, dtype=torch.float64)
+    assert run("cudnn_grid_sampler.out", given.detach(), found, out) is out
+    close(out, wanted)
     grad = randn(*wanted.shape)
     of_given, of_grid = run("cudnn_grid_sampler_backward", given.detach(), found, grad)
     of_theta = run("cudnn_affine_grid_generator_backward", of_grid, 1, 2, 4, 3)

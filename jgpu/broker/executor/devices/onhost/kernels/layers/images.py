@@ -6,7 +6,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from jgpu.broker.executor.devices.onhost.kernels.tables import kernel
+from jgpu.broker.executor.devices.onhost.kernels.tables import into, kernel
 
 __all__: list[str] = []
 
@@ -73,6 +73,11 @@ def _added_and_rectified(
 def _sampled(given: Tensor, grid: Tensor) -> Tensor:
     made: Tensor = aten.grid_sampler_2d.default(given, grid, _BILINEAR, _ZEROS, True)
     return made
+
+
+@kernel("cudnn_grid_sampler.out")
+def _sampled_into(given: Tensor, grid: Tensor, out: Tensor) -> Tensor:
+    return into(out, _sampled(given, grid))
 
 
 @kernel("cudnn_grid_sampler_backward")
