@@ -1,5 +1,6 @@
 """PyTorch's test databases through the shared device: a slice every day, the whole as `long`."""
 
+import argparse
 import json
 import os
 import sys
@@ -9,9 +10,11 @@ import processes
 import pytest
 from results import write_result
 
-from jgpu.bench.fidelity.cases import Case, CaseResult
+from jgpu.bench.fidelity.cases import Case, CaseResult, Mismatch
+from jgpu.bench.fidelity.command import add_options, main, patience_s
 from jgpu.bench.fidelity.expectations import Expectations
 from jgpu.bench.fidelity.workers import compare, list_cases
+from jgpu.errors import ConfigError
 
 pytestmark = pytest.mark.e2e
 
@@ -19,6 +22,12 @@ pytestmark = pytest.mark.e2e
 def bench(*arguments, path, timeout_s=1700):
     command = [sys.executable, "-m", "jgpu", "bench", "fidelity", "--expect", "--json", str(path)]
     return processes.run([*command, *arguments], capture_output=True, text=True, timeout=timeout_s)
+
+
+def options(*arguments):
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    return parser.parse_args(arguments)
 
 
 def check(done, path, at_least):
@@ -65,12 +74,12 @@ import json, os, sys, time
 for line in sys.stdin:
     case = json.loads(line)
     for k in range(case["skip"], 4):
-        print(json.dumps({"at": k}), flush=True)
+        print(json.dumps({"at": k, "sample": 3 - k}), flush=True)
         if k == 1:
             print("the last words", file=sys.stderr)
             os._exit(3)
         found = {"found": [["forward", "equal", ""]], "geometry": {"asked": 2}}
-        print(json.dumps({"sample": k} | found), flush=True)
+        print(json.dumps({"sample": 3 - k} | found), flush=True)
     print(json.dumps({"done": 4}), flush=True)
 """
 
@@ -87,7 +96,7 @@ def test_a_process_that_dies_costs_one_sample(tmp_path, monkeypatch):
         assert (found.samples, dict(found.counts)) == (4, {"equal": 3, "error": 1})
         assert found.as_json()["geometry"] == {"asked": 6}
         (finding,) = found.findings
-        assert (finding.sample, finding.outcome) == (1, "error")
+        assert (finding.sample, finding.outcome) == (2, "error")  # in the database
         assert finding.text == "the process ended with 3: the last words"
 
 
@@ -95,11 +104,30 @@ def test_a_process_that_says_nothing_costs_one_sample(tmp_path, monkeypatch):
     worker = tmp_path / "worker.py"
     worker.write_text(WORKER.replace("os._exit(3)", "time.sleep(600)"))
     monkeypatch.setattr("jgpu.bench.fidelity.workers._WORKER", worker)
-    monkeypatch.setattr("jgpu.bench.fidelity.workers._SAMPLE_S", 0.5)
     told = []
-    compare([Case("op", "add", "float32")], dict(os.environ), told.append, workers=1)
+    case = Case("op", "add", "float32")
+    compare([case], dict(os.environ), told.append, workers=1, patience_s=0.5)
     (found,) = told
     assert (found.samples, dict(found.counts)) == (4, {"equal": 3, "hung": 1})
+    assert found.findings[0] == Mismatch("sample", 2, "hung", "no word for 0.5 s")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], 60),
+        (["--device", "cuda-on-host"], 600),
+        (["--device", "cuda-on-host", "--patience", "5"], 5),
+    ],
+)
+def test_a_sample_may_take_as_long_as_its_device_needs(arguments, expected):
+    assert patience_s(options(*arguments)) == expected
+
+
+@pytest.mark.parametrize("patience", ["0", "-1", "nan"])
+def test_no_patience_is_refused(patience):
+    with pytest.raises(ConfigError, match="--patience is a number of seconds above 0"):
+        main(options("--patience", patience))
 
 
 def test_a_worker_that_cannot_start_ends_the_case(tmp_path, monkeypatch):

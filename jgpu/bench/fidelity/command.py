@@ -14,15 +14,18 @@ import random
 from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from jgpu.bench.broker import Bench, host
 from jgpu.bench.fidelity.cases import OUTCOMES, CaseResult, chosen
 from jgpu.bench.fidelity.expectations import Expectations, page
-from jgpu.bench.fidelity.workers import compare, list_cases
+from jgpu.bench.fidelity.workers import PATIENCE_S, compare, list_cases
 from jgpu.errors import ConfigError
 
-__all__ = ["add_options", "main", "put_right"]
+__all__ = ["add_options", "main", "patience_s", "put_right"]
+
+#: the device on which an op costs ten times what it costs on `cpu`
+_SLOW: Final = "cuda-on-host"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +43,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=1, help="what the order of cases and samples follows from"
     )
+    parser.add_argument(
+        "--patience", type=float, metavar="SECONDS",
+        help=f"what takes longer is hung (default: {PATIENCE_S:g}; on {_SLOW} ten times that)",
+    )  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found here")
     parser.add_argument(
         "--expect", action="store_true", help="fail where something is worse than is known"
@@ -64,6 +71,8 @@ def main(options: argparse.Namespace) -> int:
         raise ConfigError("--update takes a whole run: leave --only, --dtype and --every out.")
     if min(options.every, options.workers) < 1 or options.first < 0:
         raise ConfigError("--every and --workers count from 1, --first from 0.")
+    if options.patience is not None and not options.patience > 0:
+        raise ConfigError("--patience is a number of seconds above 0.")
     found = sorted(_run(options), key=lambda each: each.case)
     if options.json:
         lines = {"host": host(), "seed": options.seed, "cases": [each.as_json() for each in found]}
@@ -104,11 +113,24 @@ def _run(options: argparse.Namespace) -> list[CaseResult]:
                 found.append(each)
                 status.update(f"{len(found)} of {len(cases)} cases, {each.case.name}")
 
-            compare(cases, bench.environ, tell, workers=options.workers, seed=options.seed)
+            compare(
+                cases, bench.environ, tell,
+                workers=options.workers, seed=options.seed, patience_s=patience_s(options),
+            )  # fmt: skip
     console.print(_table(found))
     console.print(put_right(found), style="none", highlight=False)
     console.print(_names(known.by_hand))
     return found
+
+
+def patience_s(options: argparse.Namespace) -> float:
+    """For how long a sample may say nothing: as asked for, or as the device needs.
+
+    L-BFGS reads 7,000 numbers in each run of a sample; on the slow one each costs milliseconds.
+    """
+    if options.patience is not None:
+        return float(options.patience)
+    return PATIENCE_S * (10 if options.device == _SLOW else 1)
 
 
 def _table(found: list[CaseResult]) -> Any:

@@ -2,6 +2,7 @@
 
 A worker says which sample it is at before it begins. One that says nothing for too long is killed
 and its sample counts as `hung`; one that dies gives an `error`; the next begins behind that sample.
+How long is too long is the affair of whoever knows the device.
 """
 
 import asyncio
@@ -16,12 +17,13 @@ from typing import Any, Final
 
 from jgpu.bench.fidelity.cases import Case, CaseResult
 
-__all__ = ["KnownOps", "compare", "list_cases"]
+__all__ = ["PATIENCE_S", "KnownOps", "compare", "list_cases"]
 
 _WORKER: Final = Path(__file__).parent / "resources" / "worker.py"
-#: seconds without a word
+#: seconds without a word at a sample
+PATIENCE_S: Final = 60.0
+#: before the first one, in which torch and its databases are imported
 _START_S: Final = 120.0
-_SAMPLE_S: Final = 60.0
 #: a worker's memory grows with what it has seen; the next is another session, among what the
 #: executor remembers of those before it
 _CASES_EACH: Final = 150
@@ -61,12 +63,13 @@ def compare(
     *,
     workers: int,
     seed: int = 1,
+    patience_s: float = PATIENCE_S,
 ) -> None:
     """Run all cases on so many processes at a time; `tell` is called with each that is over.
 
-    Samples come in an order that follows from `seed`.
+    Samples come in an order that follows from `seed`; one may take `patience_s` seconds.
     """
-    asyncio.run(_compare(list(cases), environ, tell, workers, seed))
+    asyncio.run(_compare(list(cases), environ, tell, workers, seed, patience_s))
 
 
 async def _compare(
@@ -75,22 +78,29 @@ async def _compare(
     tell: Callable[[CaseResult], None],
     workers: int,
     seed: int,
+    patience_s: float,
 ) -> None:
     queue = list(reversed(cases))
     each = min(_CASES_EACH, -(-len(queue) // (workers * _SESSIONS_EACH)))
     async with asyncio.TaskGroup() as tasks:
         for _ in range(workers):
-            tasks.create_task(_Worker(environ, tell, seed, each).work(queue))
+            tasks.create_task(_Worker(environ, tell, seed, each, patience_s).work(queue))
 
 
 class _Worker:
     """One place at the broker, filled by one process after another."""
 
     def __init__(
-        self, environ: dict[str, str], tell: Callable[[CaseResult], None], seed: int, cases: int
+        self,
+        environ: dict[str, str],
+        tell: Callable[[CaseResult], None],
+        seed: int,
+        cases: int,
+        patience_s: float,
     ) -> None:
         self._environ = environ
         self._seed = seed
+        self._patience_s = patience_s
         #: cases of one process, and those that the present one has had
         self._most = cases
         self._tell = tell
@@ -123,12 +133,13 @@ class _Worker:
             }
             process = await self._started()
             assert process.stdin is not None
-            at = -1
+            #: the place in the order, and the number in the database, of the sample in hand
+            at, number = -1, skip
             try:
                 process.stdin.write(json.dumps(line | {"skip": skip}).encode() + b"\n")
-                async for said in _lines(process):
+                async for said in _lines(process, self._patience_s):
                     if "at" in said:
-                        at = said["at"]
+                        at, number = said["at"], said["sample"]
                     elif "done" in said:
                         found.samples = said["done"]
                         return found
@@ -138,9 +149,9 @@ class _Worker:
                         found.geometry.update(said["geometry"])
                         at += 1
             except TimeoutError:
-                found.add("sample", max(at, skip), "hung", f"no word for {_SAMPLE_S:g} s")
+                found.add("sample", number, "hung", f"no word for {self._patience_s:g} s")
             except (ConnectionError, EOFError):
-                found.add("sample", max(at, skip), "error", await self._last_words())
+                found.add("sample", number, "error", await self._last_words())
             await self._end(kill=True)
             silent = silent + 1 if at < 0 else 0
             skip = max(at, skip) + 1
@@ -174,7 +185,7 @@ class _Worker:
         await process.wait()
 
 
-async def _lines(process: Process) -> Any:
+async def _lines(process: Process, patience_s: float) -> Any:
     """What a worker says, line by line, until it is silent for too long or gone."""
     assert process.stdout is not None
     patience = _START_S
@@ -183,5 +194,5 @@ async def _lines(process: Process) -> Any:
             line = await process.stdout.readline()
         if not line:
             raise EOFError
-        patience = _SAMPLE_S
+        patience = patience_s
         yield json.loads(line)

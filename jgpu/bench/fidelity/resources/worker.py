@@ -6,10 +6,10 @@
 
 A case is `{"database": "op", "entry": "add", "dtype": "float32", "skip": 0, "seed": 1}`. The order
 of its samples follows from the seed. For each from the `skip`-th place on one line is printed
-before it runs, `{"at": 3}`, and one after it, with the sample's number in the database,
-`{"sample": 3, "found": [["forward", "equal", ""], ...], "geometry": {"restrided": 1, ...}}` (what
-the device put right, see `GEOMETRY` in cases.py); after the last `{"done": 4}`. Whoever reads can
-tell from it where a process hung or died.
+before it runs, with the sample's number in the database, `{"at": 3, "sample": 0}`, and one after
+it, `{"sample": 0, "found": [["forward", "equal", ""], ...], "geometry": {"restrided": 1, ...}}`
+(what the device put right, see `GEOMETRY` in cases.py); after the last `{"done": 4}`. Whoever reads
+can tell from it where a process hung or died.
 """
 
 import json
@@ -42,7 +42,7 @@ def run(case: dict[str, Any], out: Any) -> None:
     samples, failed = drawn(case)
     for place, (number, compare) in enumerate(samples):
         if place >= case["skip"]:
-            say(out, {"at": place})
+            say(out, {"at": place, "sample": number})
             before = geometry()
             outcomes = found(compare)
             put_right = {word: n - before[word] for word, n in geometry().items()}
