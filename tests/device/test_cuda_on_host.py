@@ -141,5 +141,15 @@ for _ in range(2):
     torch.cuda.manual_seed(1)
     outputs.append(layer(torch.ones(4, 2, 5).cuda())[0].cpu())
 assert torch.equal(*outputs)
+rows = torch.ones(4, 2, 5, device="cuda", requires_grad=True)
+evaluated = layer.eval()(rows)[0].sum()
+try:
+    evaluated.backward()
+except RuntimeError as error:
+    assert "cudnn RNN backward can only be called in training mode" in str(error), error
+else:
+    raise AssertionError("cuDNN has no backward of an evaluation")
+layer.train()(rows)[0].sum().backward()
+assert rows.grad.isfinite().all()
 """
     gpu.seat(source).check()

@@ -10,7 +10,7 @@ import jgpu.bench.fidelity
 
 sys.path.append(str(Path(jgpu.bench.fidelity.__file__).parent / "resources"))
 
-from judging import RUNS, Told, compared, judge, tell
+from judging import RUNS, Told, compared, judge, raises_as_well, tell
 
 from jgpu.errors import NotSupported, WorkFailed
 
@@ -97,3 +97,13 @@ def test_the_worst_run_on_the_device_counts():
 def test_each_run_begins_with_the_same_seed():
     draw = lambda: torch.rand(3)  # noqa: E731
     assert list(compared("out", draw, draw, {})) == [("out", "equal", "")]
+
+
+def test_an_error_counts_as_that_of_cuda_only_in_its_words_and_in_every_run():
+    raised = Told([], RuntimeError("only in training mode"))
+    longer = Told([], RuntimeError("_cudnn_rnn_backward may not: only in training mode."))
+    other = Told([], RuntimeError("The executor is gone."))
+    assert raises_as_well(raised, [longer, longer])
+    assert not raises_as_well(raised, [longer, other])
+    assert not raises_as_well(raised, [longer, told(X)])
+    assert not raises_as_well(told(X), [longer, longer])

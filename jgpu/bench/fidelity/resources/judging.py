@@ -6,7 +6,8 @@ database's tolerance, or other strides only. `refused`: the shared device said t
 where there is one.
 
 Natively means on the CPU. What draws is computed there once more where the device draws as CUDA
-does: by the kernels that CUDA takes, from the same numbers.
+does: by the kernels that CUDA takes, from the same numbers. So is what raises there: an error in
+the words of CUDA's kernels, such as cuDNN's in a backward of an evaluation, is `equal`.
 """
 
 from collections.abc import Callable, Iterator
@@ -234,9 +235,9 @@ def compared(
         torch.manual_seed(SEED)
         found.append(tell(on_device))
     word, text = _worst(native, found, tolerance, values)
-    if word == "wrong" and _has_cuda_kernels():
+    if word in ("wrong", "error") and _has_cuda_kernels():
         on_cuda, drew = _as_on_cuda(on_host)
-        if drew:
+        if drew or raises_as_well(on_cuda, found):
             yield variant, *_worst(on_cuda, found, tolerance, values)
             return
     if word in ("close", "wrong"):
@@ -244,6 +245,12 @@ def compared(
         if judge(native, tell(on_host), tolerance)[0] != "equal":
             word, text = "close", f"native runs differ among themselves; {text}"
     yield variant, word, text
+
+
+def raises_as_well(on_cuda: Told, found: list[Told]) -> bool:
+    """Whether CUDA's kernels raise, in words that each of the device's errors has."""
+    said = str(on_cuda.error or "")
+    return bool(said) and all(told.error is not None and said in str(told.error) for told in found)
 
 
 def _worst(

@@ -33,7 +33,7 @@ def _forward(call: Call) -> None:
 @contract("_cudnn_rnn_backward")
 def _backward(call: Call) -> None:
     output, hidden, cell = _layers(call)
-    call.require(call["train"], "there is no backward of an evaluation")
+    call.require(call["train"], "cudnn RNN backward can only be called in training mode")
     for name, shape in (
         ("output", output),
         ("grad_output", output),
