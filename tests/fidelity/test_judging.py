@@ -107,3 +107,19 @@ def test_an_error_counts_as_that_of_cuda_only_in_its_words_and_in_every_run():
     assert not raises_as_well(raised, [longer, other])
     assert not raises_as_well(raised, [longer, told(X)])
     assert not raises_as_well(told(X), [longer, longer])
+
+
+def test_a_result_is_no_fault_where_native_is_further_from_double_precision():
+    exact = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    off, near = torch.tensor([1.0, 2.1]), torch.tensor([1.0, 2.001])
+    for native, device, word in (
+        (off, near, "close"),  # native is the one that is far off
+        (near, off, "wrong"),
+        (off, torch.tensor([1.1, 2.001]), "wrong"),  # right where native is not, wrong elsewhere
+        (off, torch.tensor([1.0, float("nan")]), "wrong"),
+        (off, near.double(), "wrong"),
+    ):
+        ((_, found, text),) = compared(
+            "out", runs(native, native), runs(*[device] * RUNS), {}, wider=lambda: exact
+        )
+        assert found == word, (native, device, text)

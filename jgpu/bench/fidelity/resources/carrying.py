@@ -42,6 +42,18 @@ def _tensor(value: torch.Tensor, device: str) -> torch.Tensor:
     return whole.as_strided(plain.shape, plain.stride(), plain.storage_offset())
 
 
+def widened(value: Any) -> Any:
+    """A tree of the host with every tensor of single precision in double."""
+    from torch.utils._pytree import tree_map
+
+    def wide(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or leaf.dtype is not torch.float32:
+            return leaf
+        return leaf.detach().double().requires_grad_(leaf.requires_grad)
+
+    return tree_map(wide, value)
+
+
 def leaves_with_grad(*trees: Any) -> list[torch.Tensor]:
     """Tensors that want a gradient."""
     from torch.utils._pytree import tree_leaves
@@ -55,10 +67,11 @@ def leaves_with_grad(*trees: Any) -> list[torch.Tensor]:
     return found
 
 
-def gradients(result: Any, inputs: list[torch.Tensor]) -> Any:
+def gradients(result: Any, inputs: list[torch.Tensor], drawn: torch.dtype | None = None) -> Any:
     """Gradients of `inputs` for the same random cotangents on both sides, each with its output.
 
-    What a sample moves to the device lies there on both sides.
+    What a sample moves to the device lies there on both sides. Cotangents are drawn in the type of
+    their output, or in `drawn`.
     """
     from torch.utils._pytree import tree_leaves
 
@@ -70,6 +83,7 @@ def gradients(result: Any, inputs: list[torch.Tensor]) -> Any:
         return None
     chance = torch.Generator().manual_seed(1)
     cotangents = [
-        torch.randn(o.shape, dtype=o.dtype, generator=chance).to(o.device) for o in outputs
+        torch.randn(o.shape, dtype=drawn or o.dtype, generator=chance).to(o.device, o.dtype)
+        for o in outputs
     ]
     return torch.autograd.grad(outputs, inputs, cotangents, allow_unused=True)

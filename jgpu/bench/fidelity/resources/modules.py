@@ -5,7 +5,7 @@ from functools import cache, partial
 from typing import Any
 
 import torch
-from carrying import carry, gradients, leaves_with_grad
+from carrying import carry, gradients, leaves_with_grad, widened
 from judging import SEED, as_there, compared
 from torch.testing._internal.common_modules import module_db
 
@@ -62,7 +62,22 @@ def _compare(info: Any, given: Any, dtype: torch.dtype, training: bool) -> Found
         with as_there(device):
             return gradients(result, named + leaves_with_grad(inputs))
 
+    def grads_in_double() -> Any:
+        constructor = given.constructor_input
+        module = info.module_cls(*constructor.args, **constructor.kwargs).to(dtype).double()
+        module.train(training)
+        torch.manual_seed(SEED)
+        args, kwargs = inputs = widened(
+            carry((given.forward_input.args, given.forward_input.kwargs), "cpu")
+        )
+        result = module(*args, **kwargs)
+        named = [p for p in module.parameters() if p.requires_grad]
+        return gradients(result, named + leaves_with_grad(inputs), drawn=dtype)
+
     word = "training" if training else "evaluation"
     yield from compared(f"forward in {word}", lambda: call("cpu"), lambda: call("cuda"), {})
     if "cpu" in kept and "cuda" in kept:
-        yield from compared(f"gradient in {word}", lambda: grads("cpu"), lambda: grads("cuda"), {})
+        yield from compared(
+            f"gradient in {word}", lambda: grads("cpu"), lambda: grads("cuda"), {},
+            wider=grads_in_double if dtype is torch.float32 else None,
+        )  # fmt: skip
