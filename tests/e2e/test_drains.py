@@ -18,6 +18,7 @@ torch.manual_seed(0)
 model = torch.nn.Linear(64, 64).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 x = torch.randn(128, 64).cuda()
+torch.cuda.synchronize()  # until then small uploads wait for the run that uses them
 print("ready", flush=True)
 for line in sys.stdin:
     for _ in range(int(line)):
