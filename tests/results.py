@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["write_result"]
+__all__ = ["read_result", "write_result"]
 
 _ROOT = Path(__file__).parents[1]
 _FOLDER = _ROOT / "bench" / "results"
@@ -51,10 +51,20 @@ def write_result(name, figures, *, device="cpu", folder=_FOLDER, torch=None):
     }
     if taken := about.keys() & figures.keys():
         raise ValueError(f"{sorted(taken)}: every file has these already; name the figures else")
-    path = Path(folder) / f"{today}-{device}-{name}.json"
+    path = _path(name, device, folder, today)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(about | figures, indent=1) + "\n")
     return path
+
+
+def read_result(name, *, device="cpu", folder=_FOLDER):
+    """What a run of today wrote, for who adds to it; {} where none did."""
+    path = _path(name, device, folder, datetime.now(UTC).date().isoformat())
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _path(name, device, folder, day):
+    return Path(folder) / f"{day}-{device}-{name}.json"
 
 
 def _git(*words):

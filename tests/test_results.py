@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from results import write_result
+from results import read_result, write_result
 
 
 def test_a_result_says_what_was_measured_when_of_what_and_where(tmp_path):
@@ -36,3 +36,9 @@ def test_a_second_run_on_one_day_replaces_the_first(tmp_path):
         path = write_result("x", {"faults": faults}, folder=tmp_path)
     assert json.loads(path.read_text())["faults"] == 0
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_was_written_today_is_read_again(tmp_path):
+    assert read_result("x", folder=tmp_path) == {}
+    write_result("x", {"faults": 3}, folder=tmp_path)
+    assert read_result("x", folder=tmp_path)["faults"] == 3

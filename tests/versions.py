@@ -6,7 +6,8 @@
 
 An environment with a CUDA build takes about 7 GB while it is used; `--environments` keeps them in a
 folder, and uses those that are there. What else is said goes to pytest. A file of figures for each
-release goes to `bench/results`. Where packages cannot be fetched it says so, and goes on.
+release goes to `bench/results`, with what other suites found beside it that day. Where packages
+cannot be fetched it says so, and goes on.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from results import write_result
+from results import read_result, write_result
 
 from jgpu.requirements import TORCH, torch_wanted
 
@@ -74,10 +75,19 @@ def make_environment(place, release):
 
 
 def run_suite(python, name, arguments):
-    """How it ended, as a row."""
+    """How it ended, as a row; what failed is run again alone, for a busy machine is slow."""
     where, which = SUITES[name]
+    row = run_tests(python, ["-m", which, *where, *arguments])
+    if row["failed"]:
+        alone = dict.fromkeys(line.partition(" ")[2] for line in row["failed"])
+        row["alone"] = run_tests(python, [*alone, *arguments])
+    return row
+
+
+def run_tests(python, words):
+    """How pytest ended, as a row."""
     began, last, failed = time.monotonic(), [], []
-    command = [python, "-m", "pytest", "-q", "-m", which, *where, *arguments]
+    command = [python, "-m", "pytest", "-q", *words]
     say(f"\n== {' '.join(map(str, command))}")
     with subprocess.Popen(
         [*map(str, command)], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -94,6 +104,13 @@ def run_suite(python, name, arguments):
     return row | {"failed": failed}
 
 
+def rows_of_today(written, version):
+    """What a file of today says of suites beside that version, each with the commit that it ran."""
+    if written.get("torch") != version:
+        return {}
+    return {suite: {"commit": written["commit"]} | row for suite, row in written["suites"].items()}
+
+
 def try_release(release, suites, folder, arguments):
     """All suites beside it; whether they passed."""
     try:
@@ -105,11 +122,11 @@ def try_release(release, suites, folder, arguments):
     if release == NEWEST and cuda == "none":
         say(f"pip brought torch {version}, which is no CUDA build; say PIP_INDEX_URL=... first.")
         return False
-    found = {}
+    name = "cuda-build" if release == NEWEST else f"torch-{release}"
+    found, earlier = {}, rows_of_today(read_result(name), version)
     for suite in suites:  # written after each, for a run of hours may be ended
         found[suite] = run_suite(python, suite, arguments)
-        name = "cuda-build" if release == NEWEST else f"torch-{release}"
-        write_result(name, {"cuda": cuda, "suites": found}, torch=version)
+        write_result(name, {"cuda": cuda, "suites": earlier | found}, torch=version)
     for suite, row in found.items():
         say(f"torch {version:16} {suite:10} {row['minutes']:6.1f} min  {row['outcome']}")
     return not any(row["status"] for row in found.values())
