@@ -25,6 +25,8 @@ __all__ = ["read_result", "write_result"]
 
 _ROOT = Path(__file__).parents[1]
 _FOLDER = _ROOT / "bench" / "results"
+#: what was measured before changes nothing that is measured
+_FIGURES = ":!bench/results"
 
 
 def write_result(name, figures, *, device="cpu", folder=_FOLDER, torch=None):
@@ -40,7 +42,7 @@ def write_result(name, figures, *, device="cpu", folder=_FOLDER, torch=None):
         "date": today,
         "device": device,
         "commit": _git("rev-parse", "HEAD") or "unknown",
-        "changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "changed": bool(_git("status", "--porcelain", "--untracked-files=no", "--", ".", _FIGURES)),
         "host": {
             "machine": platform.machine(),
             "cores": os.cpu_count(),
