@@ -58,7 +58,7 @@ def _rounds_tails_once() -> bool:
     As the compiler of this torch had it, so its kernel is asked: -1 + (1 + 2^-12)^2 has its last
     bit then. In 2.13 it has, in 2.11 it has not.
     """
-    row = torch.zeros(1, _VECTOR // 4 + 1, device="cpu")
+    row = torch.zeros(1, _VECTOR // 4 + 1, dtype=torch.float32, device="cpu")
     row[0, -1] = 1 + 2**-12
     other = row.clone()
     row[0, 0], other[0, 0] = -1, 1
@@ -66,7 +66,7 @@ def _rounds_tails_once() -> bool:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # that sparse tensors are young
         one = torch.sparse_csr_tensor(
-            torch.tensor([0, 1], device="cpu"), place, torch.ones(1, device="cpu"), (1, 1)
+            torch.tensor([0, 1], device="cpu"), place, row.new_ones(1), (1, 1)
         )
         found, _ = torch.ops.aten._sparse_mm_reduce_impl_backward(
             one, row, other, "sum", place, [True, False]

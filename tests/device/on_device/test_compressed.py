@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from jgpu.device.sparse import dots
 from jgpu.errors import NotSupported, WorkFailed
 
 DENSE = torch.tensor([[0.0, 1.5, 0.0, 0.3], [2.0, 0.0, 3.7, 0.0], [0.0, 0.0, 0.0, 0.0]])
@@ -111,6 +112,16 @@ def random_graph(device, dtype=torch.float32):
     dense[2] = 0
     others = [torch.randn(s, generator=generator) for s in ((5, 11), (6, 11), (6, 19), (19, 5))]
     return [dense.to(dtype).to(device).to_sparse_csr(), *(o.to(dtype).to(device) for o in others)]
+
+
+def test_how_tails_are_rounded_is_asked_in_single_precision_whatever_the_default_is():
+    ask = dots._rounds_tails_once.__wrapped__
+    answer = ask()
+    torch.set_default_dtype(torch.float16)
+    try:
+        assert ask() == answer
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
