@@ -4,8 +4,8 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 from jgpu.gpucheck.stand import CaseProgram, Stand, gpu_bytes, together
@@ -14,6 +14,7 @@ __all__ = ["throughput"]
 
 #: model, batch, what a shared step of one program may take of a native one
 _MODELS: Final = (("cnn", 256, 1.1), ("gpt", 16, 1.1), ("resnet50", 64, 1.02))
+_LARGEST: Final = "resnet50"
 _ON_HOST: Final = (("cnn", 8, 1.1), ("gpt", 1, 1.1))
 _CROWDS: Final = (1, 4, 8)
 _CROWDS_ON_HOST: Final = (1, 2)
@@ -28,12 +29,7 @@ def throughput(stand: Stand) -> None:
     """Steps a second of 1, 4 and 8 programs, and what a step of one alone costs shared."""
     crowds = _CROWDS_ON_HOST if stand.on_host else _CROWDS
     native = _native(stand, crowds)
-    if shutil.which(_MPS) is None or stand.on_host:
-        stand.note(f"Nothing is compared with MPS: there is no {_MPS} for this device.")
-        served = {}
-    else:
-        with _mps() as environ:
-            served = _native(stand, crowds, **environ)
+    served = _under_mps(stand, crowds)
     shared = _shared(stand, crowds)
     for model, _, goal in _models(stand):
         if (model, 1) in native:
@@ -59,19 +55,50 @@ def _models(stand: Stand) -> tuple[tuple[str, int, float], ...]:
 
 def _native(stand: Stand, crowds: Sequence[int], **environ: str) -> dict[tuple[str, int], float]:
     """Steps a second of all, by model and by how many there are, where each has its own context."""
-    fit = len(crowds) if stand.on_host else gpu_bytes() // _EACH
+    most = max(crowds) if stand.on_host else gpu_bytes() // _EACH
     with ExitStack() as ending:
         programs = [stand.start("stepping", **environ) for _ in range(max(crowds))]
         for each in programs:
             ending.callback(each.end)
         found: dict[tuple[str, int], float] = {}
         for model, batch, _ in _models(stand):
-            large = model == "resnet50"
-            counts = [count for count in crowds if not large or count <= fit]
+            counts = [count for count in crowds if model != _LARGEST or count <= most]
             if len(counts) < len(crowds):
-                stand.note(f"{model}: more than {max(counts, default=0)} of them do not fit")
+                stand.note(f"{model}: more than {most} of them do not fit")
             found |= _rates(programs, model, batch, counts)
     return found
+
+
+def _under_mps(stand: Stand, crowds: Sequence[int]) -> dict[tuple[str, int], float]:
+    """The same under CUDA's own server for several processes, where there is one."""
+    if stand.on_host or shutil.which(_MPS) is None:
+        stand.note(f"Nothing is compared with MPS: there is no {_MPS} for this device.")
+        return {}
+    with tempfile.TemporaryDirectory(prefix="jgpu-mps-") as folder:
+        environ = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        started = _control(environ, "-d")
+        if started.returncode:
+            stand.note(f"Nothing is compared with MPS: {_MPS} says {started.stderr.strip()!r}.")
+            return {}
+        try:
+            return _native(stand, crowds, **environ)
+        finally:
+            _control(environ, said="quit\n")
+
+
+def _control(
+    environ: dict[str, str], *options: str, said: str = ""
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [_MPS, *options],
+        input=said,
+        env={**os.environ, **environ},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=_MPS_S,
+    )
 
 
 def _shared(stand: Stand, crowds: Sequence[int]) -> dict[tuple[str, int], float]:
@@ -98,18 +125,3 @@ def _rates(
         found[model, count] = steps / _SECONDS
     together(programs[: max(counts, default=0)], "drop")
     return found
-
-
-@contextmanager
-def _mps() -> Iterator[dict[str, str]]:
-    """CUDA's own server for several processes; what its clients' environment says."""
-    with tempfile.TemporaryDirectory(prefix="jgpu-mps-") as folder:
-        environ = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
-        control = {**os.environ, **environ}
-        subprocess.run([_MPS, "-d"], env=control, check=True, timeout=_MPS_S)
-        try:
-            yield environ
-        finally:
-            subprocess.run(
-                [_MPS], input="quit\n", text=True, env=control, check=False, timeout=_MPS_S
-            )
