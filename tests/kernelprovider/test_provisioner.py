@@ -61,7 +61,7 @@ def run(client, code):
         elif message["msg_type"] == "error":
             said["error"] = content["ename"]
 
-    client.execute_interactive(code, timeout=50, output_hook=hook)
+    client.execute_interactive(code, timeout=50, output_hook=hook, stop_on_error=False)
     return said
 
 
