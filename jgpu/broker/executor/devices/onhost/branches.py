@@ -74,10 +74,8 @@ class AsOnCuda(Eagerly):
         return found_in([generator]) is not None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        branch = _BRANCHES.get(
-            func.name().removeprefix("aten::")
-        )  # in inference mode it arrives whole
-        if branch is None:
+        branch = _BRANCHES.get(func.name().removeprefix("aten::"))
+        if branch is None:  # else it is in inference mode, where composites arrive whole
             return super().__torch_dispatch__(func, types, args, kwargs)
         with self:
             return branch(func, *args, **(kwargs or {}))
