@@ -230,7 +230,7 @@ class Notebook:
         return said.stdout.strip()
 
     def _send(self, code):
-        """A cell's number; else a kernel would skip what reaches it shortly after a cell that raised."""
+        """Send a cell, which is not to be skipped where the one before has raised; its number."""
         return self.client.execute(code, stop_on_error=False)
 
     def close(self):
