@@ -10,11 +10,13 @@ from typing import Any
 import torch
 
 from jgpu.wire import program as wire
+from jgpu.wire.formulas.shapes import contiguous_stride
 from jgpu.wire.limits import MAX_DIMS
 
 __all__ = [
     "InternedGeometry",
     "contiguous_stride",
+    "from_wire",
     "geometry_of",
     "has_idle_steps",
     "intern",
@@ -112,16 +114,6 @@ def has_idle_steps(geometry: InternedGeometry) -> bool:
     steps = zip(geometry.stride, contiguous_stride(geometry.shape), strict=True)
     pairs = zip(geometry.shape, steps, strict=True)
     return any(size == 1 and have != want for size, (have, want) in pairs)
-
-
-def contiguous_stride(shape: Sizes) -> Sizes:
-    """Row-major strides as torch computes them (a size of 0 counts as 1)."""
-    stride: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        stride.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(stride))
 
 
 _interned: dict[tuple[Any, ...], InternedGeometry] = {}

@@ -1,8 +1,9 @@
 """What would an op return? Answered once per op, geometries and constants; looked up ever after.
 
-Three sources, in this order: torch's meta kernels, which raise torch's own errors on the user's
-line; the executor, asked by `Probe`, for the ops whose meta kernels are known to differ from the
-device's own; and, where neither knows without the data, the run itself (a WAIT).
+Four sources, in this order: formulas (`wire.formulas`), for what is plain; torch's meta kernels,
+which raise torch's own errors on the user's line; the executor, asked by `Probe`, for the ops whose
+meta kernels are known to differ from the device's own; and, where none of them knows without the
+data, the run itself (a WAIT).
 
 A `Plan` is the answer: the geometries to make, the arguments written, and the op's template in the
 program form. Plans are corrected when the executor reports what an op really returned.
@@ -14,10 +15,11 @@ from typing import Any
 import torch
 
 from jgpu.device import current
-from jgpu.device.geometry import InternedGeometry, geometry_of, has_idle_steps
+from jgpu.device.geometry import InternedGeometry, from_wire, geometry_of, has_idle_steps
 from jgpu.device.likenative import mixed, warned, words
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
+from jgpu.wire import formulas
 from jgpu.wire import program as wire
 
 __all__ = ["OpPlan", "TensorRef", "fact", "list_returns", "plan_for"]
@@ -150,6 +152,8 @@ def plan_for(
     if info.kind == 3:  # WAIT
         words.check_types(info, args, kwargs, geometries)
         return plan
+    if info.name in formulas.FORMULAS and _is_foretold(plan, args, kwargs):
+        return plan
     if info.name == "aten::convolution":
         mixed.check(info, args, kwargs)  # it compares types, too
     meta, tensors = _meta_call(info, args, kwargs)
@@ -192,6 +196,23 @@ def plan_for(
         # of an argument that is returned, the device tells nothing
         plan.settle([a if isinstance(a, int) else b for a, b in zip(before, answer, strict=True)])
     return plan
+
+
+def _is_foretold(plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a formula says what is returned: then there is nothing to refuse or to warn of."""
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, DeviceTensor):
+            return value._g.wire
+        return [shown(item) for item in value] if isinstance(value, list | tuple) else value
+
+    named = {name: shown(value) for name, value in kwargs.items()}
+    made = formulas.returned(plan.info.name, shown(args), named)
+    if made is None:
+        return False
+    plan.returns_list = None if len(made) == 1 else [-1] * len(made)
+    plan.settle([None if each is None else from_wire(each) for each in made])
+    return True
 
 
 def _must_ask(info: OpInfo, geometries: tuple[InternedGeometry, ...]) -> bool:

@@ -88,3 +88,25 @@ def test_what_is_too_large_to_be_tried_is_told_by_the_run(counts):
         assert histogram.sum().item() == 3
         assert counts()[2] == unforetold  # the edges and this, each once
         del histogram
+
+
+def test_sequences_that_grow_ask_nothing_and_have_native_bits(counts):
+    """Attention and layer norm with their gradients: the device was asked at each new length."""
+
+    def step(device, length):
+        torch.manual_seed(length)
+        x = torch.randn(1, length, 24).to(device).requires_grad_()
+        norm = torch.nn.functional.layer_norm(x, (24,), torch.ones(24, device=device))
+        query, key, value = (
+            each.view(1, length, 2, 4).transpose(1, 2) for each in norm.chunk(3, dim=-1)
+        )
+        seen = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+        kept = torch.cat([seen, seen[:, :, :1]], dim=2).transpose(1, 2).reshape(length + 1, 8)
+        kept.softmax(-1).pow(2).mean().backward()
+        return x.grad
+
+    for length in range(2, 9):
+        shared, native = step("cuda", length), step("cpu", length)
+        assert torch.equal(shared.cpu(), native)
+        assert shared.stride() == native.stride()
+    assert counts() == (0, 0, 0)

@@ -1,4 +1,4 @@
-"""What an op returns for arguments of known geometry, by torch's meta kernels.
+"""What an op returns for arguments of known geometry, by a formula or by torch's meta kernels.
 
 Meta kernels know shapes, and which returns are the arguments themselves; their strides are often
 not the device's. Nothing here touches data. Answers depend on the op and the geometries alone and
@@ -31,6 +31,7 @@ from jgpu.broker.executor.programs.checking.arguments import (
 from jgpu.broker.executor.programs.checking.ops import OpSchema
 from jgpu.broker.executor.programs.geometry import ViewSpec, geometry_of, required_bytes
 from jgpu.errors import ProgramError
+from jgpu.wire.formulas import FORMULAS, returned
 from jgpu.wire.program import Geometry
 
 __all__ = ["META", "Inferred", "Returned", "call_on", "flatten", "infer", "scratch"]
@@ -104,7 +105,7 @@ def scratch(geometry: Geometry, device: torch.device, nbytes: int = 0) -> torch.
 def call_on(
     info: OpSchema,
     bound: Bound,
-    tensors: Sequence[torch.Tensor],
+    tensors: Sequence[Any],
     values: Any,
     generator: Any,
     call: Callable[..., Any] | None = None,
@@ -143,6 +144,10 @@ def infer(info: OpSchema, bound: Bound, tensors: Sequence[tuple[Geometry, int]])
 
     None where no meta kernel can say. Raises `ProgramError` where the op refuses its arguments.
     """
+    if info.name in FORMULAS:
+        foretold = _foretold(info, bound, tensors)
+        if foretold is not None:
+            return foretold
     key = _key(info, bound, tensors)
     with _LOCK:
         found = _known.get(key, key)
@@ -156,6 +161,21 @@ def infer(info: OpSchema, bound: Bound, tensors: Sequence[tuple[Geometry, int]])
     if isinstance(found, str):
         raise ProgramError(f"{info.name} does not take these arguments: {found}")
     return found  # type: ignore[return-value]
+
+
+def _foretold(
+    info: OpSchema, bound: Bound, tensors: Sequence[tuple[Geometry, int]]
+) -> Inferred | None:
+    guess = _guessed(list(values_of(bound)), _GUESSES[0])
+
+    def call(*args: Any, **kwargs: Any) -> tuple[Geometry | None, ...] | None:
+        return returned(info.name, args, kwargs)
+
+    given = [geometry for geometry, _ in tensors]
+    made = call_on(info, bound, given, lambda node: guess[node.index], None, call)
+    if made is None:
+        return None
+    return Inferred(tuple(e and Returned(e, -1, required_bytes(e)) for e in made), ())
 
 
 def _key(info: OpSchema, bound: Bound, tensors: Sequence[tuple[Geometry, int]]) -> tuple[Any, ...]:

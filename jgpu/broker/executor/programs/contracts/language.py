@@ -23,6 +23,7 @@ from jgpu.broker.executor.programs.checking.inference import META, scratch
 from jgpu.broker.executor.programs.checking.ops import OpSchema
 from jgpu.broker.executor.programs.geometry import geometry_of, is_dense
 from jgpu.errors import ProgramError
+from jgpu.wire.formulas import returned
 from jgpu.wire.program import Geometry
 
 __all__ = [
@@ -148,7 +149,12 @@ class Call:
                 self.require(tensor.numel() == 1, f"{name} does not hold exactly one element")
 
     def forward(self, op: str, *args: Any, **kwargs: Any) -> Any:
-        """What the forward op would return for these arguments, by its meta kernel."""
+        """What the forward op would return for these arguments, as meta tensors."""
+        shown = [geometry_of(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
+        foretold = returned(f"aten::{op}", shown, kwargs)
+        if foretold is not None:
+            made = [None if each is None else scratch(each, META) for each in foretold]
+            return made[0] if len(made) == 1 else made
         base, _, overload = op.partition(".")
         call = getattr(getattr(torch.ops.aten, base), overload or "default")
         try:
