@@ -6,8 +6,9 @@ nothing back; what comes of it is told by later events.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from jgpu.sched.events import Caused
 
 __all__ = [
     "Action",
@@ -34,16 +35,11 @@ class MemoryPart(StrEnum):
     ALL = "all"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class Action(Caused, frozen=True):
     """Base of all actions."""
 
-    #: number of the event, counted by the core from 1, that this action answers
-    cause: int = field(default=0, compare=False)
 
-
-@dataclass(frozen=True, slots=True)
-class Start(Action):
+class Start(Action, frozen=True):
     """Launch `count` segments of a work, from segment `first` on, behind what the lane has."""
 
     work: int
@@ -55,47 +51,41 @@ class Start(Action):
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class OpenLane(Action):
+class OpenLane(Action, frozen=True):
     """Make a lane with room for `capacity` bytes of ephemeral memory."""
 
     lane: int
     capacity: int
 
 
-@dataclass(frozen=True, slots=True)
-class CloseLane(Action):
+class CloseLane(Action, frozen=True):
     """End a lane; nothing runs in it and nobody belongs to it. Its number may be used again."""
 
     lane: int
 
 
-@dataclass(frozen=True, slots=True)
-class ResizeLane(Action):
+class ResizeLane(Action, frozen=True):
     """Give a lane room for `capacity` bytes of ephemeral memory instead of what it had."""
 
     lane: int
     capacity: int
 
 
-@dataclass(frozen=True, slots=True)
-class MoveLane(Action):
+class MoveLane(Action, frozen=True):
     """Let a session, which is at a boundary with nothing in flight, run in this lane next."""
 
     session: int
     lane: int
 
 
-@dataclass(frozen=True, slots=True)
-class Wait(Action):
+class Wait(Action, frozen=True):
     """Tell a session that it waits, for memory or for its turn, and for whom (user names)."""
 
     session: int
     waits_for: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Spill(Action):
+class Spill(Action, frozen=True):
     """Copy buffers of a session, nothing of which is in flight, to the host and free them.
 
     Answered by `SessionSpilled`; until then nothing of the session is started.
@@ -105,8 +95,7 @@ class Spill(Action):
     part: MemoryPart
 
 
-@dataclass(frozen=True, slots=True)
-class Restore(Action):
+class Restore(Action, frozen=True):
     """Copy back to the device what the session needs; room for it is kept.
 
     Answered by `SessionRestored`; until then nothing of the session is started.

@@ -4,7 +4,7 @@ import ast
 import importlib
 import pkgutil
 import sys
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 from pathlib import Path
 
 import processes
@@ -210,8 +210,10 @@ def test_an_illegal_transition_raises_with_the_story():
 def test_events_and_actions_are_frozen_and_name_their_cause():
     event = SessionOpened(1, "user1", cause=7)
     assert event.cause == 7
-    assert event == SessionOpened(1, "user1")
-    with pytest.raises(FrozenInstanceError):
+    assert event == SessionOpened(1, "user1") != SessionOpened(1, "user2")
+    assert len({event, SessionOpened(1, "user1"), SessionOpened(1, "user2")}) == 2
+    assert Start(1, 1, 0, 1, 0, 1) != event
+    with pytest.raises(AttributeError, match="immutable"):
         event.user = "user2"
     assert not hasattr(event, "__dict__")
     device = device_with()

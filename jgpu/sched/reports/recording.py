@@ -16,12 +16,13 @@ line and the value.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
+from msgspec.structs import FieldInfo, fields
 
 from jgpu.errors import ConfigError
 from jgpu.sched import events
@@ -55,6 +56,10 @@ EVENTS: Final[dict[str, type[events.Event]]] = {
     for name in events.__all__
     if issubclass(kind := getattr(events, name), events.Event)
     and kind not in (events.Event, events.SessionEvent)
+}
+#: by event, what there is to tell
+_FIELDS: Final[dict[type[events.Event], tuple[FieldInfo, ...]]] = {
+    kind: fields(kind) for kind in EVENTS.values()
 }
 
 
@@ -117,7 +122,7 @@ class EventRecorder:
 def write_event(event: events.Event, now: float) -> str:
     """Return the line of an event, without its end; what equals the default is left out."""
     line: dict[str, Any] = {"at": now, "event": type(event).__name__}
-    for field in fields(event):
+    for field in _FIELDS[type(event)]:
         value = getattr(event, field.name)
         if value != field.default:
             line[field.name] = _plain(value)
@@ -196,13 +201,13 @@ def _event(found: dict[str, Any], file: str, line: int) -> events.Event:
     kind = EVENTS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise _wrong(file, line, "event", name, "which is no event that there is")
-    known = {field.name: field for field in fields(kind)}
+    known = {field.name: field for field in _FIELDS[kind]}
     for key, value in found.items():
         if key not in known:
             raise _wrong(file, line, key, value, f"which {name} has not")
         _check_size(key, value, file, line)
     for key, field in known.items():
-        if key not in found and field.default is MISSING:
+        if key not in found and field.required:
             raise ConfigError(f"{file}, line {line}: {name} without {key!r}.")
     if "segments" in found:
         found["segments"] = _expand(found["segments"], file, line)
