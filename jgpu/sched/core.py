@@ -13,7 +13,7 @@ explained (`Core.story`).
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from jgpu.sched import events
 from jgpu.sched.actions import MemoryPart, Wait
@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from jgpu.sched.journal import StoryLine
 
 __all__ = ["Core"]
+
+_IDLE: Final = SessionState.IDLE
+_WAITING: Final = SessionState.WAITING
+_CLOSED: Final = SessionState.CLOSED
 
 
 class Core:
@@ -116,22 +120,15 @@ class Core:
             self._placing.sweep()
         if self._turns.policy.plans_lanes:
             self._plan_lanes()
-        spilling = self._spilling
-        if spilling.busy:
-            spilling.advance()
-        if table.awaiting_growth:
-            self._room.look_at_growth()
-        if (table.unplaced or table.starving is not None) and not table.draining:
-            self._placing.place_waiting()
-        if table.unplaced or table.awaiting_growth or spilling.busy:
-            spilling.relieve()
+        if self._placing.awaited or self._spilling.busy:
+            self._placing.make_room(self._spilling)
         self._turns.fill_all()
         for session in journal.waiting:
             self._tell_wait(session)
         return journal.actions
 
     def _tell_wait(self, session: ScheduledSession) -> None:
-        if session.state is SessionState.WAITING:
+        if session.state is _WAITING:
             journal, users = self._journal, reason(session, self._table).users
             journal.note(session.story, "waits", f"for {', '.join(users) or 'nobody'}")
             journal.act(Wait(session.id, users, cause=journal.cause))
@@ -141,7 +138,7 @@ class Core:
     def _live(self, session_id: int) -> ScheduledSession | None:
         """Return a session whose client is still there."""
         session = self._table.sessions.get(session_id)
-        return None if session is None or session.state is SessionState.CLOSED else session
+        return None if session is None or session.state is _CLOSED else session
 
     def _session_opened(self, event: events.SessionOpened) -> None:
         if event.session in self._table.sessions:
@@ -366,17 +363,17 @@ class Core:
 
     def _settle(self, session: ScheduledSession) -> None:
         """Bring a session's state in line with what is queued and in flight."""
-        if session.state is SessionState.CLOSED:
+        if session.state is _CLOSED:
             if not session.has_work:
                 self._table.forget(session)
             return
         if session.in_flight:
             return
-        state = SessionState.WAITING if session.queue else SessionState.IDLE
+        state = _WAITING if session.queue else _IDLE
         if state is session.state:
             return
         session.become(state)
-        if state is SessionState.WAITING:
+        if state is _WAITING:
             session.waiting.began = self._journal.now
             self._journal.waiting.append(session)
             return

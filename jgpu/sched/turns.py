@@ -32,8 +32,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Turns"]
 
+# Plain, for looking into an enumeration takes longer than most of what is done here.
 _HERE: Final = Residence.HERE
 _YIELDING: Final = Residence.YIELDING
+_RETIRED: Final = LaneState.RETIRED
+_STARTED: Final = WorkState.STARTED
+_WAITING: Final = SessionState.WAITING
+_RUNNING: Final = SessionState.RUNNING
 
 
 class Turns:
@@ -61,7 +66,7 @@ class Turns:
         table = self._table
         lanes = list(table.lanes.values())
         for lane in lanes:
-            if lane.state is not LaneState.RETIRED:
+            if lane.state is not _RETIRED:
                 self._fill(lane)
         if len(lanes) > 1 and not table.blocked:
             for lane in lanes:
@@ -69,7 +74,10 @@ class Turns:
                     self._fetch(lane, lanes)
 
     def _fill(self, lane: Lane) -> None:
-        while lane.has_room(self._limits.least_segment_s, self._limits):
+        limits = self._limits
+        most = limits.in_flight_segments
+        # Often without a call: `has_room` begins with the same question.
+        while lane.segments < most or lane.has_room(limits.least_segment_s, limits):
             session = self._next(lane)
             if session is None or lane.may_grow_before(session):
                 return
@@ -78,28 +86,32 @@ class Turns:
 
     def _start(self, lane: Lane, session: ScheduledSession) -> bool:
         """Start as many segments of the session's next work as there is room for."""
-        work = session.queue[0]
-        first, end = work.started, work.started
-        while end < len(work.seconds) and lane.has_room(work.seconds[end], self._limits):
+        work, limits = session.queue[0], self._limits
+        first = work.started
+        end, whole = first, len(work.seconds)
+        user, most = session.user, limits.in_flight_segments
+        while end < whole:
             seconds = work.seconds[end]
+            if lane.segments >= most and not lane.has_room(seconds, limits):
+                break
             lane.segments += 1
             lane.in_flight_s += seconds
             session.in_flight_s += seconds
-            session.user.in_flight_s += seconds
+            user.in_flight_s += seconds
             end += 1
         count = end - first
         if count == 0:
             return False
         if first == 0:
-            work.become(WorkState.STARTED)
+            work.become(_STARTED)
             work.continues = session.iteration_open
             session.iteration_open = True
         work.started = end
         session.in_flight += count
-        if session.state is SessionState.WAITING:
+        if session.state is _WAITING:
             self.waits.note(self._journal.now - session.waiting.began)
-            session.become(SessionState.RUNNING)
-        if end == len(work.seconds):
+            session.become(_RUNNING)
+        if end == whole:
             session.started.append(session.queue.popleft())
             if work.ends_iteration:
                 session.iteration_open = False
@@ -163,6 +175,8 @@ class Turns:
 
         `beside` them is the holder, where the turn is over and another may be theirs.
         """
+        if not lane.waiting and len(self._table.lanes) == 1:
+            return beside  # there is nobody else, who needs no new lease
         session = self._overdue(lane)
         if session is not None:
             self.lease(lane, session, "has waited for too long")

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add_options", "simulate"]
 
-_SESSIONS: Final = (1.0, 8.0, 64.0, 512.0, 10_000.0)
-_GOAL_US: Final = 50.0
+_SESSIONS: Final = (1.0, 8.0, 64.0, 1000.0, 10_000.0)
+_GOAL_US: Final = 20.0
 _GOAL_FEW_US: Final = 10.0
 _FEW: Final = 64
 
@@ -61,8 +61,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--most-on-one",
         type=at_least(1, int),
-        default=512,
-        help="rows with up to so many sessions are measured on one device, too (default: 512)",
+        default=1000,
+        help="rows with up to so many sessions are measured on one device, too (default: 1000)",
     )
     parser.add_argument("--lanes", type=at_least(1, int), default=1, help="(default: 1)")
     parser.add_argument("--policy", default="fair", help="(default: fair)")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jgpu.sched.lanes.table import LaneTable
     from jgpu.sched.limits import Limits
     from jgpu.sched.sessions.session import ScheduledSession
+    from jgpu.sched.spilling import SpillPlanner
 
 __all__ = ["LanePlacing"]
 
@@ -33,6 +34,24 @@ class LanePlacing:
         self._journal = journal
         self._table = table
         self._room = room
+
+    @property
+    def awaited(self) -> bool:
+        """Whether anybody waits for a place in a lane, or for room in theirs."""
+        table = self._table
+        return bool(table.unplaced or table.awaiting_growth or table.starving is not None)
+
+    def make_room(self, spilling: SpillPlanner) -> None:
+        """Let those go on who wait for memory, as far as that can be."""
+        table = self._table
+        if spilling.busy:
+            spilling.advance()
+        if table.awaiting_growth:
+            self._room.look_at_growth()
+        if (table.unplaced or table.starving is not None) and not table.draining:
+            self.place_waiting()
+        if table.unplaced or table.awaiting_growth or spilling.busy:
+            spilling.relieve()
 
     def spread(self) -> None:
         """Let somebody who waits in the fullest lane look for another, for there may be more."""

@@ -72,12 +72,12 @@ class LaneTable:
     @property
     def blocked(self) -> bool:
         """Whether nobody may begin an iteration."""
-        return self.draining or self.starving is not None or self.overcommitted
+        return self.draining or self.starving is not None or self.committed > self.capacity
 
     @property
     def needs_sweep(self) -> bool:
         """Whether sessions must give up their places."""
-        return self.closing > 0 or self.overcommitted
+        return self.closing > 0 or self.committed > self.capacity
 
     @property
     def may_open(self) -> bool:

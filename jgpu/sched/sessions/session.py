@@ -36,6 +36,7 @@ __all__ = ["ScheduledSession"]
 
 _HERE: Final = Residence.HERE
 _YIELDING: Final = Residence.YIELDING
+_FINISHED: Final = WorkState.FINISHED
 
 
 @dataclass(slots=True, eq=False)
@@ -163,7 +164,7 @@ class ScheduledSession:
     def finish_oldest(self) -> ScheduledWork:
         """Take off the oldest work, all of which has finished."""
         work = self.started.popleft()
-        work.become(WorkState.FINISHED)
+        work.become(_FINISHED)
         claims = self.room.claims
         if claims and claims[0] is work:
             claims.popleft()

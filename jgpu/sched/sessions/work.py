@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jgpu.sched.states import WORK_MOVES, WorkState, check_move
+from jgpu.sched.states import WORK_MOVES, IllegalTransition, WorkState
 
 __all__ = ["ScheduledWork"]
 
@@ -30,7 +30,9 @@ class ScheduledWork:
 
     def become(self, state: WorkState) -> None:
         """Go to another state, if the table of states leads there."""
-        self.state = check_move(WORK_MOVES, f"work {self.id}", self.state, state)
+        if state not in WORK_MOVES[self.state]:
+            raise IllegalTransition(f"work {self.id}", self.state, state, ())
+        self.state = state
 
     def validate(self) -> None:
         """Check every invariant of a work."""
