@@ -136,6 +136,14 @@ class ExecutorSession:
             self.table.add(found)
         return found
 
+    def buffers(self, numbers: Iterable[int]) -> list[Buffer]:
+        """The buffers of those numbers; `ProtocolError` if the session has not all of them."""
+        found = self.table.buffers
+        try:
+            return [found[number] for number in numbers]
+        except KeyError:
+            return [self.buffer(number) for number in numbers]
+
     def put(self, buffer: Buffer, port: Port) -> None:
         """Add a buffer that a work made."""
         old = self.table.add(buffer)
@@ -144,7 +152,7 @@ class ExecutorSession:
 
     def drop(self, numbers: Iterable[int], port: Port) -> None:
         """Drop buffers; numbers that name none are skipped."""
-        dropped = [b for n in numbers if (b := self.table.drop(n)) is not None]
+        dropped = self.table.drop_all_of(numbers)
         if dropped:
             port.retire(dropped)
 

@@ -60,6 +60,18 @@ class BufferTable:
         self.note_peak(0)
         return old
 
+    def add_made(self, made: Iterable[Buffer]) -> list[Buffer]:
+        """Put ephemeral buffers that were just made in their places; returns those there before."""
+        buffers, replaced = self.buffers, []
+        for buffer in made:
+            if buffer.id in buffers:
+                self.note_peak(0)
+                replaced += self.drop_all_of((buffer.id,))
+            buffers[buffer.id] = buffer
+            self.kept += buffer.nbytes
+        self.note_peak(0)
+        return replaced
+
     def poison(self, number: int, failure: Failure) -> Buffer | None:
         """There is nothing in this buffer, and why; returns the one that was there."""
         return self.add(Buffer(number, None, 0, poison=failure))
@@ -77,6 +89,21 @@ class BufferTable:
                 buffer.saved.drop()
                 buffer.saved = None
         return buffer
+
+    def drop_all_of(self, numbers: Iterable[int]) -> list[Buffer]:
+        """Take these buffers out; numbers without one are skipped."""
+        buffers, dropped = self.buffers, []
+        for number in numbers:
+            buffer = buffers.get(number)
+            if buffer is None:
+                continue
+            if buffer.saved is None and not (buffer.resident or buffer.stale):
+                del buffers[number]  # as most are: what `drop` comes to
+                self.kept -= buffer.nbytes
+            else:
+                self.drop(number)
+            dropped.append(buffer)
+        return dropped
 
     def drop_all(self) -> list[Buffer]:
         """Take all buffers out."""
@@ -134,7 +161,9 @@ class BufferTable:
 
     def note_peak(self, transient: int) -> None:
         """Something needed `transient` bytes on top of what the buffers hold now."""
-        self.peak = max(self.peak, self.used + transient)
+        used = self.resident + self.kept + transient
+        if used > self.peak:
+            self.peak = used
 
     def _count(self, buffer: Buffer, nbytes: int) -> None:
         away = 0 if buffer.saved is None or buffer.aside else nbytes

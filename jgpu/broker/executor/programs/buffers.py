@@ -7,8 +7,9 @@ Invariant: nothing but the buffer (and a run in progress) refers to its storage,
 really gives the memory back. Cached views are therefore few, private and dropped with the storage.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
@@ -17,7 +18,7 @@ from jgpu.broker.executor.programs.geometry import ViewSpec
 if TYPE_CHECKING:
     from jgpu.broker.executor.programs.checking.proofs import Proof
 
-__all__ = ["Buffer", "Failure"]
+__all__ = ["Buffer", "Failure", "views_over"]
 
 #: Most cached views of one buffer; a parameter is seen straight, transposed, and not much else.
 _MAX_VIEWS: Final = 8
@@ -150,3 +151,25 @@ class Buffer:
         if self.base is None:
             raise RuntimeError(f"Buffer {self.id} is not on the device.")
         return self.base
+
+
+def views_over(
+    buffers: Sequence[Buffer],
+    taken: Iterable[tuple[int, int, str]],
+    views: Sequence[tuple[ViewSpec, int]],
+    params: Sequence[Any],
+) -> dict[str, torch.Tensor]:
+    """Views (slot, view, name) of buffers by name, those made before without a call.
+
+    `views` are specs, each with the place of its offset in `params`, or -1.
+    """
+    found = {}
+    for slot, view, name in taken:
+        spec, param = views[view]
+        buffer = buffers[slot]
+        if param >= 0:
+            found[name] = buffer.private_view(spec, params[param])
+            continue
+        known = buffer._views.get(spec)
+        found[name] = buffer.view(spec) if known is None else known
+    return found

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from jgpu.broker.executor.programs.buffers import Buffer, Failure
+from jgpu.broker.executor.programs.buffers import Buffer, Failure, views_over
 from jgpu.broker.executor.programs.checking.check import check_program
 from jgpu.broker.executor.programs.flags import check_flags, gate
 from jgpu.broker.executor.programs.inputs import InputCheck
@@ -59,7 +59,7 @@ _Key: TypeAlias = tuple[bytes, bytes, tuple[int, ...]]
 class _Masks:
     """What a run's bit masks say, read once."""
 
-    __slots__ = ("dead", "keep", "key", "live", "wanted")
+    __slots__ = ("dead", "keep", "key", "live", "made", "wanted")
 
     def __init__(
         self, plan: ProgramPlan, live: bytes, dead: bytes, wanted: tuple[int, ...]
@@ -72,6 +72,8 @@ class _Masks:
         #: input slots that end with the run, fresh slots (counted from 0) that outlive it
         self.dead = tuple(k for k, bit in enumerate(inputs) if bit)
         self.live = tuple(k for k, bit in enumerate(fresh) if bit)
+        #: fresh slots that outlive the run, and the bytes of each by its claim
+        self.made = tuple((k, plan.slot_bytes[k]) for k in self.live)
 
 
 class Definition:
@@ -137,7 +139,7 @@ class Definition:
         poison = {k: b.poison for k, b in enumerate(buffers) if b.poison is not None}
         with below_autograd() if self._given.lifted else _NOTHING:
             tensors = self._take(buffers, params, poison)
-        masks = self._masks_of(live, dead, context.wanted if context.tell else ())
+        masks = self.masks(live, dead, context.wanted if context.tell else ())
         for slot in masks.dead:
             buffers[slot].release()
         seen = not (self._unseen or self._dynamic or self._broken)
@@ -221,7 +223,8 @@ class Definition:
             found = self._bytes[live, peak] = count(live)
         return found
 
-    def _masks_of(self, live: bytes, dead: bytes, wanted: tuple[int, ...]) -> "_Masks":
+    def masks(self, live: bytes, dead: bytes, wanted: tuple[int, ...]) -> "_Masks":
+        """What the bit masks of a run say."""
         key = (live, dead, wanted)
         found = self._masks.get(key)
         if found is None:
@@ -240,15 +243,11 @@ class Definition:
         self, buffers: Sequence[Buffer], params: Sequence[Number], poison: Mapping[int, Failure]
     ) -> dict[str, Any]:
         """The input tensors by variable name."""
-        plan, tensors = self.plan, {}
-        for slot, view, name in plan.taken:
-            if slot in poison:
-                continue
-            spec, param = plan.views[view]
-            if param >= 0:
-                tensors[name] = buffers[slot].private_view(spec, params[param])  # type: ignore[arg-type]
-            else:
-                tensors[name] = buffers[slot].view(spec)
+        plan = self.plan
+        taken = plan.taken
+        if poison:
+            taken = tuple(each for each in taken if each[0] not in poison)
+        tensors = views_over(buffers, taken, plan.views, params)
         for slot in plan.bases:
             if slot not in poison:
                 tensors[f"s{slot}"] = buffers[slot].bytes()

@@ -11,7 +11,7 @@ Invariant: no op of a program runs under another program's flags.
 import os
 import warnings
 from contextlib import suppress
-from threading import Condition
+from threading import Condition, Lock
 from typing import Any, Final
 
 import torch
@@ -61,7 +61,11 @@ class FlagGate:
     """Lets runs through that agree on the flags; sets torch's switches when they change."""
 
     def __init__(self) -> None:
-        self._changed = Condition()
+        # Not by way of the condition, whose own methods are Python's.
+        self._lock = Lock()
+        self._changed = Condition(self._lock)
+        #: runs that wait to come in
+        self._waiting = 0
         #: flags that torch's switches have now; None before the first run
         self._current: Flags | None = None
         #: runs that are inside
@@ -75,9 +79,13 @@ class FlagGate:
 
     def enter(self, flags: Flags) -> None:
         """Come in, alone or with runs of the same flags."""
-        with self._changed:
+        with self._lock:
             while self._inside and (not self._has(flags) or self._gives_way(flags)):
-                self._changed.wait()
+                self._waiting += 1
+                try:
+                    self._changed.wait()
+                finally:
+                    self._waiting -= 1
             self._come_in(flags)
 
     def enter_at_once(self, flags: Flags) -> bool:
@@ -85,7 +93,7 @@ class FlagGate:
 
         For the one thread that may not wait. It may `enter` again, with the same flags, inside.
         """
-        with self._changed:
+        with self._lock:
             if self._inside and not self._has(flags):
                 self._awaited = flags
                 return False
@@ -112,9 +120,9 @@ class FlagGate:
 
     def leave(self) -> None:
         """Go out; the last one lets others in."""
-        with self._changed:
+        with self._lock:
             self._inside -= 1
-            if not self._inside:
+            if self._waiting and not self._inside:
                 self._changed.notify_all()
 
 

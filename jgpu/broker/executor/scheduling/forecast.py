@@ -12,7 +12,7 @@ from typing import Final
 from jgpu.broker.executor.memory.table import BufferTable
 from jgpu.broker.executor.programs import Definition
 from jgpu.broker.executor.works.base import Work
-from jgpu.broker.executor.works.runs import RunWork, bits
+from jgpu.broker.executor.works.runs import RunWork
 from jgpu.broker.executor.works.transfers import UploadWork
 
 __all__ = ["Forecast"]
@@ -48,14 +48,13 @@ class Forecast:
             work.transient = definition.transient_bytes(message.live, message.dead)
             live = self._made_bytes + work.transient
             self._peak = max(self._peak, live + definition.surplus_bytes)
-            sizes = definition.slot_bytes()
-            for k in bits(message.live, len(sizes)):
-                self._note(message.first + k, sizes[k])
-            self._forget(message.inputs[k] for k in bits(message.dead, len(message.inputs)))
+            masks = definition.masks(message.live, message.dead, message.wanted)
+            self._note((message.first + k, size) for k, size in masks.made)
+            self._forget(work.dead)
         else:
             live = self._made_bytes + work.transient
             if isinstance(work, UploadWork) and work.transient:
-                self._note(work.message.buffer, work.transient)
+                self._note([(work.message.buffer, work.transient)])
         self._peak = max(self._peak, live)
         if work.ends_iteration:
             self._end_iteration()
@@ -106,10 +105,14 @@ class Forecast:
             if not at_rest:
                 return
 
-    def _note(self, number: int, nbytes: int) -> None:
-        self._made_bytes += nbytes - self._made.get(number, 0)
-        self._made[number] = nbytes
+    def _note(self, sizes: Iterable[tuple[int, int]]) -> None:
+        made = self._made
+        for number, nbytes in sizes:
+            self._made_bytes += nbytes - made.get(number, 0)
+            made[number] = nbytes
 
     def _forget(self, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            self._made_bytes -= self._made.pop(number, 0)
+        made = self._made
+        if made:
+            for number in numbers:
+                self._made_bytes -= made.pop(number, 0)

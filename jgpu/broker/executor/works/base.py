@@ -236,6 +236,8 @@ class Work:
 
     def frees(self) -> set[int]:
         """Numbers of the buffers that go before anything of it runs."""
+        if not self.before:
+            return set()
         notes = [note.buffers for note in self.before if isinstance(note, messages.Free)]
         return set().union(*notes)
 

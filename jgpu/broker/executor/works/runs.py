@@ -112,6 +112,16 @@ class RunWork(Work):
         """What the run names, too."""
         return super().frees().union(self.message.free)
 
+    @property
+    def dead(self) -> list[int]:
+        """Numbers of the inputs that end with it."""
+        definition, message = self.definition, self.message
+        inputs = message.inputs
+        if isinstance(definition, Definition) and definition.inputs == len(inputs):
+            masks = definition.masks(message.live, message.dead, message.wanted)
+            return [inputs[k] for k in masks.dead]
+        return [inputs[k] for k in bits(message.dead, len(inputs))]
+
     def may_write(self, buffer: int) -> bool:
         """It makes its fresh buffers and writes some of its inputs; anything until it is known."""
         definition, message = self.definition, self.message
@@ -151,8 +161,8 @@ class RunWork(Work):
             at_fault = self.definition or ProgramError("There is no such program.")
             self._fail("ProgramError", str(at_fault), at_fault.op, at_fault.name)
             return
-        buffers = [session.buffer(number) for number in message.inputs]
-        dead = [message.inputs[k] for k in bits(message.dead, len(buffers))]
+        buffers = session.buffers(message.inputs)
+        dead = self.dead
         if self._suspended is None:
             needed = self.transient + self.definition.growth_bytes(buffers)
             self._counts = not session.may_use(needed)
@@ -333,16 +343,18 @@ class RunWork(Work):
     def _keep(self, outcome: Outcome, port: Port) -> None:
         session, first = self.session, self.message.first
         poisoned: dict[int, list[int]] = {id(failure): [] for failure in outcome.failures}
-        fresh = []
+        fresh, failed = [], []
         for k, output in enumerate(outcome.outputs):
             if output is None:
                 continue
             if isinstance(output, Failure):
                 poisoned.setdefault(id(output), []).append(first + k)
-                session.put(Buffer(first + k, None, 0, poison=output), port)
+                failed.append(Buffer(first + k, None, 0, poison=output))
             else:
                 fresh.append(Buffer(first + k, output))
-                session.put(fresh[-1], port)
+        replaced = session.table.add_made(fresh + failed)
+        if replaced:
+            port.retire(replaced)
         port.made(fresh)
         self._failures = [(failure, poisoned[id(failure)]) for failure in outcome.failures]
         if self._counts:
@@ -447,10 +459,7 @@ class RunWork(Work):
         """Poison what it would have made."""
         super().cancel(port, failure)
         self.session.drop(self.message.free, port)
-        self.session.drop(
-            [self.message.inputs[k] for k in bits(self.message.dead, len(self.message.inputs))],
-            port,
-        )
+        self.session.drop(self.dead, port)
         outputs = self._outputs()
         for number in outputs:
             self.session.table.poison(number, failure)
