@@ -20,6 +20,7 @@ import msgspec
 
 from jgpu import errors
 from jgpu.device.interrupts import quiet
+from jgpu.device.wakefulness import Wakefulness
 from jgpu.wire import address, asking, limits
 from jgpu.wire import messages as m
 from jgpu.wire.arena import Arena
@@ -44,6 +45,7 @@ class Link:
         self.inbox: deque[m.ExecutorMessage] = deque()
         self._poll = select.poll()
         self._poll.register(stream, select.POLLIN)
+        self._wakefulness = Wakefulness()
         #: bytes sent since the start, for benchmarks
         self.sent = 0
         #: seconds that this end has waited for the other, and since when it waits now
@@ -138,7 +140,7 @@ class Link:
         """Whether anything came, or could be sent, in time."""
         self._waits_since = monotonic()
         try:
-            return bool(self._poll.poll(timeout_ms))
+            return self._wakefulness.wait(self._poll.poll, timeout_ms)
         finally:
             self._waited += monotonic() - self._waits_since
             self._waits_since = None
