@@ -38,6 +38,8 @@ PHASE_MOVES: Final[Mapping[LifePhase, frozenset[LifePhase]]] = {
 
 _LIVE: Final = LifePhase.LIVE
 _VIOLATED: Final = LifePhase.VIOLATED
+_CLOSED: Final = LifePhase.CLOSED
+_RELEASED: Final = LifePhase.RELEASED
 
 
 class Lifecycle:
@@ -65,7 +67,8 @@ class Lifecycle:
     @property
     def is_closed(self) -> bool:
         """Whether the stream is closed."""
-        return self.phase in {LifePhase.CLOSED, LifePhase.RELEASED}
+        phase = self.phase
+        return phase is _CLOSED or phase is _RELEASED
 
     def become(self, phase: LifePhase, reason: str = "") -> None:
         """Go to another phase, if the table of phases leads there."""

@@ -24,6 +24,8 @@ class MovementState(StrEnum):
     RETURNING = "returning"
 
 
+_DUE_BACK: Final = MovementState.DUE_BACK
+
 _MOVES: Final[Mapping[MovementState, frozenset[MovementState]]] = {
     MovementState.STILL: frozenset(
         {MovementState.DUE_BACK, MovementState.LEAVING, MovementState.RETURNING}
@@ -47,7 +49,7 @@ class MemoryMovement:
     @property
     def is_due(self) -> bool:
         """Whether it is to be brought back."""
-        return self.state is MovementState.DUE_BACK
+        return self.state is _DUE_BACK
 
     def become(self, state: MovementState) -> None:
         """Go to another state, if the table leads there."""

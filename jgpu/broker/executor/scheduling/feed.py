@@ -46,6 +46,8 @@ class LaneFeed:
 
     def flush(self, *, at_once: bool = False) -> None:
         """Hand what was started to the lanes; `at_once`: whoever is tried meanwhile."""
+        if not self._starts:
+            return
         trials = self.trials
         if not trials.quiet and not at_once:
             self._flush_as_admitted()

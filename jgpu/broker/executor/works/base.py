@@ -35,6 +35,8 @@ __all__ = [
 LEAST_S: Final = 5e-6
 #: buffers named in one `Failed`
 _IDS: Final = limits.MAX_SLOTS
+# Plain, for looking into an enumeration takes time.
+_RECEIVED: Final = WorkProgress.RECEIVED
 _DUE: Final = LaneProgress.DUE
 _BEGUN: Final = LaneProgress.BEGUN
 _HALTED: Final = LaneProgress.HALTED
@@ -98,7 +100,7 @@ class Work:
         #: the scheduler's number for it, unique in this executor
         self.key = 0
         self.ends_iteration = ends_iteration
-        self.state = WorkProgress.RECEIVED
+        self.state = _RECEIVED
         #: `Free` and `Tag` that came before it
         self.before: list[messages.Free | messages.Tag] = []
         self.measured_s = 0.0
@@ -110,7 +112,7 @@ class Work:
         #: whether its session was at a boundary when it was launched
         self.began_at_boundary = True
         #: what a lane has done of it
-        self.progress = LaneProgress.DUE
+        self.progress = _DUE
         #: an interrupt took it back; a lane that has it skips it (`course`)
         self.taken = False
         #: bytes that it did not get; above 0 exactly while it is HALTED

@@ -9,7 +9,7 @@ what waits.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from jgpu.broker.executor.works.states import WorkProgress
 from jgpu.errors import ProtocolError
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from jgpu.broker.executor.works.base import Work
 
 __all__ = ["WorkQueue"]
+
+_OFFERED: Final = WorkProgress.OFFERED
+_LAUNCHED: Final = WorkProgress.LAUNCHED
+_DONE: Final = WorkProgress.DONE
 
 
 class WorkQueue:
@@ -92,13 +96,13 @@ class WorkQueue:
         if not self.received or not self.received[0].ready:
             return None
         work = self.received.popleft()
-        work.state = WorkProgress.OFFERED
+        work.state = _OFFERED
         self.offered.append(work)
         return work
 
     def launch(self, work: "Work") -> None:
         """A lane is given the oldest work that none has."""
-        work.state = WorkProgress.LAUNCHED
+        work.state = _LAUNCHED
         self.launched += 1
 
     def unlaunch(self, work: "Work", *, dropped: bool) -> None:
@@ -116,7 +120,7 @@ class WorkQueue:
         """A lane is through with a work, always the oldest one."""
         oldest = self.offered.popleft()
         assert oldest is work, "works of a session finish in order"
-        work.state = WorkProgress.DONE
+        work.state = _DONE
         self.launched -= 1
         self.nbytes -= work.nbytes
 
