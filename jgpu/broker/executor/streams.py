@@ -91,17 +91,17 @@ class Streams:
     def has_room(self, session: ExecutorSession) -> bool:
         """Whether another message of a session may be dealt with."""
         queue, programs = session.queue, session.programs
+        waiting = session.waiting_bytes
         return (
             queue.outstanding < _QUEUED_WORKS
-            and self._has_room_for_bytes(session)
+            and (waiting < _LITTLE_BYTES or self._has_room_beside(session, waiting))
             and programs.helping + len(queue.cancel_requests) < _HELPING
         )
 
-    def _has_room_for_bytes(self, session: ExecutorSession) -> bool:
-        """Whether what waits is little, or not much: of the session, and of all of its user's."""
-        waiting = session.waiting_bytes
-        if waiting < _LITTLE_BYTES or waiting >= _QUEUED_BYTES:
-            return waiting < _LITTLE_BYTES
+    def _has_room_beside(self, session: ExecutorSession, waiting: int) -> bool:
+        """Whether what waits is not much: of the session, and of all of its user's."""
+        if waiting >= _QUEUED_BYTES:
+            return False
         account = session.account
         if account.user not in self._waiting_bytes:
             self._waiting_bytes[account.user] = account.waiting_bytes
