@@ -19,17 +19,19 @@ from jgpu.device import current
 
 #: other releases say some of it in other words, and so do we
 RELEASE = ".".join(torch.__version__.split(".")[:2])
+_SAVED = (
+    "one of the variables needed for gradient computation has been modified by an inplace "
+    "operation: [torch.cuda.FloatTensor [3]], which is output 0 of ExpBackward0, is at version "
+    "1; expected version 0 instead. Hint: enable anomaly detection to find the operation that "
+    "failed to compute its gradient, with torch.autograd.set_detect_anomaly(True, "
+    "check_nan=False)."
+)
 #: what the table has found in torch's sources, where an older torch says it otherwise
 OLDER = {
     ("2.11", "Labels of classes are floats"): "expected scalar type Long but found Float",
     ("2.11", "Labels of classes are 32-bit integers"): "expected scalar type Long but found Int",
-    ("2.11", "A result that backward needs is changed in place"): (
-        "one of the variables needed for gradient computation has been modified by an inplace "
-        "operation: [torch.cuda.FloatTensor [3]], which is output 0 of ExpBackward0, is at version "
-        "1; expected version 0 instead. Hint: enable anomaly detection to find the operation that "
-        "failed to compute its gradient, with torch.autograd.set_detect_anomaly(True, "
-        "check_nan=False)."
-    ),
+    ("2.11", "A result that backward needs is changed in place"): _SAVED,
+    ("2.12", "A result that backward needs is changed in place"): _SAVED,
 }
 OURS = f"{Path(jgpu.__file__).parent}/"
 
