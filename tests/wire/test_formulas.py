@@ -195,6 +195,11 @@ def looked_up(draw):
     return (weight, indices, *draw(st.sampled_from([(), (0,), (-1, False, False)]))), {}
 
 
+def indexed(draw):
+    index = draw(laid(draw(shapes), draw(st.sampled_from([torch.int64, torch.int32, torch.bool]))))
+    return (draw(laid(draw(shapes), draw(types))), [index]), {}
+
+
 def lookup_gradient(draw):
     shape = draw(shapes)
     indices = draw(laid(shape, draw(st.sampled_from([torch.int64, torch.int32]))))
@@ -284,6 +289,7 @@ CALLS = {
     "cat": joined,
     "clone": copied,
     "embedding": looked_up,
+    "index.Tensor": indexed,
     "embedding_dense_backward": lookup_gradient,
     "native_layer_norm": normed,
     "native_layer_norm_backward": normed_gradient,
@@ -415,6 +421,8 @@ BACK = "_scaled_dot_product_flash_attention_for_cpu_backward"
         ("add.Tensor", (X, LONG.float())),
         ("cat", ([X, HEADS[0, 0, :4]], 0)),
         ("embedding", (X, Y)),
+        ("index.Tensor", (X, [None, LONG])),
+        ("index.Tensor", (X, [Y])),
         ("embedding_dense_backward", (X, Y, 3, -1, False)),
         ("embedding_dense_backward", (X, LONG, 0, -1, False)),
         ("embedding_dense_backward", (X, LONG[:2], 3, -1, False)),

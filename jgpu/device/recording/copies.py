@@ -12,7 +12,7 @@ import torch
 
 from jgpu.device import current
 from jgpu.device.errors import refused, use_of_lost
-from jgpu.device.geometry import contiguous_stride, extent, intern, is_dense
+from jgpu.device.geometry import extent, intern, is_dense
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.recording.record import Rewritten
 from jgpu.device.sparse import conversions
@@ -31,7 +31,7 @@ def copy(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def upload(source: torch.Tensor) -> DeviceTensor:
-    """A host tensor's copy on the device, strides preserved where they are dense."""
+    """A host tensor's copy on the device, which lies as a copy on the host would."""
     host = source.detach()
     if host.is_conj():
         host = host.resolve_conj()
@@ -42,8 +42,8 @@ def upload(source: torch.Tensor) -> DeviceTensor:
     shape = tuple(host.shape)
     geometry = intern(host.dtype, shape, host.stride())
     if not is_dense(geometry):
-        host = host.contiguous()
-        geometry = intern(host.dtype, shape, contiguous_stride(shape))
+        host = host.clone()  # without gaps, in the order of its dimensions
+        geometry = intern(host.dtype, shape, host.stride())
     if geometry.numel == 0:
         return wrap(current.session.upload(b"", 0), geometry)
     flat = torch.as_strided(host, (geometry.numel,), (1,), host.storage_offset())

@@ -149,7 +149,7 @@ def plan_for(
     lifter = _Template(info)
     plan = OpPlan(info, lifter.args(args), lifter.kwargs(kwargs), geometries)
     plan.looks = words.looks_at_power(info, args, kwargs)
-    if info.kind == 3:  # WAIT
+    if info.kind == 3 and not _is_by_numbers(info, geometries):  # WAIT
         words.check_types(info, args, kwargs, geometries)
         return plan
     if info.name in formulas.FORMULAS and _is_foretold(plan, args, kwargs):
@@ -213,6 +213,12 @@ def _is_foretold(plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     plan.returns_list = None if len(made) == 1 else [-1] * len(made)
     plan.settle([None if each is None else from_wire(each) for each in made])
     return True
+
+
+def _is_by_numbers(info: OpInfo, geometries: tuple[InternedGeometry, ...]) -> bool:
+    """Whether it is an index without masks, whose sizes say what is returned."""
+    indices = {geometry.dtype for geometry in geometries[1:]}
+    return info.name == "aten::index.Tensor" and indices <= {torch.int64, torch.int32}
 
 
 def _must_ask(info: OpInfo, geometries: tuple[InternedGeometry, ...]) -> bool:

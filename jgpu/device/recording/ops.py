@@ -118,14 +118,14 @@ PROBED: Final = frozenset({
 PROBED_PERMUTED: Final = frozenset({
     "aten::_log_softmax_backward_data", "aten::_softmax_backward_data", "aten::copysign.Tensor",
     "aten::div.Tensor_mode", "aten::floor_divide", "aten::glu_backward", "aten::heaviside",
-    "aten::huber_loss_backward", "aten::ldexp.Tensor", "aten::logaddexp", "aten::logaddexp2",
-    "aten::logical_and", "aten::logical_or", "aten::logical_xor", "aten::max_pool3d_with_indices",
-    "aten::max_pool3d_with_indices_backward", "aten::mse_loss_backward",
-    "aten::native_dropout_backward", "aten::nll_loss2d_forward", "aten::normal.Tensor_Tensor",
-    "aten::pow.Scalar", "aten::reflection_pad2d", "aten::reflection_pad2d_backward",
-    "aten::reflection_pad3d", "aten::reflection_pad3d_backward", "aten::replication_pad3d",
-    "aten::replication_pad3d_backward", "aten::smooth_l1_loss_backward", "aten::special_xlog1py",
-    "aten::xlogy.Tensor",
+    "aten::huber_loss_backward", "aten::index.Tensor", "aten::ldexp.Tensor", "aten::logaddexp",
+    "aten::logaddexp2", "aten::logical_and", "aten::logical_or", "aten::logical_xor",
+    "aten::max_pool3d_with_indices", "aten::max_pool3d_with_indices_backward",
+    "aten::mse_loss_backward", "aten::native_dropout_backward", "aten::nll_loss2d_forward",
+    "aten::normal.Tensor_Tensor", "aten::pow.Scalar", "aten::reflection_pad2d",
+    "aten::reflection_pad2d_backward", "aten::reflection_pad3d", "aten::reflection_pad3d_backward",
+    "aten::replication_pad3d", "aten::replication_pad3d_backward", "aten::smooth_l1_loss_backward",
+    "aten::special_xlog1py", "aten::xlogy.Tensor",
 })  # fmt: skip
 
 #: As above, but only for half precision, whose statistics the CPU keeps in another type.

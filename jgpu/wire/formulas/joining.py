@@ -40,6 +40,16 @@ def _looked_up(
     return (laid_out(weight.dtype, (*indices.shape, weight.shape[1])),)
 
 
+def _indexed(given: Any, indices: Any) -> _Made:
+    """By one tensor of numbers, along the first dimension."""
+    if not isinstance(indices, list | tuple) or len(indices) != 1 or not plain(given, *indices):
+        return None
+    index = indices[0]
+    if index.dtype not in INDICES or not given.shape or not in_rows(given, index):
+        return None
+    return (laid_out(given.dtype, (*index.shape, *given.shape[1:])),) if given.shape[0] else None
+
+
 def _lookup_gradient(grad: Any, indices: Any, rows: Any, padding_idx: Any, scaled: Any) -> _Made:
     if not plain(grad, indices) or grad.dtype not in FLOATS or indices.dtype not in INDICES:
         return None
@@ -60,4 +70,5 @@ FORMULAS: Final[dict[str, Callable[..., _Made]]] = {
     "clone": _copied,
     "embedding": _looked_up,
     "embedding_dense_backward": _lookup_gradient,
+    "index.Tensor": _indexed,
 }

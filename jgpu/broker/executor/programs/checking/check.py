@@ -194,7 +194,8 @@ class _Walk:
             grows = self._note_changes(op, info, refs, inferred)
         elif info.resizes:  # nobody says how far
             self.resized.update(self.slots[ref.slot].root for ref in refs if ref.written)
-        dynamic = inferred is None or info.dynamic
+        # an index is tagged for the sake of masks, of which no meta kernel says anything
+        dynamic = inferred is None or (info.dynamic and info.base != "index")
         precaution = precaution_of(info, look, self.kind)
         aliases = tuple(
             self._make(op, out, inferred.returns[k] if inferred else None, refs)
