@@ -19,7 +19,9 @@ from jgpu.errors import WorkFailed
 
 __all__ = ["add_options", "main"]
 
-_PROGRAM: Final = Path(__file__).parent / "resources" / "training.py"
+_PROGRAMS: Final = Path(__file__).parent / "resources"
+#: microseconds of CPU that recording may take, by what the notebook says
+_CPU_GOALS: Final = {"a + b": 5.8, "a.add_(b)": 3.8, "a.view(16)": 5.0}
 _OPS_GOAL: Final = 150_000
 _BYTES_GOAL: Final = 2048
 
@@ -77,9 +79,11 @@ def _overhead(options: argparse.Namespace) -> dict[str, Any]:
             rows.append(_measured(case, options))
         console.print(_sentence(rows[-1]), highlight=False)
     with console.status("recording ..."):
-        recording = _run("recording", {"seconds": 2.0}, device="null", threads=1)
-    found = {"host": host(), "overhead": rows, "recording": recording}
+        recording = _run("recording.py", "rates", {"seconds": 2.0}, device="null")
+        costs = _run("recording.py", "costs", {"blocks": 40}, device="null")
+    found = {"host": host(), "overhead": rows, "recording": recording, "cpu": costs}
     console.print(_table(rows))
+    console.print(_cpu_table(costs))
     for name, figures in recording.items():
         rate = statistics.median(figures["rates"])
         figures["median_rate"] = rate
@@ -97,7 +101,7 @@ def _measured(case: _Case, options: argparse.Namespace) -> dict[str, Any]:
         "pairs": options.pairs,
         "block_s": options.block,
     }
-    found = _run("overhead", arguments, device="cpu", threads=case.threads)
+    found = _run("training.py", "overhead", arguments, device="cpu", threads=case.threads)
     pairs = found["pairs"]
     found |= {"name": case.name, "goal": case.goal}
     found["native_ms"] = statistics.median(row["native_ms"] for row in pairs)
@@ -108,11 +112,13 @@ def _measured(case: _Case, options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def _run(what: str, arguments: dict[str, Any], *, device: str, threads: int) -> dict[str, Any]:
+def _run(
+    program: str, what: str, arguments: dict[str, Any], *, device: str, threads: int = 1
+) -> dict[str, Any]:
     """What the program prints, run with a seat at a broker of its own."""
     with Bench(device=device, threads=threads, lanes=1) as bench:
         done = subprocess.run(
-            [sys.executable, str(_PROGRAM), what, json.dumps(arguments)],
+            [sys.executable, str(_PROGRAMS / program), what, json.dumps(arguments)],
             env=bench.environ,
             capture_output=True,
             text=True,
@@ -160,4 +166,20 @@ def _table(rows: Sequence[dict[str, Any]]) -> Any:
     table.caption = (
         f"trips: per step, with loss.item() / without; bytes: per repeated step, goal {_BYTES_GOAL}"
     )
+    return table
+
+
+def _cpu_table(costs: dict[str, dict[str, float]]) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, title="CPU of a recorded op, cut and send included")
+    table.add_column("op")
+    for heading in ("us", "floor", "goal"):
+        table.add_column(heading, justify="right")
+    for said, cost in costs.items():
+        goal = _CPU_GOALS.get(said)
+        figures = f"{cost['us']:.2f}", f"{cost['floor_us']:.2f}", f"{goal:.1f}" if goal else ""
+        table.add_row(said, *figures)
+    table.caption = "floor: torch's way into Python and a wrapper made there, nothing recorded"
     return table

@@ -1,7 +1,6 @@
 """Training steps timed natively and on the shared device, in turn, in one process with a seat.
 
     python training.py overhead '{"target_ms": 10, "threads": 1, "pairs": 15, "block_s": 0.3}'
-    python training.py recording '{"seconds": 2}'
 
 A model is an ordinary one; its batch is chosen so that a native step takes about `target_ms`. Each
 pair is a block of native steps and a block of steps on the device, the order turning from pair to
@@ -128,10 +127,10 @@ def _traffic(device: Training, steps: int = 50) -> dict[str, Any]:
         extra = 1 if wait else 2  # the wait at the end of a block, and the one just above
         found[f"round_trips_{name}"] = (session.round_trips - trips - extra) / steps
         found[f"bytes_{name}"] = (session.connection.bytes_sent - sent) / steps
-    return found | {"ops": _ops_of(device.step)}
+    return found | {"ops": ops_of(device.step)}
 
 
-def _ops_of(function: Callable[[], Any]) -> int:
+def ops_of(function: Callable[[], Any]) -> int:
     """Ops that a call records."""
     session = current.session
     torch.cuda.synchronize()
@@ -148,35 +147,6 @@ def _same(make: Maker, batch: int) -> dict[str, bool]:
         training = Training(make, batch, device)
         losses.append([training.step().item() for _ in range(3)])
     return {"bit_identical": losses[0] == losses[1]}
-
-
-def recording(seconds: float) -> dict[str, Any]:
-    """Ops recorded per second: a chain of one op, and a training loop with all its Python."""
-    torch.set_num_threads(1)
-    x = torch.ones(64, device="cuda")
-
-    def chain() -> None:
-        y = x
-        for _ in range(100):
-            y = y * 1.5
-
-    training = Training(small_mlp, 256, "cuda")
-    found = {}
-    for name, function in (("chain", chain), ("training", training.step)):
-        for _ in range(WARM_UP):
-            function()
-        ops = _ops_of(function)
-        torch.cuda.synchronize()
-        rates = []
-        until = time.perf_counter() + seconds
-        while time.perf_counter() < until:
-            begin = time.perf_counter()
-            for _ in range(20):
-                function()
-            rates.append(20 * ops / (time.perf_counter() - begin))
-            torch.cuda.synchronize()
-        found[name] = {"ops": ops, "rates": rates}
-    return found
 
 
 if __name__ == "__main__":
