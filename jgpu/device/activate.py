@@ -80,7 +80,7 @@ def _register_backend() -> None:
     acc: Any = torch._C._acc
     acc.register_python_privateuseone_hook(backend_registration._DummyPrivateUse1Hook())
     acc.register_python_privateuseone_device_guard(BackwardGuard())
-    tensor._Backend.device = tensor.CUDA
+    tensor.Backend.device = tensor.CUDA
     install_engine()
 
 

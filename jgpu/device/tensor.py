@@ -10,8 +10,9 @@ sizes and strides; whatever changes one goes through `rebind`.
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+import msgspec
 import torch
 
 from jgpu.device.geometry import InternedGeometry
@@ -19,13 +20,18 @@ from jgpu.wire import program as wire
 
 __all__ = [
     "CUDA",
+    "Backend",
     "BufferHandle",
     "DeviceTensor",
+    "SettledBuffer",
     "as_tensor",
     "device",
     "device_tensors",
+    "make_wrapper",
+    "new_buffer",
     "rebind",
     "set_data",
+    "strided",
     "watch_large",
     "wrap",
 ]
@@ -33,11 +39,12 @@ __all__ = [
 #: the backend's device, once it is registered (`activate`)
 CUDA: Final = torch.device("cuda", 0)
 
-_make = torch.Tensor._make_wrapper_subclass
-_strided = torch.strided
+#: what `wrap` calls; the hot path does so itself
+make_wrapper = torch.Tensor._make_wrapper_subclass
+strided = torch.strided
 
 
-class _Backend:
+class Backend:
     """Holds what exists only after the backend was registered."""
 
     device: torch.device
@@ -50,39 +57,35 @@ class _Backend:
 
 def device() -> torch.device:
     """The backend's own torch.device; the dispatcher's truth behind "cuda:0"."""
-    return _Backend.device
+    return Backend.device
 
 
-class BufferHandle:
-    """One storage on the device, owned by one session.
+class BufferHandle(msgspec.Struct, eq=False, weakref=True):
+    """One storage on the device, owned by one session; made by `new_buffer`.
 
-    `id` is 0 until a program or upload that makes it was sent.
+    `id` is 0 until a program or upload that makes it was sent. Until then nobody else knows it, and
+    nothing is told when it goes.
     """
 
-    __slots__ = (
-        "__weakref__", "_address", "_bury", "graveyard", "id", "nbytes", "resident"
-    )  # fmt: skip
-
-    def __init__(self, nbytes: int, graveyard: list[int]) -> None:
-        self.id = 0
-        self.nbytes = nbytes
-        #: where the finalizer leaves the id; each connection has its own, so that a buffer whose
-        #: graveyard is not the session's is lost
-        self.graveyard = graveyard
-        self.resident = False
-        self._address = 0
-        self._bury: Any = list
-        if nbytes > _Backend.large:
-            _Backend.note_large(self)
-
-    #: Calls what `_bury` holds. Not a method: Ctrl-C strikes where a function of Python's begins,
-    #: and what a finalizer raises is lost.
-    __del__ = property(attrgetter("_bury"))
+    nbytes: int
+    #: where the finalizer leaves the id; each connection has its own, so that a buffer whose
+    #: graveyard is not the session's is lost
+    graveyard: list[int]
+    id: int = 0
+    resident: bool = False
+    _address: int = 0
+    _bury: Any = None
 
     def settle(self, number: int) -> None:
         """The executor knows it by this id from here on."""
         self.id = number
         self._bury = partial(self.graveyard.append, number)
+        self.__class__ = SettledBuffer
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("This stands for one storage on the device; its tensors can be copied.")
+
+    __copy__ = __reduce__
 
     def exchange(self, other: "BufferHandle") -> None:
         """Be the storage that the executor knows by the other's id, and the other way round."""
@@ -96,14 +99,30 @@ class BufferHandle:
     def address(self) -> int:
         """A unique fake address, so that aliasing tests see what aliases; never dereferenced."""
         if not self._address:
-            self._address = _Backend.next_address
-            _Backend.next_address += (self.nbytes + 511) // 512 * 512 + 512
+            self._address = Backend.next_address
+            Backend.next_address += (self.nbytes + 511) // 512 * 512 + 512
         return self._address
+
+
+class SettledBuffer(BufferHandle, eq=False):
+    """A storage that the executor knows, and is told of when Python has forgotten it."""
+
+    #: Calls what `_bury` holds. Not a method: Ctrl-C strikes where a function of Python's begins,
+    #: and what a finalizer raises is lost.
+    __del__ = property(attrgetter("_bury"))
+
+
+def new_buffer(nbytes: int, graveyard: list[int]) -> BufferHandle:
+    """A storage that something recorded next will make; raises where it can never fit."""
+    made = BufferHandle(nbytes, graveyard)
+    if nbytes > Backend.large:
+        Backend.note_large(made)
+    return made
 
 
 def watch_large(nbytes: float, note: Callable[[BufferHandle], None]) -> None:
     """Have `note` called with each new storage of more than `nbytes`, before anything uses it."""
-    _Backend.large, _Backend.note_large = nbytes, staticmethod(note)
+    Backend.large, Backend.note_large = nbytes, staticmethod(note)
 
 
 def as_tensor(cls: type[torch.Tensor]) -> None:
@@ -147,9 +166,9 @@ def device_tensors(value: Any) -> Iterator[DeviceTensor]:
 
 def wrap(buffer: BufferHandle, geometry: InternedGeometry, offset: int = 0) -> DeviceTensor:
     """A new tensor over `buffer`; `offset` in elements of its dtype."""
-    made = _make(
+    made = make_wrapper(
         DeviceTensor, geometry.shape, geometry.stride, offset, None,
-        geometry.dtype, _strided, _Backend.device,
+        geometry.dtype, strided, Backend.device,
     )  # fmt: skip
     made._b = buffer
     made._g = geometry

@@ -7,13 +7,24 @@ Invariant: what is poisoned is held, and counts no bytes (`validate`).
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import count, repeat
+from itertools import repeat
+from sys import getrefcount
+from typing import Final
 
 from jgpu.device.client.notebook.wanted import PredictedReads
 from jgpu.device.recording.recorder import Cut
 from jgpu.device.tensor import BufferHandle
 
 __all__ = ["ClientBuffers", "HeldBytes"]
+
+
+def _references(buffers: list[BufferHandle]) -> list[int]:
+    """How many references there are to each, those that counting takes among them."""
+    return list(map(getrefcount, buffers))
+
+
+#: what is counted where only the list holds it; versions of Python differ
+_ALONE: Final = _references([BufferHandle(0, [])])[0]
 
 
 class HeldBytes:
@@ -43,11 +54,6 @@ class HeldBytes:
         """The executor has, or will have, a storage of this size; again where it has another."""
         self.nbytes += nbytes - self._sizes.get(number, 0)
         self._sizes[number] = nbytes
-
-    def add_new(self, first: int, sizes: list[int]) -> None:
-        """The executor will have storages of these sizes, numbered from `first` on."""
-        self._sizes.update(zip(count(first), sizes, strict=False))
-        self.nbytes += sum(sizes)
 
     def drop(self, numbers: Iterable[int]) -> None:
         """These are not needed any more."""
@@ -87,25 +93,32 @@ class ClientBuffers:
         self.held.on_change()
 
     def settle_outputs(self, cut: Cut) -> None:
-        """Give a run's outputs their ids, in order; the cut keeps them alive no longer."""
-        outputs = cut.outputs
-        first = cut.first = number = self._next
+        """Give a run's outputs their ids, in order; the cut keeps them alive no longer.
+
+        What nobody but the cut holds is not needed: it gets no id, is counted nowhere, and there is
+        nothing to tell of its end. The log must have dropped the cut's entries before.
+        """
+        outputs, cut.outputs = cut.outputs, []
+        number = cut.first = self._next
         self._next += cut.compiled.fresh
-        self.held.add_new(first, [buffer.nbytes for buffer in outputs])
-        for buffer in outputs:
-            buffer.settle(number)
+        add = self.held.add
+        for references in _references(outputs):
+            if references > _ALONE:
+                buffer = outputs[number - cut.first]
+                buffer.settle(number)
+                add(number, buffer.nbytes)
+                cut.live |= 1 << (number - cut.first)
             number += 1
-        cut.outputs = []
 
     def bury(self, cut: Cut) -> tuple[bytes, bytes, tuple[int, ...]]:
-        """What Python has forgotten: outputs not needed, inputs to drop, buffers to free first."""
+        """Outputs that are needed, and what was forgotten: inputs to drop, buffers to free."""
         first, fresh, inputs = cut.first, cut.compiled.fresh, cut.inputs
-        end, unneeded, dead = first + fresh, 0, 0
+        end, live, dead = first + fresh, cut.live, 0
         free: list[int] = []
         places: dict[int, int] | None = None
         for number in self.forgotten():
             if first <= number < end:
-                unneeded |= 1 << (number - first)
+                live &= ~(1 << (number - first))  # forgotten since it was settled
                 continue
             if places is None:
                 places = {id_: at for at, id_ in enumerate(inputs)}
@@ -114,7 +127,6 @@ class ClientBuffers:
                 dead |= 1 << at
             else:
                 free.append(number)
-        live = ((1 << fresh) - 1) ^ unneeded
         return (
             live.to_bytes((fresh + 7) >> 3, "little"),
             dead.to_bytes((len(inputs) + 7) >> 3, "little") if dead else b"",

@@ -10,7 +10,7 @@ from jgpu.device.client.outbox import Outbox
 from jgpu.device.geometry import InternedGeometry, from_wire
 from jgpu.device.recording.infer import OpPlan, TensorRef
 from jgpu.device.recording.learnt import LearntGeometry
-from jgpu.device.tensor import BufferHandle
+from jgpu.device.tensor import BufferHandle, new_buffer
 from jgpu.wire import messages as m
 from jgpu.wire import program as wire
 
@@ -32,7 +32,7 @@ class DeviceQuestions:
         outbox = self._outbox
         outbox.cut()
         count = len(plan.info.func._schema.returns)
-        outs = tuple(BufferHandle(0, outbox.buffers.graveyard) for _ in range(count))
+        outs = tuple(new_buffer(0, outbox.buffers.graveyard) for _ in range(count))
         outbox.open()
         log = outbox.log
         log.entries.append((plan, buffers, offsets, outs, params, log.instruction()))

@@ -13,7 +13,7 @@ from jgpu.device.client.outbox import Outbox
 from jgpu.device.client.transport import Transport
 from jgpu.device.interrupts import quiet
 from jgpu.device.recording.recorder import Entry
-from jgpu.device.tensor import BufferHandle
+from jgpu.device.tensor import BufferHandle, new_buffer
 from jgpu.wire import limits
 from jgpu.wire import messages as m
 
@@ -42,7 +42,7 @@ class Transfers:
         outbox = self._outbox
         ran = outbox.cut(send=False)
         link = outbox.open()
-        made = BufferHandle(nbytes, outbox.buffers.graveyard)
+        made = new_buffer(nbytes, outbox.buffers.graveyard)
         self._fill(link, made, data, None, at_once=ran > 0)
         return made
 

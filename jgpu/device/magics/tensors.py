@@ -115,7 +115,7 @@ def of_errors() -> bool:
 def _storages(session: ClientSession) -> dict[int, _Storage]:
     """By the id of its buffer, each storage that lives in the session."""
     found = {}
-    for buffer in [each for each in gc.get_objects() if type(each) is BufferHandle]:
+    for buffer in [each for each in gc.get_objects() if issubclass(type(each), BufferHandle)]:
         if buffer.graveyard is session.buffers.graveyard:
             nbytes = session.buffers.held.of((buffer.id,)) if buffer.id else buffer.nbytes
             if nbytes:

@@ -88,7 +88,7 @@ class Walk:
             if issubclass(type(value), DeviceTensor):
                 self._tensors[id(value)] = name
                 yield FoundStorage(value._b, value, name)
-            elif type(value) is BufferHandle:
+            elif issubclass(type(value), BufferHandle):
                 yield FoundStorage(value, None, name)
             elif issubclass(type(value), torch.optim.Optimizer):
                 self._optimizers.append((name, value))
@@ -157,7 +157,9 @@ def _parts(value: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield f"{name}.grad", gradient
         yield f"the graph of {name}", node
         yield from (
-            part for part in attributes_of(value, name) if type(part[1]) is not BufferHandle
+            part
+            for part in attributes_of(value, name)
+            if not issubclass(type(part[1]), BufferHandle)
         )
     elif issubclass(kind, nn.Module):
         yield from _of_module(value, name)

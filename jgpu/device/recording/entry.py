@@ -16,7 +16,7 @@ from jgpu.device import current
 from jgpu.device.recording import views
 from jgpu.device.recording.dispatch import dispatch, plans
 from jgpu.device.recording.ops import VIEW, infos
-from jgpu.device.tensor import BufferHandle, DeviceTensor, wrap
+from jgpu.device.tensor import BufferHandle, DeviceTensor, new_buffer, wrap
 from jgpu.device.tracebacks import hide
 
 __all__ = ["torch_dispatch"]
@@ -107,7 +107,7 @@ def torch_dispatch(
         result: Any
         geometry = plan.single
         if geometry is not None:
-            made = BufferHandle(geometry.nbytes, graveyard)
+            made = new_buffer(geometry.nbytes, graveyard)
             result = wrap(made, geometry)
             outs: tuple[BufferHandle, ...] = (made,)
         elif plan.writes_first:
@@ -116,7 +116,7 @@ def torch_dispatch(
             result = args[0]
             outs = ()
         elif plan.many is not None:  # the foreach forms
-            outs = tuple(BufferHandle(each.nbytes, graveyard) for each in plan.many)
+            outs = tuple(new_buffer(each.nbytes, graveyard) for each in plan.many)
             result = list(map(wrap, outs, plan.many)) or None
         else:
             return _other(func, types, args, kwargs)

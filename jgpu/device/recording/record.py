@@ -12,7 +12,7 @@ from jgpu.device.errors import refused, use_of_lost
 from jgpu.device.recording.infer import OpPlan, list_returns
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.sparse.base import CompositeTensor
-from jgpu.device.tensor import BufferHandle, DeviceTensor, rebind, wrap
+from jgpu.device.tensor import BufferHandle, DeviceTensor, new_buffer, rebind, wrap
 
 __all__ = ["RecordedCall", "Rewritten", "record"]
 
@@ -91,7 +91,7 @@ def record(plan: OpPlan, call: RecordedCall) -> Any:
             raise use_of_lost(session, buffer)
     geometry = plan.single
     if geometry is not None:
-        made = BufferHandle(geometry.nbytes, graveyard)
+        made = new_buffer(geometry.nbytes, graveyard)
         result = wrap(made, geometry)
         session.append(plan, call.buffers, call.offsets, (made,), call.params)
         return result
@@ -118,7 +118,7 @@ def _record_many(plan: OpPlan, call: RecordedCall) -> Any:
             flat.append(None)
             continue
         geometry = grown[out] if isinstance(out, int) else out
-        made = BufferHandle(geometry.nbytes, session.buffers.graveyard)
+        made = new_buffer(geometry.nbytes, session.buffers.graveyard)
         outs.append(made)
         if isinstance(out, int):
             new[out] = made

@@ -6,10 +6,12 @@ sequence seen before costs a tuple and a dictionary look-up; a new one is built 
 encoded and hashed.
 
 What garbage collection decided is left out of the program: it is read after the log has dropped
-its references, from the list that buffers' finalizers append to.
+its references, from what still holds a run's outputs, and from the list that the finalizers of
+older buffers append to.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -22,7 +24,9 @@ from jgpu.wire import program as wire
 __all__ = ["Compiled", "Cut", "Entry", "ProgramRecorder"]
 
 #: plan, tensor arguments' buffers, their offsets, new buffers, numbers, notebook line
-Entry = tuple[OpPlan, list[BufferHandle], list[int], tuple[BufferHandle, ...], list[Any], int]
+Entry = tuple[
+    OpPlan, Sequence[BufferHandle], Sequence[int], tuple[BufferHandle, ...], Sequence[Any], int
+]
 
 
 @dataclass(slots=True)
@@ -56,6 +60,8 @@ class Cut:
     lines: list[int]
     #: id of the first fresh buffer
     first: int = 0
+    #: a bit for each of the outputs that somebody holds
+    live: int = 0
     #: code of each statement, with the first op that it asked for
     codes: tuple[tuple[int, CodeType | None], ...] = ()
 

@@ -14,7 +14,7 @@ import torch
 
 from jgpu.device import current
 from jgpu.device.geometry import intern
-from jgpu.device.tensor import BufferHandle, DeviceTensor, wrap
+from jgpu.device.tensor import BufferHandle, DeviceTensor, new_buffer, wrap
 from jgpu.device.tensors.storage import storage_of
 from jgpu.device.tracebacks import unseen
 from jgpu.wire import program as wire
@@ -89,7 +89,7 @@ def _uploaded(untyped: Any) -> BufferHandle:
     """
     buffer: BufferHandle | None = getattr(untyped, "_jgpu_buffer", None)
     if buffer is None:
-        buffer = BufferHandle(untyped.nbytes(), current.session.buffers.graveyard)
+        buffer = new_buffer(untyped.nbytes(), current.session.buffers.graveyard)
         if not getattr(untyped, "_torch_load_uninitialized", False):
             current.session.fill(buffer, _bytes(untyped))
         untyped._jgpu_buffer = buffer

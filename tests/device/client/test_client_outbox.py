@@ -1,5 +1,10 @@
 """What goes out, message by message: runs, numbers, what was forgotten, tags, seeds."""
 
+import copy
+import gc
+import pickle
+import weakref
+
 import pytest
 from lesson import ADD, NEG, Client
 
@@ -53,6 +58,70 @@ def test_a_run_says_what_was_forgotten_since_the_last_one(client):
     assert len(client.session.buffers.held) == 0
     client.session.release()
     assert client.sent() == []
+
+
+def test_what_only_a_weak_reference_shows_is_not_needed(client):
+    x = client.upload()
+    client.sent()
+    made = client.record(NEG, x)
+    weak = weakref.ref(made)
+    del made
+    client.session.cut()
+    _, run = client.sent()
+    assert (run.live, weak()) == (b"\x00", None)
+    client.session.release()
+    assert client.sent() == [], "the run itself has said that it is not needed"
+
+
+def test_what_a_circle_of_references_holds_is_freed_with_it(client):
+    x = client.upload()
+    made = [client.record(NEG, x)]
+    made.append(made)
+    del x
+    client.session.cut()
+    *_, run = client.sent()
+    assert run.live == b"\x01"
+    del made
+    gc.collect()
+    client.session.release()
+    assert client.sent() == [m.Free((2,))]
+
+
+def test_what_is_forgotten_while_the_run_is_numbered_is_not_needed(client):
+    x = client.upload()
+    made = [client.record(NEG, x), client.record(NEG, x)]
+    client.session.outbox.cut(report=lambda work: made.pop(0))
+    *_, run = client.sent()
+    assert (run.live, run.free) == (b"\x02", ())
+    assert [each.id for each in made] == [3]
+    client.session.release()
+    assert client.sent() == []
+
+
+def test_a_finalizer_that_takes_hold_again_loses_nothing(client):
+    x = client.upload()
+    kept = []
+
+    class Holder:
+        def __init__(self, buffer):
+            self.buffer = buffer
+
+        def __del__(self):
+            kept.append(self.buffer)
+
+    Holder(client.record(NEG, x))
+    client.session.cut()
+    *_, run = client.sent()
+    assert (run.live, kept[0].id) == (b"\x01", 2)
+    kept.clear()
+    client.session.release()
+    assert client.sent() == [m.Free((2,))]
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_storage_that_the_executor_counts_cannot_be_doubled(client, copied):
+    with pytest.raises(TypeError, match="one storage on the device"):
+        copied(client.upload())
 
 
 def test_pieces_grow_until_a_boundary(client):
