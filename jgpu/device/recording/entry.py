@@ -8,16 +8,27 @@ up the same plans.
 """
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.nested._internal.nested_tensor import NestedTensor
 
 from jgpu.device import current
 from jgpu.device.recording import views
 from jgpu.device.recording.dispatch import dispatch, plans
-from jgpu.device.recording.ops import VIEW, infos
-from jgpu.device.tensor import BufferHandle, DeviceTensor, new_buffer, wrap
+from jgpu.device.recording.ops import VIEW, OpInfo, infos
+from jgpu.device.tensor import (
+    Backend,
+    BufferHandle,
+    DeviceTensor,
+    make_wrapper,
+    new_buffer,
+    strided,
+    wrap,
+)
 from jgpu.device.tracebacks import hide
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["torch_dispatch"]
 
@@ -39,76 +50,62 @@ def torch_dispatch(
             if alone and info.kind == VIEW and type(args[0]) is DeviceTensor:
                 return views.view(info, args, kwargs)
             return _other(func, types, args, kwargs)
-        if kwargs:
-            lift = info.keyword_lift
-            for name, value in kwargs.items():
-                kind = type(value)
-                if not (kind is float or kind is int) or not lift.get(name):
-                    return _other(func, types, args, kwargs)
         session = current.session
-        known = session.buffers
-        graveyard = known.graveyard
-        poisoned = known.poisoned
-        key: list[Any] = [info]
-        buffers: list[BufferHandle] = []
-        offsets: list[int] = []
-        params: list[Any] = []
-        for lifted, value in zip(info.lift, args, strict=False):
-            kind = type(value)
-            if kind is DeviceTensor:
-                buffer = value._b
-                if buffer.graveyard is not graveyard or (poisoned and buffer.id in poisoned):
-                    return _other(func, types, args, kwargs)  # which raises
-                key.append(value._g)
-                buffers.append(buffer)
-                offsets.append(value._o)
-            elif value is None:
-                key.append(None)
-            elif lifted == 1 and (kind is float or kind is int):
-                key.append(kind)
-                params.append(value)
-            elif kind is int and not lifted:
-                key.append(value)
-            elif kind is bool:
-                key.append(bool)
-                key.append("True" if value else "False")
-            elif kind is list and lifted != 1:
-                key.append(len(value))
-                for item in value:
-                    inner = type(item)
-                    if inner is DeviceTensor:
-                        buffer = item._b
-                        if buffer.graveyard is not graveyard or (
-                            poisoned and buffer.id in poisoned
-                        ):
-                            return _other(func, types, args, kwargs)
-                        key.append(item._g)
-                        buffers.append(buffer)
-                        offsets.append(item._o)
-                    elif lifted:
-                        if inner is not float and inner is not int:
-                            return _other(func, types, args, kwargs)
-                        key.append(inner)
-                        params.append(item)
-                    elif inner is int:
-                        key.append(item)
-                    else:
-                        return _other(func, types, args, kwargs)
-            else:
+        graveyard = session.buffers.graveyard
+        poisoned = session.buffers.poisoned
+        found: tuple[Any, ...] | None = None
+        buffers: Sequence[BufferHandle]
+        offsets: Sequence[int]
+        params: Sequence[Any]
+        if not (kwargs or poisoned):
+            # One tensor, two, or one and a number: nine of ten calls, and no list is filled.
+            count = len(args)
+            if count == 2:
+                first, second = args
+                if type(first) is DeviceTensor and first._b.graveyard is graveyard:
+                    kind = type(second)
+                    if kind is DeviceTensor:
+                        if second._b.graveyard is graveyard:
+                            found = info, first._g, second._g
+                            buffers = first._b, second._b
+                            offsets = first._o, second._o
+                            params = ()
+                    elif (kind is float or kind is int) and info.lift[1] == 1:
+                        found = info, first._g, kind
+                        buffers = (first._b,)
+                        offsets = (first._o,)
+                        params = (second,)
+            elif count == 1:
+                first = args[0]
+                if type(first) is DeviceTensor and first._b.graveyard is graveyard:
+                    found = info, first._g
+                    buffers = (first._b,)
+                    offsets = (first._o,)
+                    params = ()
+        if found is None:
+            call = _collect(info, args, kwargs, graveyard, poisoned)
+            if call is None:
                 return _other(func, types, args, kwargs)
-        if kwargs:
-            for name, value in kwargs.items():
-                key.append(name)
-                key.append(type(value))
-                params.append(value)
-        plan = plans.get(tuple(key))
+            found, buffers, offsets, params = call
+        plan = plans.get(found)
         if plan is None:
             return _other(func, types, args, kwargs)
         result: Any
         geometry = plan.single
         if geometry is not None:
-            made = new_buffer(geometry.nbytes, graveyard)
-            result = wrap(made, geometry)
+            nbytes = geometry.nbytes
+            made = BufferHandle(nbytes, graveyard)
+            if nbytes > Backend.large:
+                Backend.note_large(made)
+            if geometry.bits:
+                result = wrap(made, geometry)
+            else:  # which is what `wrap` does
+                result = make_wrapper(
+                    DeviceTensor, geometry.shape, geometry.stride, 0, None,
+                    geometry.dtype, strided, Backend.device,
+                )  # fmt: skip
+                result._b = made
+                result._g = geometry
             outs: tuple[BufferHandle, ...] = (made,)
         elif plan.writes_first:
             if buffers.count(buffers[0]) > 1:  # it may read what it writes
@@ -116,7 +113,7 @@ def torch_dispatch(
             result = args[0]
             outs = ()
         elif plan.many is not None:  # the foreach forms
-            outs = tuple(new_buffer(each.nbytes, graveyard) for each in plan.many)
+            outs = tuple([new_buffer(each.nbytes, graveyard) for each in plan.many])
             result = list(map(wrap, outs, plan.many)) or None
         else:
             return _other(func, types, args, kwargs)
@@ -132,6 +129,76 @@ def torch_dispatch(
         hide(error, sys._getframe())
         raise
     return result
+
+
+def _collect(
+    info: OpInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None,
+    graveyard: list[int],
+    poisoned: dict[int, BaseException],
+) -> tuple[tuple[Any, ...], list[BufferHandle], list[int], list[Any]] | None:
+    """Key, buffers, offsets and numbers of a call of any length; None where `dispatch` must look.
+
+    It raises for what is lost or poisoned, too.
+    """
+    key: list[Any] = [info]
+    buffers: list[BufferHandle] = []
+    offsets: list[int] = []
+    params: list[Any] = []
+    if kwargs:
+        lift = info.keyword_lift
+        for name, value in kwargs.items():
+            kind = type(value)
+            if not (kind is float or kind is int) or not lift.get(name):
+                return None
+    for lifted, value in zip(info.lift, args, strict=False):
+        kind = type(value)
+        if kind is DeviceTensor:
+            buffer = value._b
+            if buffer.graveyard is not graveyard or (poisoned and buffer.id in poisoned):
+                return None
+            key.append(value._g)
+            buffers.append(buffer)
+            offsets.append(value._o)
+        elif value is None:
+            key.append(None)
+        elif lifted == 1 and (kind is float or kind is int):
+            key.append(kind)
+            params.append(value)
+        elif kind is int and not lifted:
+            key.append(value)
+        elif kind is bool:
+            key.append(bool)
+            key.append("True" if value else "False")
+        elif kind is list and lifted != 1:
+            key.append(len(value))
+            for item in value:
+                inner = type(item)
+                if inner is DeviceTensor:
+                    buffer = item._b
+                    if buffer.graveyard is not graveyard or (poisoned and buffer.id in poisoned):
+                        return None
+                    key.append(item._g)
+                    buffers.append(buffer)
+                    offsets.append(item._o)
+                elif lifted:
+                    if inner is not float and inner is not int:
+                        return None
+                    key.append(inner)
+                    params.append(item)
+                elif inner is int:
+                    key.append(item)
+                else:
+                    return None
+        else:
+            return None
+    if kwargs:
+        for name, value in kwargs.items():
+            key.append(name)
+            key.append(type(value))
+            params.append(value)
+    return tuple(key), buffers, offsets, params
 
 
 def _other(func: Any, types: Any, args: tuple[Any, ...], kwargs: Any) -> Any:

@@ -64,6 +64,11 @@ CALLS = st.one_of(
         st.one_of(st.just({}), st.fixed_dictionaries({"alpha": NUMBERS})),
     ),
     st.tuples(
+        st.sampled_from([aten.add.Tensor, aten.mul_.Tensor, aten.mm.default]),
+        st.builds(lambda each: (each, each), TENSORS),
+        st.just({}),
+    ),
+    st.tuples(
         st.sampled_from([aten.mul.Tensor, aten.div.Tensor, aten.eq.Tensor, aten.mm.default]),
         st.tuples(TENSORS, TENSORS),
         st.just({}),
@@ -148,3 +153,22 @@ def test_numbers_of_different_types_are_never_taken_for_one_another(form):
             made = torch_dispatch(DeviceTensor, func, (DeviceTensor,), (x, number))
         dtypes.append(made.dtype)
     assert dtypes == [torch.int64, torch.float32] * 2
+
+
+@pytest.mark.parametrize("second", [True, 2 + 1j, None, "a string"])
+def test_what_is_no_plain_number_is_left_to_dispatch(second):
+    func = aten.clamp.default if second is None else aten.mul.Tensor
+    args = torch.ones(3, device="cuda"), second
+    found = [
+        entry_of(lambda: torch_dispatch(DeviceTensor, func, (DeviceTensor,), args)),
+        entry_of(lambda: dispatch(func, args, {})),
+    ]
+    assert found[0] == found[1]
+
+
+def test_a_view_of_a_detached_part_begins_where_the_part_does():
+    whole = torch.arange(12, device="cuda", dtype=torch.float32)
+    for _ in range(3):  # known from the second time on
+        parts = [each.detach() for each in (whole, whole[4:], whole[4:].view(2, 4))]
+        assert [(each._o, each._g.shape) for each in parts] == [(0, (12,)), (4, (8,)), (4, (2, 4))]
+        assert parts[2].detach()[1].tolist() == [8, 9, 10, 11]
