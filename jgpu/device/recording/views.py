@@ -26,28 +26,31 @@ def view(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> 
     if _inference_mode() and not source.is_inference():
         with torch.inference_mode(False):  # views of a normal tensor are normal tensors there
             return view(info, args, kwargs)
-    if not kwargs and type(source) is DeviceTensor:
-        if len(args) == 1:
-            key: Any = (info, source._g)
-        else:
-            key = (info, source._g, *[tuple(a) if type(a) is list else a for a in args[1:]])
-        try:
-            seen = known.get(key)
-        except TypeError:  # an argument without a hash
-            key = seen = None
-        if seen is not None:
-            shown, several = seen
-            if several:
-                return [_over(source, geometry, offset) for geometry, offset in shown]
-            geometry, offset = shown[0]
-            if source._o or offset:
-                if geometry.itemsize > source._g.itemsize:
-                    _check_offset(info, source, args[1:])
-                return _over(source, geometry, offset)
-            return wrap(source._b, geometry)
+    if kwargs or type(source) is not DeviceTensor:
+        return _view_unseen(info, None, source, args, kwargs or {})
+    shown, count = source._g, len(args)
+    key: Any
+    if count == 2:
+        value = args[1]
+        key = info, shown, tuple(value) if type(value) is list else value
+    elif count == 1:
+        key = info, shown
     else:
-        key = None
-    return _view_unseen(info, key, source, args, kwargs or {})
+        key = (info, shown, *[tuple(a) if type(a) is list else a for a in args[1:]])
+    try:
+        seen = known.get(key)
+    except TypeError:  # an argument without a hash
+        key = seen = None
+    if seen is None:
+        return _view_unseen(info, key, source, args, {})
+    if type(seen) is list:
+        return [_over(source, geometry, offset) for geometry, offset in seen]
+    geometry, offset = seen
+    if source._o or offset:
+        if geometry.itemsize > shown.itemsize:
+            _check_offset(info, source, args[1:])
+        return _over(source, geometry, offset)
+    return wrap(source._b, geometry)
 
 
 def _view_unseen(
@@ -55,6 +58,8 @@ def _view_unseen(
 ) -> Any:
     handler = HANDLERS.get(info.name)
     if handler is not None:
+        if handler is _detach:
+            _remember(key, (source._g, 0))
         return handler(*args, **kwargs)
     if type(source) is not DeviceTensor:
         return NotImplemented
@@ -63,10 +68,7 @@ def _view_unseen(
     made = _on_meta(info, source._g.meta(), args[1:], kwargs)
     several = isinstance(made, list | tuple)
     shown = [(geometry_of(m), m.storage_offset()) for m in (made if several else (made,))]
-    if key is not None:
-        if len(known) >= _MAX_KNOWN:
-            known.clear()
-        known[key] = shown, several
+    _remember(key, shown if several else shown[0])
     if several:
         return [_over(source, geometry, offset) for geometry, offset in shown]
     if shown[0][0].itemsize > source._g.itemsize:
@@ -74,9 +76,7 @@ def _view_unseen(
     return _over(source, *shown[0])
 
 
-def _check_offset(
-    info: OpInfo, source: DeviceTensor, rest: tuple[Any, ...], kwargs: Any = None
-) -> None:
+def _check_offset(info: OpInfo, source: DeviceTensor, rest: Any, kwargs: Any = None) -> None:
     """Raise as torch does where a tensor does not begin at one of the larger elements."""
     g = source._g
     if source._o:
@@ -84,9 +84,16 @@ def _check_offset(
         _on_meta(info, base.as_strided(g.shape, g.stride, source._o), rest, kwargs or {})
 
 
-#: what a view op shows of a geometry: by op, geometry and arguments
-known: dict[Any, tuple[list[tuple[InternedGeometry, int]], bool]] = {}
+#: what a view op shows of a geometry, or a list of it: by op, geometry and arguments
+known: dict[Any, Any] = {}
 _MAX_KNOWN = 1 << 16
+
+
+def _remember(key: Any, shown: Any) -> None:
+    if len(known) >= _MAX_KNOWN:
+        known.clear()
+    if key is not None:
+        known[key] = shown
 
 
 def _on_meta(info: OpInfo, meta: torch.Tensor, rest: tuple[Any, ...], kwargs: Any) -> Any:
