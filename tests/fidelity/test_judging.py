@@ -10,6 +10,7 @@ import jgpu.bench.fidelity
 
 sys.path.append(str(Path(jgpu.bench.fidelity.__file__).parent / "resources"))
 
+import judging
 from judging import RUNS, Told, compared, judge, raises_as_well, tell
 
 from jgpu.errors import NotSupported, WorkFailed
@@ -123,3 +124,17 @@ def test_a_result_is_no_fault_where_native_is_further_from_double_precision():
             "out", runs(native, native), runs(*[device] * RUNS), {}, wider=lambda: exact
         )
         assert found == word, (native, device, text)
+
+
+@pytest.mark.parametrize(("kernels", "word"), [([1.05, 2.0], "close"), ([1.05, 2.01], "wrong")])
+def test_bits_of_cudas_kernels_are_no_fault_where_native_is_as_far_off_at_its_worst(
+    kernels, word, monkeypatch
+):
+    exact = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    native, device = torch.tensor([1.0, 2.1]), torch.tensor([1.05, 2.0])
+    monkeypatch.setattr(judging, "_has_cuda_kernels", lambda: True)
+    monkeypatch.setattr(judging, "_as_on_cuda", lambda _: (told(torch.tensor(kernels)), False))
+    ((_, found, text),) = compared(
+        "out", runs(native, native), runs(*[device] * RUNS), {}, wider=lambda: exact
+    )
+    assert found == word, text
