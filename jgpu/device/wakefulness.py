@@ -7,7 +7,7 @@ Covers the client's end. Nothing here knows sockets or messages.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -21,8 +21,10 @@ _BELIEVED_S: Final = 1.0
 #: cores below which none is spare, and those of them that are left to others
 _CORES: Final = 4
 _OTHERS: Final = 2
-#: where a control group says how much processor time it may have; "max" is as much as there is
-_RATION: Final = Path("/sys/fs/cgroup/cpu.max")
+#: which control groups this process is in, and where they are; each says what processor time all in
+#: it may have together, "max" or -1 if as much as there is
+_OWN: Final = Path("/proc/self/cgroup")
+_GROUPS: Final = Path("/sys/fs/cgroup")
 
 
 class Wakefulness:
@@ -58,7 +60,33 @@ def has_cores_to_spare() -> bool:
 
 
 def _is_rationed() -> bool:
+    """Whether a group that this process is in, or one around it, may not use all cores."""
+    return any(map(_has_ration, _rations()))
+
+
+def _rations() -> Iterator[Path]:
     try:
-        return not _RATION.read_text().startswith("max")
+        lines = _OWN.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if not controllers:
+            top, name = _GROUPS, "cpu.max"
+        elif "cpu" in controllers.split(","):  # control groups of the first version
+            top, name = _GROUPS / "cpu", "cpu.cfs_quota_us"
+        else:
+            continue
+        # In a container the root may be the container's own group.
+        at = top / group.lstrip("/")
+        for folder in (at, *at.parents):
+            yield folder / name
+            if folder == top:
+                break
+
+
+def _has_ration(file: Path) -> bool:
+    try:
+        return not file.read_text(encoding="ascii").startswith(("max", "-1"))
     except OSError:
         return False

@@ -52,23 +52,54 @@ def test_whether_there_are_cores_to_spare_is_asked_once_a_second():
     assert asked == [0.0, 1.5, 2.6]
 
 
-@pytest.mark.parametrize(
-    ("cores", "load", "ration", "spare"),
-    [
-        (8, 1.0, "max 100000", True),
-        (8, 6.5, "max 100000", False),
-        (3, 0.0, "max 100000", False),
-        (8, 1.0, "200000 100000", False),
-        (8, 1.0, None, True),
-    ],
-)
-def test_cores_are_spare_where_there_are_many_that_rest_and_nobody_rations_them(
-    monkeypatch, tmp_path, cores, load, ration, spare
-):
-    file = tmp_path / "cpu.max"
-    if ration is not None:
-        file.write_text(ration + "\n")
-    monkeypatch.setattr(wakefulness, "_RATION", file)
+@pytest.fixture
+def groups(tmp_path, monkeypatch):
+    """Control groups of the test: files by path, and what the process is in."""
+    monkeypatch.setattr(wakefulness, "_GROUPS", tmp_path / "fs")
+    monkeypatch.setattr(wakefulness, "_OWN", tmp_path / "own")
+
+    def make(own, **files):
+        (tmp_path / "own").write_text(own)
+        for path, text in files.items():
+            file = tmp_path / "fs" / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{text}\n")
+
+    return make
+
+
+def many_cores(monkeypatch, cores=8, load=1.0):
     monkeypatch.setattr(wakefulness.os, "sched_getaffinity", lambda pid: range(cores))
     monkeypatch.setattr(wakefulness.os, "getloadavg", lambda: (load, 0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("cores", "load", "spare"), [(8, 1.0, True), (8, 6.5, False), (3, 0.0, False)]
+)
+def test_cores_are_spare_where_there_are_many_that_rest(monkeypatch, groups, cores, load, spare):
+    many_cores(monkeypatch, cores, load)
+    assert has_cores_to_spare() is spare  # nothing is said of groups
+    groups("0::/\n")
+    assert has_cores_to_spare() is spare
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "spare"),
+    [
+        ("0::/\n", {"cpu.max": "max 100000"}, True),
+        ("0::/\n", {"cpu.max": "200000 100000"}, False),
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "max 100000"}, True),
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "150000 100000"}, False),
+        ("0::/a\n", {"b/cpu.max": "150000 100000"}, True),
+        ("0::/../c:d\n", {}, True),
+        ("4:memory:/a\n3:cpu,cpuacct:/a\n", {"cpu/a/cpu.cfs_quota_us": "-1"}, True),
+        ("4:memory:/a\n3:cpu,cpuacct:/a\n", {"cpu/a/cpu.cfs_quota_us": "50000"}, False),
+        ("3:cpuset:/a\n", {"cpu/a/cpu.cfs_quota_us": "50000"}, True),
+    ],
+)
+def test_nobody_whose_processor_time_is_rationed_has_any_to_spare(
+    monkeypatch, groups, own, files, spare
+):
+    many_cores(monkeypatch)
+    groups(own, **files)
     assert has_cores_to_spare() is spare
