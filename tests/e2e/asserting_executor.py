@@ -1,7 +1,8 @@
 """An executor of kind `cuda-on-host` whose xlogy asserts on 13, with no guard before it.
 
 Run as `jgpu.broker.executor` is, with a file's name before its arguments: while there is such a
-file the streams hold still, so that what is launched meanwhile is in flight together.
+file the streams hold still, so that what is launched meanwhile is in flight together. A stream with
+an xlogy to do goes on before the others, so that they are in flight still when it asserts.
 """
 
 import sys
@@ -22,8 +23,19 @@ def asserting(a, b):
     return XLOGY(a, b)
 
 
+def is_asserting(task):
+    return getattr(getattr(task, "__self__", None), "op", None) is XLOGY
+
+
 def held(file, step):
-    return lambda self: not file.exists() and step(self)
+    def stepping(streams):
+        first = {each.number for each in streams._all if any(map(is_asserting, each.tasks))}
+        if first:
+            streams._spell = 1
+            streams._slow = frozenset({each.number for each in streams._all} - first)
+        return not file.exists() and step(streams)
+
+    return stepping
 
 
 if __name__ == "__main__":

@@ -33,7 +33,8 @@ def hold(tmp_path):
 def host(tmp_path, hold):
     command = [sys.executable, str(EXECUTOR), str(hold)]
     options = [f"--JgpuBroker.executor_command={each}" for each in command]
-    with contextlib.closing(Host(tmp_path, "cuda-on-host", *options, "--lanes", "2")) as made:
+    options += ["--lanes", "3"]  # one for each notebook: nobody waits for another
+    with contextlib.closing(Host(tmp_path, "cuda-on-host", *options)) as made:
         yield made.start()
 
 
