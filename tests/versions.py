@@ -27,8 +27,11 @@ ROOT = Path(__file__).parents[1]
 NEWEST = "newest"
 _EVERYDAY = "not slow and not long"
 #: Of the device's tests, those where torch's private parts are used: what is recorded for a CPU and
-#: for CUDA, the lists of ops, and what is refused.
-_DEVICE = [f"tests/device/test_{name}.py" for name in ("on_device", "on_cuda", "named", "versions")]
+#: for CUDA, the lists of ops, what is refused, and what ops return by formulas.
+_DEVICE = [
+    *(f"tests/device/test_{name}.py" for name in ("on_device", "on_cuda", "named", "versions")),
+    "tests/wire/test_formulas.py",
+]
 #: by name: folders and files, and which of their tests
 SUITES = {
     "device": (_DEVICE, _EVERYDAY),
