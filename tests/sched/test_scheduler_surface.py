@@ -36,7 +36,15 @@ from jgpu.sched.reports.snapshot import LaneStatus, SessionStatus, UserStatus
 from jgpu.sched.sessions.session import ScheduledSession
 from jgpu.sched.sessions.user import User
 from jgpu.sched.sessions.work import ScheduledWork
-from jgpu.sched.states import LANE_MOVES, SESSION_MOVES, WORK_MOVES, SessionState, WorkState
+from jgpu.sched.states import (
+    LANE_MOVES,
+    SESSION_MOVES,
+    WORK_MOVES,
+    LaneState,
+    SessionState,
+    WorkState,
+    check_move,
+)
 
 MS = 0.001
 ROOT = Path(jgpu.sched.__file__).parent
@@ -396,3 +404,13 @@ def test_those_who_come_and_go_unasked_for_leave_no_more_behind_than_a_few():
     waiting.validate()
     assert waiting.first(Fair(), 0, lambda each: True) is session
     waiting.validate()
+
+
+@pytest.mark.parametrize("old", LaneState)
+def test_a_lane_goes_where_the_table_of_states_leads_and_nowhere_else(old):
+    for new in LaneState:
+        if new in LANE_MOVES[old]:
+            assert check_move(LANE_MOVES, "lane 3", old, new) is new
+        else:
+            with pytest.raises(IllegalTransition, match="lane 3 cannot go from"):
+                check_move(LANE_MOVES, "lane 3", old, new)

@@ -353,6 +353,10 @@ def runs_on_the_host(args):
     return not dtypes & {torch.float16, torch.bfloat16}
 
 
+#: before 2.13 the meta kernel of the host's attention is wrong
+OLD = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
+
+
 def compare(name, args, kwargs):
     """Hold a formula's answer against the kernels'; says whether there was one."""
     made = foretold(name, args, kwargs)
@@ -363,7 +367,8 @@ def compare(name, args, kwargs):
         assert returned(f"aten::{name}", lazy, kwargs) is None
     with torch.no_grad():
         of_meta = called(name, mapped(args, on_meta), kwargs)
-        assert without_idle_steps(of_meta) == without_idle_steps(made)
+        if not (OLD and "attention_for_cpu" in name):  # whose sums are of another type there
+            assert without_idle_steps(of_meta) == without_idle_steps(made)
         if runs_on_the_host(args):
             assert called(name, args, kwargs) == list(made)
     return True

@@ -80,9 +80,8 @@ class Lane:
 
     def has_room(self, seconds: float, limits: Limits) -> bool:
         """Whether a segment of so long may be started behind those in flight."""
-        if self.segments < limits.in_flight_segments:
-            return True
-        return self.in_flight_s + seconds <= limits.in_flight_s * (1 + 1e-9)
+        few = self.segments < limits.in_flight_segments
+        return few or self.in_flight_s + seconds <= limits.in_flight_s * (1 + 1e-9)
 
     def may_grow_before(self, session: ScheduledSession) -> bool:
         """Whether what another session has in flight may leave more behind than was ever seen.

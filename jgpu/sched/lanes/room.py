@@ -91,8 +91,6 @@ class RoomKeeper:
         need = min(max(estimate, room.claim), beside)
         lane = session.lane
         more = 0 if lane is None else need - lane.capacity
-        if more <= 0 and need == room.need and room.awaits_growth_since is None:
-            return
         fits = more <= 0 or table.committed + more <= table.capacity
         if session.pinned and not fits and self._may_wait(session):
             if room.awaits_growth_since is None:
