@@ -6,12 +6,14 @@ device in turn, in one process, at the same number of threads. Judge ratios, not
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from jgpu.bench.broker import Bench, host
@@ -23,6 +25,8 @@ _PROGRAMS: Final = Path(__file__).parent / "resources"
 #: microseconds of CPU that recording may take, by what the notebook says
 _CPU_GOALS: Final = {"a + b": 5.8, "a.add_(b)": 3.8, "a.view(16)": 5.0}
 _OPS_GOAL: Final = 150_000
+#: steps whose calls in the executor are counted, by what the notebook says
+_STEPS: Final = {"mlp": "a step of a small MLP", "item": "a.sum().item()"}
 _BYTES_GOAL: Final = 2048
 
 
@@ -81,13 +85,18 @@ def _overhead(options: argparse.Namespace) -> dict[str, Any]:
     with console.status("recording ..."):
         recording = _run("recording.py", "rates", {"seconds": 2.0}, device="null")
         costs = _run("recording.py", "costs", {"blocks": 40}, device="null")
+    with console.status("counting ..."):
+        calls = {name: _calls(step) for step, name in _STEPS.items()}
     found = {"host": host(), "overhead": rows, "recording": recording, "cpu": costs}
+    found["executor_calls"] = calls
     console.print(_table(rows))
     console.print(_cpu_table(costs))
     for name, figures in recording.items():
         rate = statistics.median(figures["rates"])
         figures["median_rate"] = rate
         console.print(f"recorded, {name}: {rate:,.0f} ops/s (goal {_OPS_GOAL:,})", highlight=False)
+    for name, counted in calls.items():
+        console.print(_calls_sentence(name, counted), highlight=False)
     return found
 
 
@@ -117,17 +126,40 @@ def _run(
 ) -> dict[str, Any]:
     """What the program prints, run with a seat at a broker of its own."""
     with Bench(device=device, threads=threads, lanes=1) as bench:
-        done = subprocess.run(
-            [sys.executable, str(_PROGRAMS / program), what, json.dumps(arguments)],
-            env=bench.environ,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return _result(program, what, arguments, bench.environ)
+
+
+def _result(
+    program: str, what: str, arguments: dict[str, Any], environ: dict[str, str]
+) -> dict[str, Any]:
+    """What the program prints."""
+    done = subprocess.run(
+        [sys.executable, str(_PROGRAMS / program), what, json.dumps(arguments)],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise WorkFailed(f"The measurement failed:\n{done.stderr.strip()}")
     result: dict[str, Any] = json.loads(done.stdout)
     return result
+
+
+def _calls(step: str) -> dict[str, int]:
+    """Calls that a step costs an executor which knows it; see `resources/replaying.py`."""
+    with TemporaryDirectory(prefix="jgpu-bench-") as directory:
+        file = str(Path(directory) / "messages")
+        kept = {"step": step, "times": 150, "file": file}
+        _run("sending.py", "kept", kept, device="cpu")
+        return _result("replaying.py", "calls", {"file": file, "steps": 50}, dict(os.environ))
+
+
+def _calls_sentence(name: str, counted: dict[str, int]) -> str:
+    return (
+        f"executor, {name}: {counted['python']} Python and {counted['c']} C calls, of these "
+        f"{counted['python_of_programs']} and {counted['c_of_programs']} in programs"
+    )
 
 
 def _sentence(row: dict[str, Any]) -> str:
