@@ -225,7 +225,7 @@ OWNED = {
         sched.ledger.FairShare._fading
         sched.ledger.FairShare.active
         sched.sessions.user.User.active
-        sched.spilling.SpillPlanner._stranded
+        sched.spilling.SpillPlanner.stranded
         sched.spilling.SpillPlanner.leaving
     """,
     "a record of the flight page, of which there are 80": """

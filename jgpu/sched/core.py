@@ -116,12 +116,16 @@ class Core:
         self._handlers[type(event)](event)
         if table.retired:
             self._retirement.clear()
-        if table.needs_sweep:
+        # What every event asks is asked as plain names: who must give up their place, and who
+        # waits for one, for room in theirs, or for memory to go or to come.
+        if table.closing or table.committed > table.capacity:
             self._placing.sweep()
         if self._turns.policy.plans_lanes:
             self._plan_lanes()
-        if self._placing.awaited or self._spilling.busy:
-            self._placing.make_room(self._spilling)
+        spilling = self._spilling
+        awaited = table.unplaced or table.awaiting_growth or table.starving is not None
+        if awaited or spilling.leaving or spilling.stranded:
+            self._placing.make_room(spilling)
         self._turns.fill_all()
         for session in journal.waiting:
             self._tell_wait(session)
@@ -382,9 +386,10 @@ class Core:
 
     def _claim(self, session: ScheduledSession) -> None:
         """Take over what the session's unfinished work is known to need."""
-        claim = session.current_claim()
-        if claim != session.room.claim:
-            session.room.claim = claim
+        room = session.room
+        claim = room.claims[0].claim if room.claims else session.current_claim()
+        if claim != room.claim:
+            room.claim = claim
             self._room.refit(session)
 
     # --- memory, lanes, policy

@@ -86,7 +86,8 @@ class Finishing:
 
     def _take_off(self, lane: Lane, flying: InFlight, count: int) -> None:
         session, work = flying.session, flying.work
-        seconds = sum(work.seconds[work.finished : work.finished + count])
+        done = work.finished
+        seconds = work.seconds[done] if count == 1 else sum(work.seconds[done : done + count])
         self.worked_s += seconds
         work.finished += count
         lane.take_off(session, count, seconds)

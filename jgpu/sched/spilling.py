@@ -43,13 +43,13 @@ class SpillPlanner:
         #: what each session that is YIELDING or SPILLING gives up
         self.leaving: dict[int, MemoryPart] = {}
         #: sessions in mid-iteration, AWAY, that no room was found for yet, oldest first
-        self._stranded: dict[int, ScheduledSession] = {}
+        self.stranded: dict[int, ScheduledSession] = {}
         self._look_at = 0.0
 
     @property
     def busy(self) -> bool:
         """Whether anything is to go or to come that waits for a boundary or for room."""
-        return bool(self.leaving or self._stranded)
+        return bool(self.leaving or self.stranded)
 
     # --- what is told
 
@@ -128,14 +128,14 @@ class SpillPlanner:
     def forget(self, session: ScheduledSession) -> None:
         """The session is closed, or comes to no boundary any more."""
         self.leaving.pop(session.id, None)
-        self._stranded.pop(session.id, None)
+        self.stranded.pop(session.id, None)
         if session.yields:
             session.reside(Residence.HERE)
 
     def _put_aside(self, session: ScheduledSession) -> None:
         """Have an AWAY session wait for room, in its lane only where it cannot leave it."""
         if session.pinned:
-            self._stranded[session.id] = session
+            self.stranded[session.id] = session
         elif session.lane is not None:
             self._table.leave(session, "what it needs is on the host")
 
@@ -148,13 +148,13 @@ class SpillPlanner:
             session = table.sessions[number]
             if session.yields and not session.pinned:
                 self._spill(session)
-        for session in list(self._stranded.values()):
+        for session in list(self.stranded.values()):
             if session.residence is not Residence.AWAY or not session.pinned:
-                del self._stranded[session.id]
+                del self.stranded[session.id]
                 if session.residence is Residence.AWAY:
                     self._put_aside(session)
             elif table.has_room_for(session):
-                del self._stranded[session.id]
+                del self.stranded[session.id]
                 self._room.restore(session)
 
     def _spill(self, session: ScheduledSession) -> None:
@@ -177,7 +177,7 @@ class SpillPlanner:
         on_its_way = sum(_bytes_of(sessions[id_], part) for id_, part in self.leaving.items())
         refused: float = float("inf")
         for claimant in (
-            *self._stranded.values(),
+            *self.stranded.values(),
             *table.awaiting_growth.values(),
             *(() if table.draining else table.unplaced.values()),
         ):
@@ -270,7 +270,7 @@ class SpillPlanner:
         assert self.leaving.keys() == {
             number for number, each in sessions.items() if each.residence in leaving
         }
-        for number, session in self._stranded.items():
+        for number, session in self.stranded.items():
             assert sessions[number] is session
 
 

@@ -76,8 +76,12 @@ class Turns:
     def _fill(self, lane: Lane) -> None:
         limits = self._limits
         most = limits.in_flight_segments
+        is_only = len(self._table.lanes) == 1
         # Often without a call: `has_room` begins with the same question.
         while lane.segments < most or lane.has_room(limits.least_segment_s, limits):
+            holder = lane.holder
+            if is_only and not lane.waiting and (holder is None or not holder.queue):
+                return  # nobody has anything to run, as `_next` would find
             session = self._next(lane)
             if session is None or lane.may_grow_before(session):
                 return

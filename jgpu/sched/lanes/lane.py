@@ -11,6 +11,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from jgpu.sched.lanes.waiting import WaitingMembers
 from jgpu.sched.states import LANE_MOVES, LaneState, check_move
 
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["InFlight", "Lane"]
 
 
-@dataclass(slots=True, eq=False)
-class InFlight:
+class InFlight(msgspec.Struct, eq=False):
     """Segments that one action started, as far as they have not finished."""
 
     session: ScheduledSession

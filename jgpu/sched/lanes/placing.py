@@ -35,12 +35,6 @@ class LanePlacing:
         self._table = table
         self._room = room
 
-    @property
-    def awaited(self) -> bool:
-        """Whether anybody waits for a place in a lane, or for room in theirs."""
-        table = self._table
-        return bool(table.unplaced or table.awaiting_growth or table.starving is not None)
-
     def make_room(self, spilling: SpillPlanner) -> None:
         """Let those go on who wait for memory, as far as that can be."""
         table = self._table

@@ -86,9 +86,12 @@ class RoomKeeper:
         others can make any.
         """
         table, room, memory = self._table, session.room, session.memory
-        beside = max(0, table.capacity - session.held - memory.spilled + memory.returning)
-        estimate = 0 if room.uses_lower_bound else room.transient
-        need = min(max(estimate, room.claim), beside)
+        beside = table.capacity - session.held - memory.spilled + memory.returning
+        need = room.claim
+        if room.transient > need and not room.uses_lower_bound:
+            need = room.transient
+        if need > beside:
+            need = max(0, beside)
         lane = session.lane
         more = 0 if lane is None else need - lane.capacity
         fits = more <= 0 or table.committed + more <= table.capacity

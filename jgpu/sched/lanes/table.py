@@ -75,11 +75,6 @@ class LaneTable:
         return self.draining or self.starving is not None or self.committed > self.capacity
 
     @property
-    def needs_sweep(self) -> bool:
-        """Whether sessions must give up their places."""
-        return self.closing > 0 or self.committed > self.capacity
-
-    @property
     def may_open(self) -> bool:
         """Whether there may be a lane more, as far as their number goes."""
         return len(self.lanes) - self.retired < self.maximum

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from jgpu.sched.states import WORK_MOVES, IllegalTransition, WorkState
 
 __all__ = ["ScheduledWork"]
 
 
-@dataclass(slots=True, eq=False)
-class ScheduledWork:
+class ScheduledWork(msgspec.Struct, eq=False):
     """One program to run, cut into segments."""
 
     id: int
