@@ -125,8 +125,11 @@ class Record:
     def __init__(self, memory: memoryview) -> None:
         self._memory = memory
         self._words = memory[:_NAMES_AT].cast("q")
-        self._op = self._words[_OP : _OP + 1]
+        #: the op's word, for reading
+        self.op = self._words[_OP : _OP + 1]
         self._names = b""
+        #: bytes of them that there is room for
+        self._kept = 0
         self._ident = self._native = 0
         self._flown = 0
 
@@ -140,7 +143,7 @@ class Record:
 
         Whoever releases the view makes the next store raise ValueError.
         """
-        return self._op[:]
+        return self.op[:]
 
     def begin(
         self,
@@ -161,10 +164,11 @@ class Record:
         if names is not self._names:
             self._names = names
             kept = names[:_NAMES_MOST]
-            self._memory[_NAMES_AT : _NAMES_AT + len(kept)] = kept
+            self._kept = len(kept)
+            self._memory[_NAMES_AT : _NAMES_AT + self._kept] = kept
         # Not `pack_into`, which wipes the record first: a reader would take it for closed.
         self._memory[: _LAYOUT.size] = _LAYOUT.pack(
-            sequence, _WORKS, NO_OP, ident, self._native, min(len(names), _NAMES_MOST),
+            sequence, _WORKS, NO_OP, ident, self._native, self._kept,
             _WORKS, session, work, kind, monotonic_ns(), program, ops,
         )  # fmt: skip
         words[_SEQUENCE] = sequence + 1

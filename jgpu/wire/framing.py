@@ -24,6 +24,8 @@ __all__ = ["HEADER", "MAGIC", "FrameReader", "FrameWriter", "marker"]
 #: magic, payload length, sequence number, highest sequence number seen from the peer, CRC-32.
 HEADER: Final = struct.Struct("!4sIQQI")
 MAGIC: Final = b"jgp1"
+_HEADER_BYTES: Final = HEADER.size
+_NO_FRAME: Final = "These bytes are not a jgpu frame."
 _MARKER: Final = struct.Struct("!4s16sQ")
 _MARKER_MAGIC: Final = b"jgpR"
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -89,7 +91,7 @@ class FrameReader(Generic[M]):
         return self._messages()
 
     def _messages(self) -> Iterator[M]:
-        while (message := self._take()) is not None:
+        while self._buffer and (message := self._take()) is not None:
             yield message
 
     def at_boundary(self) -> bool:
@@ -133,21 +135,23 @@ class FrameReader(Generic[M]):
 
     def _next_frame(self) -> tuple[int, int, bytes] | None:
         """Sequence number, acknowledgement and payload of the next whole frame, taken out."""
-        head = bytes(self._buffer[: len(MAGIC)])
-        if not MAGIC.startswith(head):
-            raise FrameError("These bytes are not a jgpu frame.")
-        if len(self._buffer) < HEADER.size:
+        held = len(self._buffer)
+        if held < _HEADER_BYTES:
+            if not MAGIC.startswith(bytes(self._buffer[: len(MAGIC)])):
+                raise FrameError(_NO_FRAME)
             return None
-        _, length, sequence, seen, checksum = HEADER.unpack_from(self._buffer)
+        magic, length, sequence, seen, checksum = HEADER.unpack_from(self._buffer)
+        if magic != MAGIC:
+            raise FrameError(_NO_FRAME)
         if length > limits.MAX_FRAME_BYTES:
             raise FrameError(
                 f"A frame of {length} bytes is larger than a frame may be "
                 f"({limits.MAX_FRAME_BYTES})."
             )
-        end = HEADER.size + length
-        if len(self._buffer) < end:
+        end = _HEADER_BYTES + length
+        if held < end:
             return None
-        payload = bytes(memoryview(self._buffer)[HEADER.size : end])
+        payload = bytes(memoryview(self._buffer)[_HEADER_BYTES:end])
         if crc32(payload) != checksum:
             raise FrameError("A frame's checksum does not match its bytes.")
         del self._buffer[:end]
