@@ -36,16 +36,16 @@ PHASE_MOVES: Final[Mapping[LifePhase, frozenset[LifePhase]]] = {
     LifePhase.RELEASED: frozenset(),
 }
 
-_LIVE: Final = LifePhase.LIVE
-_VIOLATED: Final = LifePhase.VIOLATED
-_CLOSED: Final = LifePhase.CLOSED
-_RELEASED: Final = LifePhase.RELEASED
+#: phases in which lanes skip, nothing is sent any more, the stream is closed
+_OVER: Final = frozenset(LifePhase) - {LifePhase.LIVE}
+_ENDED: Final = _OVER - {LifePhase.VIOLATED}
+_CLOSED: Final = _ENDED - {LifePhase.ENDING}
 
 
 class Lifecycle:
     """One session's."""
 
-    __slots__ = ("_lock", "phase", "reason")
+    __slots__ = ("_lock", "_phase", "has_ended", "is_closed", "is_over", "reason")
 
     def __init__(self) -> None:
         self.phase = LifePhase.LIVE
@@ -54,21 +54,20 @@ class Lifecycle:
         self._lock = Lock()
 
     @property
-    def is_over(self) -> bool:
-        """Whether lanes skip the session's works from here on."""
-        return self.phase is not _LIVE
+    def phase(self) -> LifePhase:
+        """How far it has come."""
+        return self._phase
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether the session ends, or has: nothing is sent to its client any more."""
-        phase = self.phase
-        return phase is not _LIVE and phase is not _VIOLATED
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the stream is closed."""
-        phase = self.phase
-        return phase is _CLOSED or phase is _RELEASED
+    @phase.setter
+    def phase(self, phase: LifePhase) -> None:
+        self._phase = phase
+        # Kept beside it, for every message asks several times.
+        #: lanes skip the session's works from here on
+        self.is_over = phase in _OVER
+        #: the session ends, or has: nothing is sent to its client any more
+        self.has_ended = phase in _ENDED
+        #: the stream is closed
+        self.is_closed = phase in _CLOSED
 
     def become(self, phase: LifePhase, reason: str = "") -> None:
         """Go to another phase, if the table of phases leads there."""
@@ -80,9 +79,11 @@ class Lifecycle:
     def violate(self) -> None:
         """The client broke the protocol; where the session ends already, that is nothing new."""
         with self._lock:
-            if self.phase is _LIVE:
+            if self.phase is LifePhase.LIVE:
                 self.phase = LifePhase.VIOLATED
 
     def validate(self) -> None:
         """Check what must always hold."""
+        said = self.is_over, self.has_ended, self.is_closed
+        assert said == tuple(self.phase in phases for phases in (_OVER, _ENDED, _CLOSED))
         assert not self.reason or self.has_ended

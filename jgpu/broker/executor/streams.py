@@ -91,7 +91,7 @@ class Streams:
     def has_room(self, session: ExecutorSession) -> bool:
         """Whether another message of a session may be dealt with."""
         queue, programs = session.queue, session.programs
-        waiting = session.waiting_bytes
+        waiting = queue.nbytes + queue.notes_bytes + programs.nbytes  # its `waiting_bytes`
         return (
             queue.outstanding < _QUEUED_WORKS
             and (waiting < _LITTLE_BYTES or self._has_room_beside(session, waiting))

@@ -75,7 +75,9 @@ class Account:
         """
         if nbytes <= 0:
             return True
-        if session.table.used + nbytes > self.capacity or self._has_too_large_models:
+        if session.table.used + nbytes > self.capacity:
+            return False
+        if self.resident_limit and self._has_too_large_models:
             return False
         return not self.limit or self.used + nbytes <= self.limit
 

@@ -80,6 +80,9 @@ class FlagGate:
     def enter(self, flags: Flags) -> None:
         """Come in, alone or with runs of the same flags."""
         with self._lock:
+            if self._awaited is None and self._current == flags:  # as nearly always
+                self._inside += 1
+                return
             while self._inside and (not self._has(flags) or self._gives_way(flags)):
                 self._waiting += 1
                 try:

@@ -196,7 +196,7 @@ class Work:
 
     def finish(self) -> None:
         """The device is through with it, unless it waits."""
-        if self.waits:
+        if self.progress is _HALTED or self.progress is _PUT_OFF:  # it waits
             return
         if self.taken:  # who takes it back tells of it
             self.over = True
@@ -206,7 +206,8 @@ class Work:
             self.over = True
             return
         try:
-            self._settle_faults()
+            if self.session.faults is not None:
+                self._settle_faults()
             if self.progress is not _SKIPPED and self.violation is None:
                 self.reply()
             self.answer_followers()
@@ -226,7 +227,7 @@ class Work:
     def answer_followers(self) -> None:
         """It is over: answer the downloads that waited for it. Any thread."""
         self.over = True
-        while True:
+        while self.followers:  # who adds one looks at `over` afterwards
             try:
                 download = self.followers.popleft()
             except IndexError:

@@ -85,7 +85,7 @@ class Course:
     def enter(self, running: Running) -> bool:
         """Whether ops of a run may be done from here on."""
         with self._lock:
-            if self._ended or self._stops():
+            if self._ended or (self._cancelling and self._stops()):
                 return False
             self._running = running
             return True
@@ -94,7 +94,7 @@ class Course:
         """The lane is past so many ops of a run; returns whether their results are wanted."""
         with self._lock:
             self._running = None
-            if definition.written and done:
+            if definition.plan.written and done:
                 self._runs.append((definition, buffers, done))
                 if len(self._runs) > _MOST_RUNS:
                     self._look_at_runs()

@@ -4,8 +4,8 @@ A work is *received*, *offered* to the scheduler, and *launched* when the schedu
 comes behind an interrupt that is not over is *held*; what an interrupt takes back is *cancelled*,
 and has its effects when no lane has anything of the session. Only the pump uses a queue.
 
-Invariant: launched works are the oldest, works finish in their order, and `nbytes` is the sum of
-what waits.
+Invariant: launched works are the oldest, works finish in their order, `nbytes` is the sum of what
+waits, and `outstanding` its count.
 """
 
 from collections import deque
@@ -38,6 +38,7 @@ class WorkQueue:
         "notes",
         "notes_bytes",
         "offered",
+        "outstanding",
         "received",
     )
 
@@ -52,6 +53,8 @@ class WorkQueue:
         self.held: list[Work] = []
         #: sum of `nbytes` of the works in `received`, `offered` and `held`
         self.nbytes = 0
+        #: works received and not done: in `received`, `offered` and `held`
+        self.outstanding = 0
         #: number that the next work must have; 0 where the first one may have any
         self.next_number = next_number
         #: `Free` and `Tag` received after the last work
@@ -61,11 +64,6 @@ class WorkQueue:
         #: works taken back, whose effects wait for the launched ones, and requests to be told then
         self.cancelled: list[Work] = []
         self.cancel_requests: list[int] = []
-
-    @property
-    def outstanding(self) -> int:
-        """Works received and not done."""
-        return len(self.received) + len(self.offered) + len(self.held)
 
     # -- what comes --------------------------------------------------------------------------
 
@@ -77,6 +75,7 @@ class WorkQueue:
         self.notes_bytes = 0
         (self.held if self.cancel_requests else self.received).append(work)
         self.nbytes += work.nbytes
+        self.outstanding += 1
 
     def count(self, work: "Work") -> None:
         """Works are numbered without gaps; `ProtocolError` if this is not the next."""
@@ -115,6 +114,7 @@ class WorkQueue:
         work.state = WorkProgress.CANCELLED
         self.offered.remove(work)
         self.nbytes -= work.nbytes
+        self.outstanding -= 1
 
     def complete(self, work: "Work") -> None:
         """A lane is through with a work, always the oldest one."""
@@ -123,6 +123,7 @@ class WorkQueue:
         work.state = _DONE
         self.launched -= 1
         self.nbytes -= work.nbytes
+        self.outstanding -= 1
 
     # -- what does not run -------------------------------------------------------------------
 
@@ -130,6 +131,7 @@ class WorkQueue:
         """Take the oldest work out, which was not launched."""
         work = self.offered.popleft()
         self.nbytes -= work.nbytes
+        self.outstanding -= 1
         work.state = WorkProgress.CANCELLED
         return work
 
@@ -144,6 +146,7 @@ class WorkQueue:
         for work in waiting:
             self.nbytes -= work.nbytes
             work.state = WorkProgress.CANCELLED
+        self.outstanding -= len(waiting)
         for _ in known:
             self.offered.pop()
         for _ in range(len(waiting) - len(known)):
@@ -167,12 +170,14 @@ class WorkQueue:
         self.received.clear()
         self.held.clear()
         self.nbytes = sum(work.nbytes for work in self.offered)
+        self.outstanding = len(self.offered)
         return dropped
 
     def validate(self) -> None:
         """Check what must always hold; not while a lane has something of the session."""
         works = [*self.offered, *self.received, *self.held]
         assert self.nbytes == sum(work.nbytes for work in works)
+        assert self.outstanding == len(works)
         states = [work.state for work in self.offered]
         assert set(states[: self.launched]) <= {WorkProgress.LAUNCHED}
         assert set(states[self.launched :]) <= {WorkProgress.OFFERED}
