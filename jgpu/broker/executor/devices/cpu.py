@@ -23,7 +23,7 @@ from jgpu.broker.executor.devices import hostmemory
 from jgpu.broker.executor.devices.base import LaneJob
 from jgpu.broker.executor.devices.host import HostDevice, HostPort
 from jgpu.broker.executor.devices.wake import Wake
-from jgpu.broker.executor.programs.buffers import Buffer
+from jgpu.broker.executor.programs.buffers import Buffer, release_all
 from jgpu.broker.executor.programs.kinds import DeviceKind
 from jgpu.broker.flightpage import FlightPage, Record
 from jgpu.broker.settings import ExecutorSettings
@@ -84,13 +84,21 @@ class CpuDevice(HostDevice):
         ones; what comes from others meanwhile is read a millisecond later at most.
         """
         here = self.does_at_once(lane, jobs)
-        if lane != self._only_lane:
-            self._only_lane, self._only_since = lane, perf_counter()
-        self._outstanding += len(jobs)
+        self._note(lane, jobs)
         if here:
             self._lanes[lane].do_here(jobs)
         else:
             self._lanes[lane].put(jobs)
+
+    def do_at_once(self, lane: int, jobs: list[LaneJob]) -> None:
+        """Here, for `does_at_once` has said so."""
+        self._note(lane, jobs)
+        self._lanes[lane].do_here(jobs)
+
+    def _note(self, lane: int, jobs: list[LaneJob]) -> None:
+        if lane != self._only_lane:
+            self._only_lane, self._only_since = lane, perf_counter()
+        self._outstanding += len(jobs)
 
     def does_at_once(self, lane: int, jobs: list[LaneJob]) -> bool:
         """Whether nothing else runs, and all of these together are brief."""
@@ -108,6 +116,8 @@ class CpuDevice(HostDevice):
     def completions(self) -> list[tuple[int, LaneJob]]:
         """What the lanes' threads have finished."""
         self._wake.clear()
+        if not self._done:
+            return []
         over = [self._done.popleft() for _ in range(len(self._done))]
         self._outstanding -= len(over)
         return over
@@ -280,5 +290,4 @@ class _LaneThread(HostPort):
 
     def retire(self, buffers: Iterable[Buffer]) -> None:
         """The ops are done: the memory can go."""
-        for buffer in buffers:
-            buffer.release()
+        release_all(buffers)

@@ -18,7 +18,7 @@ from jgpu.broker.executor.programs.geometry import ViewSpec
 if TYPE_CHECKING:
     from jgpu.broker.executor.programs.checking.proofs import Proof
 
-__all__ = ["Buffer", "Failure", "views_over"]
+__all__ = ["Buffer", "Failure", "release_all", "views_of", "views_over"]
 
 #: Most cached views of one buffer; a parameter is seen straight, transposed, and not much else.
 _MAX_VIEWS: Final = 8
@@ -65,7 +65,9 @@ class Buffer:
         *,
         poison: Failure | None = None,
         resident: bool = False,
+        seen: ViewSpec | None = None,
     ) -> None:
+        """`nbytes` where they are known; `seen`: what `base` itself shows, where that is known."""
         self.id = id
         self.base = base
         #: bytes of the storage; kept while the buffer is spilled
@@ -89,6 +91,8 @@ class Buffer:
         #: spilled, and comes back only when it is named
         self.aside = False
         self._views: dict[ViewSpec, torch.Tensor] = {}
+        if seen is not None and base is not None:
+            self._views[seen] = base
 
     @classmethod
     def allocate(cls, id: int, nbytes: int, device: torch.device) -> "Buffer":  # noqa: A002
@@ -151,6 +155,24 @@ class Buffer:
         if self.base is None:
             raise RuntimeError(f"Buffer {self.id} is not on the device.")
         return self.base
+
+
+def release_all(buffers: Iterable[Buffer]) -> None:
+    """`release` each, without a call for each: a step drops as many as it makes."""
+    for buffer in buffers:
+        buffer.base = buffer.proof = None
+        if buffer._views:
+            buffer._views.clear()
+
+
+def views_of(
+    buffers: Sequence[Buffer], taken: Iterable[tuple[int, ViewSpec]]
+) -> list[torch.Tensor]:
+    """Views (slot, spec) of buffers, in order, those made before without a call."""
+    return [
+        buffers[slot]._views[spec] if spec in buffers[slot]._views else buffers[slot].view(spec)
+        for slot, spec in taken
+    ]
 
 
 def views_over(

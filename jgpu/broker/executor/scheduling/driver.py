@@ -329,13 +329,15 @@ class SchedulerDriver:
 
     def collect(self) -> None:
         """Deal with what the device is through with."""
-        self._teller.catch_up()
+        if self._teller.untold is not None:
+            self._teller.catch_up()
         for lane, job in self._device.completions():
             if self._trace is not None and isinstance(job, Stamped):
                 job = self._trace.over(lane, job)
             assert isinstance(job, Work)
             self._finished(lane, job)
-        self._teller.catch_up()  # with what waited for the end of these
+        if self._teller.untold is not None:
+            self._teller.catch_up()  # with what waited for the end of these
 
     def settle(self, session: ExecutorSession) -> None:
         """Do what waited for the session's works to be over, if they are."""

@@ -33,11 +33,24 @@ class LaneFeed:
 
     def launch(self, session: "ExecutorSession", work: "Work", lane: int) -> None:
         """A lane is to have a session's oldest work that none has."""
+        self._note(session, work, lane)
+        self._starts.setdefault(lane, []).append(work)
+
+    def launch_at_once(self, session: "ExecutorSession", work: "Work", lane: int) -> bool:
+        """Have a lane do it now, as `Device.does_at_once` says it would; False behind others."""
+        if self._starts:
+            return False
+        self._note(session, work, lane)
+        self.trials.given(lane)
+        job: LaneJob = work if self._trace is None else Stamped(work)
+        self._device.do_at_once(lane, [job])
+        return True
+
+    def _note(self, session: "ExecutorSession", work: "Work", lane: int) -> None:
         standing = session.standing
         session.queue.launch(work)
         work.began_at_boundary = standing.at_boundary
         standing.at_boundary = work.ends_iteration or (work.rides and standing.at_boundary)
-        self._starts.setdefault(lane, []).append(work)
         self._tails[lane] = session
 
     def launch_again(self, lane: int, works: "Iterable[Work]") -> None:

@@ -40,20 +40,20 @@ class CoreTeller:
         self._clock = clock
         self._handlers = handlers
         self._recorder = recorder
-        #: a work that ran first, and when it began
-        self._untold: tuple[Work, float] | None = None
+        #: a work that ran first and of which the core has not heard, and when it began
+        self.untold: tuple[Work, float] | None = None
 
     def tell(self, event: events.Event) -> None:
         """Something happened just now."""
-        if self._untold is not None:
+        if self.untold is not None:
             self.catch_up()
         self._tell_at(event, self._clock())
 
     def catch_up(self) -> None:
         """Tell the core of what ran first, if anything did."""
-        if self._untold is None:
+        if self.untold is None:
             return
-        (work, began), self._untold = self._untold, None
+        (work, began), self.untold = self.untold, None
         started = self._tell_at(arrival(work), began)
         assert (work.key, work.session.standing.lane) in started, "it is started where it ran"
 
@@ -64,10 +64,11 @@ class CoreTeller:
         lane = session.standing.lane
         if not self._may_run_first(session, work, device, feed):
             return False
-        self._untold = work, self._clock()
+        self.untold = work, self._clock()
         session.standing.riders = 0
-        feed.launch(session, work, lane)
-        feed.flush()
+        if not feed.launch_at_once(session, work, lane):
+            feed.launch(session, work, lane)
+            feed.flush()
         return True
 
     def _may_run_first(
@@ -75,7 +76,7 @@ class CoreTeller:
     ) -> bool:
         lane = session.standing.lane
         return (
-            self._untold is None
+            self.untold is None
             and feed.trials.quiet
             and len(session.queue.offered) == 1
             and not session.movement.is_copying
