@@ -156,14 +156,21 @@ CACHES = {
     ),
     "jgpu.broker.executor.programs.definition.Definition._variants": MASKS,
     "jgpu.broker.executor.programs.definition.Definition._masks": MASKS,
-    "jgpu.broker.executor.programs.definition.Definition._bytes": MASKS,
     "jgpu.broker.executor.programs.definition.Definition._restrides": LEARNT,
     "jgpu.broker.executor.programs.definition.Definition._unseen": LEARNT,
     **dict.fromkeys(
         (
             f"jgpu.broker.executor.programs.plan.ProgramPlan.{name}"
             for name in (
-                *("bases", "changed", "first_write", "generators", "last_use", "last_write"),
+                *(
+                    "bases",
+                    "changed",
+                    "exact",
+                    "first_write",
+                    "generators",
+                    "last_use",
+                    "last_write",
+                ),
                 *("provable", "taken", "variables"),
                 "written",
             )

@@ -306,7 +306,9 @@ OWNED = {
         broker.executor.programs.outcome.Outcome.failures
         broker.executor.programs.outcome.Outcome.outputs
         broker.executor.programs.outcome.RunContext.generators
+        broker.executor.works.runs.RunWork._dead
         broker.executor.works.runs.RunWork._failures
+        broker.executor.works.runs.RunWork._masks
         broker.executor.works.runs.RunWork._suspended
         broker.executor.works.course.Course._runs
         broker.executor.works.runs.RunWork._spoiled
@@ -344,6 +346,7 @@ OWNED = {
         broker.executor.programs.checking.guards.Noting.proven
         broker.executor.programs.running.notes.ValueNotes.proven
         broker.executor.programs.plan.ProgramPlan.changed
+        broker.executor.programs.plan.ProgramPlan.exact
         broker.executor.programs.plan.ProgramPlan.provable
         broker.executor.programs.plan.ProgramPlan.generators
         broker.executor.programs.plan.ProgramPlan.last_use
@@ -357,7 +360,6 @@ OWNED = {
         wire.program.Op.kwargs
     """,
     "one definition: 8 compiled forms, 32 sizes and 64 masks, then they begin anew": """
-        broker.executor.programs.definition.Definition._bytes
         broker.executor.programs.definition.Definition._masks
         broker.executor.programs.definition.Definition._variants
     """,

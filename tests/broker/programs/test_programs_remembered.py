@@ -88,6 +88,7 @@ def test_a_plan_says_after_many_runs_what_it_said_before():
     plan = definition.plan
     names = (
         "bases",
+        "exact",
         "first_write",
         "generators",
         "last_use",

@@ -69,7 +69,8 @@ class BufferTable:
                 replaced += self.drop_all_of((buffer.id,))
             buffers[buffer.id] = buffer
             self.kept += buffer.nbytes
-        self.note_peak(0)
+        if (used := self.resident + self.kept) > self.peak:
+            self.peak = used
         return replaced
 
     def poison(self, number: int, failure: Failure) -> Buffer | None:
@@ -94,9 +95,9 @@ class BufferTable:
         """Take these buffers out; numbers without one are skipped."""
         buffers, dropped = self.buffers, []
         for number in numbers:
-            buffer = buffers.get(number)
-            if buffer is None:
+            if number not in buffers:
                 continue
+            buffer = buffers[number]
             if buffer.saved is None and not (buffer.resident or buffer.stale):
                 del buffers[number]  # as most are: what `drop` comes to
                 self.kept -= buffer.nbytes

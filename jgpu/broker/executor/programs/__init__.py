@@ -10,7 +10,7 @@ from jgpu.broker.executor.programs.asking.choices import Chooser, choice_of
 from jgpu.broker.executor.programs.asking.probe import HANDS, Prober, question_of, scratch_bytes
 from jgpu.broker.executor.programs.buffers import Buffer, Failure
 from jgpu.broker.executor.programs.cache import DefinitionCache
-from jgpu.broker.executor.programs.definition import Definition, define
+from jgpu.broker.executor.programs.definition import Definition, Masks, define
 from jgpu.broker.executor.programs.flags import gate
 from jgpu.broker.executor.programs.kinds import KINDS, DeviceKind
 from jgpu.broker.executor.programs.outcome import (
@@ -31,6 +31,7 @@ __all__ = [
     "DefinitionCache",
     "DeviceKind",
     "Failure",
+    "Masks",
     "NeverFits",
     "Outcome",
     "Prober",

@@ -14,14 +14,19 @@ Invariant: nothing in a `Definition` belongs to a session.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from threading import Lock
 from typing import Any, Final, TypeAlias
 
 import torch
 
-from jgpu.broker.executor.programs.buffers import Buffer, Failure, views_over
+from jgpu.broker.executor.programs.buffers import (
+    Buffer,
+    Failure,
+    release_all,
+    views_of,
+    views_over,
+)
 from jgpu.broker.executor.programs.checking.check import check_program
 from jgpu.broker.executor.programs.flags import check_flags, gate
 from jgpu.broker.executor.programs.inputs import InputCheck
@@ -40,14 +45,12 @@ from jgpu.errors import ProgramError
 from jgpu.wire.messages import Number, TensorReport
 from jgpu.wire.program import decode_program, program_hash
 
-__all__ = ["Definition", "define"]
+__all__ = ["Definition", "Masks", "define"]
 
 _log = logging.getLogger(__name__)
 
 #: Most masks of kept slots that get a function of their own.
 _MAX_VARIANTS: Final = 8
-#: Where the views that a run takes were made before.
-_NOTHING: Final = nullcontext()
 #: Weight of the newest run in `predicted_s`.
 _NEWEST: Final = 0.25
 
@@ -56,10 +59,10 @@ _NEWEST: Final = 0.25
 _Key: TypeAlias = tuple[bytes, bytes, tuple[int, ...]]
 
 
-class _Masks:
+class Masks:
     """What a run's bit masks say, read once."""
 
-    __slots__ = ("dead", "keep", "key", "live", "made", "wanted")
+    __slots__ = ("dead", "exact", "keep", "key", "live", "made", "transient", "wanted")
 
     def __init__(
         self, plan: ProgramPlan, live: bytes, dead: bytes, wanted: tuple[int, ...]
@@ -72,8 +75,16 @@ class _Masks:
         #: input slots that end with the run, fresh slots (counted from 0) that outlive it
         self.dead = tuple(k for k, bit in enumerate(inputs) if bit)
         self.live = tuple(k for k, bit in enumerate(fresh) if bit)
+        #: most bytes of fresh slots at once, by their claims
+        self.transient = plan.transient_bytes(live)
         #: fresh slots that outlive the run, and the bytes of each by its claim
         self.made = tuple((k, plan.slot_bytes[k]) for k in self.live)
+        #: the same with what a compiled run makes of each, storage included, if that is known
+        self.exact = tuple(
+            (k, None if spec is None else plan.slot_bytes[k], spec)
+            for k in self.live
+            for spec in [plan.exact[k]]
+        )
 
 
 class Definition:
@@ -103,16 +114,17 @@ class Definition:
         #: a compiled step returned something else than the same step before: never again
         self._broken = False
         self._dynamic = any(step.dynamic or step.size for step in plan.steps)
-        self._bytes: dict[tuple[bytes, bool], int] = {}
         #: most bytes that a run was seen to need beyond what is counted of its claims: results
         #: whose size the data decides, kernels that take more than they return, workspaces where
         #: the allocator tells of them. An estimate: the next run may need less.
         self.surplus_bytes = 0
-        self._masks: dict[_Key, _Masks] = {}
+        self._masks: dict[_Key, Masks] = {}
         #: has something computed by another thread, then calls with the result on this one; runs
         #: are walked until their function is there. None: it is compiled where it is needed.
         self.aside: Callable[[Callable[[], Variant], Callable[[Any], None]], None] | None = None
         self._given = InputCheck(plan)
+        #: what every run goes through (see `flags`)
+        self._passage = gate.passing(plan.flags)
 
     @property
     def written(self) -> frozenset[int]:
@@ -134,24 +146,33 @@ class Definition:
         (`Outcome.stopped`).
         """
         self._given.check(buffers, params)
-        generators = self._generators(context.generators)
-        values = [complex(*v) if isinstance(v, tuple) else v for v in params]
+        generators = self._generators(context.generators) if self.plan.generators else {}
+        values = self._given.numbers(params) if self._given.pairs else params
         poison = {k: b.poison for k, b in enumerate(buffers) if b.poison is not None}
-        with below_autograd() if self._given.lifted else _NOTHING:
-            tensors = self._take(buffers, params, poison)
-        masks = self.masks(live, dead, context.wanted if context.tell else ())
-        for slot in masks.dead:
-            buffers[slot].release()
+        key = (live, dead, context.wanted if context.tell else ())
+        masks = context.masks
+        if masks is None or masks.key != key:
+            masks = self.masks(*key)
         seen = not (self._unseen or self._dynamic or self._broken)
         slow = not seen or context.report or context.one_by_one or poison
         variant = None if slow or context.allocate is not None else self._variant(masks)
+        straight = self._given.straight
+        if variant is not None and straight is not None:
+            given = views_of(buffers, straight)
+            if masks.dead:
+                release_all([buffers[slot] for slot in masks.dead])
+            return self._fast(variant, given, values, generators, masks, context)
+        tensors = self._take(buffers, params, poison)
+        release_all([buffers[slot] for slot in masks.dead])
         if variant is None:
             walker = Walker(self.plan, tensors, values, generators, masks.keep, self._restrides)
             walker.poison.update(poison)
             walker.lend((slot, buffers[slot].nbytes) for slot in masks.dead)
-            walker.counted_bytes = self._counted(live, peak=True)
+            walker.counted_bytes = masks.transient
             return self._walk_watched(walker, 0, context)
-        return self._fast(variant, tensors, values, generators, masks, context)
+        given = list(tensors.values())
+        del tensors
+        return self._fast(variant, given, values, generators, masks, context)
 
     def growth_bytes(self, buffers: Sequence[Buffer]) -> int:
         """Bytes by which the run makes its inputs' storages larger, as far as it is foretold."""
@@ -186,7 +207,7 @@ class Definition:
 
     def output_bytes(self, live: bytes) -> int:
         """Bytes of the fresh slots that outlive the run; `live` as in the message `Run`."""
-        return self._counted(live, peak=False)
+        return self.plan.output_bytes(live)
 
     def slot_bytes(self) -> tuple[int, ...]:
         """Bytes of each fresh slot by its claimed geometry; 0 where it shares an older storage."""
@@ -198,7 +219,7 @@ class Definition:
         By the claims of the ops; runs may need more (`surplus_bytes`). What dead inputs give back
         on the way is not counted in.
         """
-        return self._counted(live, peak=True)
+        return self.plan.transient_bytes(live)
 
     def observe(self, seconds: float) -> None:
         """Note how long a run took."""
@@ -214,23 +235,14 @@ class Definition:
         known = self._variants.get((live, dead, wanted)) is not None
         return known and not (self._dynamic or self._broken)
 
-    def _counted(self, live: bytes, *, peak: bool) -> int:
-        found = self._bytes.get((live, peak))
-        if found is None:
-            if len(self._bytes) >= 4 * _MAX_VARIANTS:
-                self._bytes.clear()
-            count = self.plan.transient_bytes if peak else self.plan.output_bytes
-            found = self._bytes[live, peak] = count(live)
-        return found
-
-    def masks(self, live: bytes, dead: bytes, wanted: tuple[int, ...]) -> "_Masks":
+    def masks(self, live: bytes, dead: bytes, wanted: tuple[int, ...]) -> Masks:
         """What the bit masks of a run say."""
         key = (live, dead, wanted)
         found = self._masks.get(key)
         if found is None:
             if len(self._masks) >= 8 * _MAX_VARIANTS:
                 self._masks.clear()
-            found = self._masks[key] = _Masks(self.plan, live, dead, wanted)
+            found = self._masks[key] = Masks(self.plan, live, dead, wanted)
         return found
 
     def _generators(self, given: Mapping[int, torch.Generator]) -> dict[int, torch.Generator]:
@@ -247,7 +259,11 @@ class Definition:
         taken = plan.taken
         if poison:
             taken = tuple(each for each in taken if each[0] not in poison)
-        tensors = views_over(buffers, taken, plan.views, params)
+        if not self._given.lifted:
+            tensors = views_over(buffers, taken, plan.views, params)
+        else:
+            with below_autograd():
+                tensors = views_over(buffers, taken, plan.views, params)
         for slot in plan.bases:
             if slot not in poison:
                 tensors[f"s{slot}"] = buffers[slot].bytes()
@@ -297,19 +313,17 @@ class Definition:
     def _fast(
         self,
         variant: Variant,
-        tensors: dict[str, Any],
-        values: list[Any],
+        given: list[torch.Tensor],
+        values: Sequence[Any],
         generators: dict[int, torch.Generator],
-        masks: "_Masks",
+        masks: Masks,
         context: RunContext,
     ) -> Outcome:
         outputs: list[torch.Tensor | Failure | None] = [None] * self.fresh
-        given = list(tensors.values())
-        tensors.clear()
         if context.running is not None:
             context.running.code = variant.code
         try:
-            with gate.passing(self.plan.flags), below_autograd():
+            with self._passage, below_autograd():
                 made = variant.function(
                     given,
                     values,
@@ -321,15 +335,15 @@ class Definition:
                 )
         except Exception as error:
             return self._recover(error, variant, values, generators, masks, context)
-        if len(variant.kept) == len(masks.live):
+        if variant.kept == masks.live:
             for slot, tensor in zip(variant.kept, made, strict=True):
                 outputs[slot] = tensor
         else:
             for slot in masks.live:
                 outputs[slot] = made[slot]
-        return Outcome(outputs)
+        return Outcome(outputs, exact=masks.exact)
 
-    def _variant(self, masks: "_Masks") -> Variant | None:
+    def _variant(self, masks: Masks) -> Variant | None:
         """The function for these masks; None while another thread compiles it."""
         key, wanted = masks.key, masks.wanted
         found = self._variants.get(key)
@@ -368,9 +382,9 @@ class Definition:
         self,
         error: Exception,
         variant: Variant,
-        values: list[Any],
+        values: Sequence[Any],
         generators: dict[int, torch.Generator],
-        masks: "_Masks",
+        masks: Masks,
         context: RunContext,
     ) -> Outcome:
         """Go on step by step after an exception in the compiled function."""

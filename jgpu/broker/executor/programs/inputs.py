@@ -4,12 +4,15 @@ Everything else about a program was checked once, when it was defined.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from jgpu.broker.executor.programs.buffers import Buffer
 from jgpu.broker.executor.programs.plan import ProgramPlan
 from jgpu.errors import ProgramError
 from jgpu.wire.messages import Number
+
+if TYPE_CHECKING:
+    from jgpu.broker.executor.programs.geometry import ViewSpec
 
 __all__ = ["InputCheck"]
 
@@ -21,13 +24,16 @@ _PAST: Final = 1 << 63
 class InputCheck:
     """One program's."""
 
-    __slots__ = ("_ints", "_plan", "_types", "lifted")
+    __slots__ = ("_count", "_ints", "_plan", "_types", "lifted", "pairs", "straight")
 
     def __init__(self, plan: ProgramPlan) -> None:
         self._plan = plan
+        self._count = len(plan.params)
         #: what parameters are, and which of them have a range to keep
         self._types = [_TYPES[kind] for kind in plan.params]
         self._ints = [k for k, kind in enumerate(plan.params) if kind == "int"]
+        #: some of them are complex, which come as pairs
+        self.pairs = "complex" in plan.params
         #: of input views that are made anew at each run, for their offset is given then: slot,
         #: parameter, bytes of storage that are touched at offset 0, and how many more an element
         self.lifted = [
@@ -37,10 +43,19 @@ class InputCheck:
             if param >= 0
         ]
 
+        #: slot and geometry of each view that a run takes, where none is made anew at each run
+        self.straight: tuple[tuple[int, ViewSpec], ...] | None = None
+        if not (self.lifted or plan.bases):
+            self.straight = tuple((slot, plan.views[view][0]) for slot, view, _ in plan.taken)
+
+    def numbers(self, params: Sequence[Number]) -> list[Any]:
+        """The parameters as Python has them."""
+        return [complex(*v) if isinstance(v, tuple) else v for v in params]
+
     def check(self, buffers: Sequence[Buffer], params: Sequence[Number]) -> None:
         """Raise `ProgramError` unless these inputs fit: counts, bytes, offsets, kinds."""
         plan = self._plan
-        if len(buffers) != plan.inputs or len(params) != len(plan.params):
+        if len(buffers) != plan.inputs or len(params) != self._count:
             raise ProgramError(
                 f"The program takes {plan.inputs} buffers and {len(plan.params)} parameters, "
                 f"not {len(buffers)} and {len(params)}."

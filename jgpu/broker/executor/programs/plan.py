@@ -184,6 +184,26 @@ class ProgramPlan:
         return tuple(last)
 
     @cached_property
+    def exact(self) -> tuple[ViewSpec | None, ...]:
+        """Per fresh slot what a compiled run makes, storage included; None where it is looked at.
+
+        Such a slot has a storage of its own, no larger than its claim says, and is compared with
+        the claim at each run. One that is zeroed may have holes, one that is resized any size, and
+        of one without elements nobody compares the layout.
+        """
+        found: list[ViewSpec | None] = [None] * self.fresh
+        for step in self.steps:
+            for slot, claim, alias in zip(step.outs, step.claims, step.aliases, strict=True):
+                if slot == NO_SLOT or slot in self.private or alias or step.zeroed:
+                    continue
+                if claim is not None and claim.nbytes and not claim.bits:
+                    found[slot - self.inputs] = claim
+        for slot in (slot for step in self.steps for slot, _ in step.grows):
+            if slot >= self.inputs:
+                found[slot - self.inputs] = None
+        return tuple(found)
+
+    @cached_property
     def generators(self) -> tuple[int, ...]:
         """Indices of the session's generators that the program draws from."""
         return tuple(sorted({i for step in self.steps for i in draws(step)}))

@@ -42,20 +42,24 @@ class Forecast:
 
     def live_bytes(self, work: Work) -> int:
         """Bytes for the work that is offered next; also notes what it leaves behind."""
-        self._forget(work.frees())
+        if self._made:
+            self._forget(work.frees())
         if isinstance(work, RunWork) and isinstance(work.definition, Definition):
             message, definition = work.message, work.definition
-            work.transient = definition.transient_bytes(message.live, message.dead)
+            masks = work.masks(definition)
+            work.transient = masks.transient
             live = self._made_bytes + work.transient
-            self._peak = max(self._peak, live + definition.surplus_bytes)
-            masks = definition.masks(message.live, message.dead, message.wanted)
-            self._note((message.first + k, size) for k, size in masks.made)
-            self._forget(work.dead)
+            if live + definition.surplus_bytes > self._peak:
+                self._peak = live + definition.surplus_bytes
+            self._note(message.first, masks.made)
+            if masks.dead:
+                self._forget(work.dead)
         else:
             live = self._made_bytes + work.transient
             if isinstance(work, UploadWork) and work.transient:
-                self._note([(work.message.buffer, work.transient)])
-        self._peak = max(self._peak, live)
+                self._note(work.message.buffer, ((0, work.transient),))
+        if live > self._peak:
+            self._peak = live
         if work.ends_iteration:
             self._end_iteration()
         # What is larger than the whole device waits for nothing: it fails when it is started.
@@ -105,14 +109,19 @@ class Forecast:
             if not at_rest:
                 return
 
-    def _note(self, sizes: Iterable[tuple[int, int]]) -> None:
+    def _note(self, first: int, sizes: Iterable[tuple[int, int]]) -> None:
+        """Buffers, counted from `first`, and the bytes of each."""
         made = self._made
-        for number, nbytes in sizes:
-            self._made_bytes += nbytes - made.get(number, 0)
+        for place, nbytes in sizes:
+            number = first + place
+            if number in made:
+                self._made_bytes -= made[number]
+            self._made_bytes += nbytes
             made[number] = nbytes
 
     def _forget(self, numbers: Iterable[int]) -> None:
         made = self._made
-        if made:
-            for number in numbers:
-                self._made_bytes -= made.pop(number, 0)
+        for number in numbers:
+            if number in made:
+                self._made_bytes -= made[number]
+                del made[number]

@@ -15,6 +15,7 @@ from jgpu.broker.executor.programs import (
     Buffer,
     Definition,
     Failure,
+    Masks,
     NeverFits,
     Outcome,
     RunContext,
@@ -45,7 +46,7 @@ _SKIPPED: Final = LaneProgress.SKIPPED
 STOPPED: Final = "The computation was interrupted before it was over."
 
 
-def bits(flags: bytes, count: int) -> list[int]:
+def bits(flags: bytes, count: int) -> tuple[int, ...]:
     """Indices below `count` whose bit is set, least significant bit first."""
     number = int.from_bytes(flags, "little") & ((1 << count) - 1)
     found = []
@@ -53,7 +54,7 @@ def bits(flags: bytes, count: int) -> list[int]:
         lowest = number & -number
         found.append(lowest.bit_length() - 1)
         number ^= lowest
-    return found
+    return tuple(found)
 
 
 class RunWork(Work):
@@ -85,6 +86,9 @@ class RunWork(Work):
         self._spoiled: set[int] = set()
         self._failures: list[tuple[Failure, list[int]]] = []
         self._learnt: tuple[TensorReport, ...] = ()
+        #: what its masks say, and its inputs that end with it, when they were asked for
+        self._masks: Masks | None = None
+        self._dead: list[int] | None = None
         #: wanted slots that were told
         self._told: set[int] = set()
 
@@ -101,26 +105,34 @@ class RunWork(Work):
 
     def known_s(self) -> float:
         """What runs of this program took that kept and dropped what this one will."""
-        definition, message = self.definition, self.message
-        if isinstance(definition, Definition) and definition.is_ready(
-            message.live, message.dead, message.wanted
-        ):
+        definition = self.definition
+        if isinstance(definition, Definition) and definition.is_ready(*self.masks(definition).key):
             return definition.predicted_s or 0.0
         return 0.0
 
     def frees(self) -> set[int]:
         """What the run names, too."""
-        return super().frees().union(self.message.free)
+        return super().frees().union(self.message.free) if self.before else set(self.message.free)
+
+    def masks(self, definition: Definition) -> Masks:
+        """What the masks of its message say of its program."""
+        if self._masks is None:
+            message = self.message
+            self._masks = definition.masks(message.live, message.dead, message.wanted)
+        return self._masks
 
     @property
     def dead(self) -> list[int]:
         """Numbers of the inputs that end with it."""
-        definition, message = self.definition, self.message
-        inputs = message.inputs
-        if isinstance(definition, Definition) and definition.inputs == len(inputs):
-            masks = definition.masks(message.live, message.dead, message.wanted)
-            return [inputs[k] for k in masks.dead]
-        return [inputs[k] for k in bits(message.dead, len(inputs))]
+        if self._dead is None:
+            inputs = self.message.inputs
+            definition = self.definition
+            if isinstance(definition, Definition) and definition.inputs == len(inputs):
+                slots = self.masks(definition).dead
+            else:
+                slots = bits(self.message.dead, len(inputs))
+            self._dead = [inputs[k] for k in slots] if slots else []
+        return self._dead
 
     def may_write(self, buffer: int) -> bool:
         """It makes its fresh buffers and writes some of its inputs; anything until it is known."""
@@ -156,7 +168,8 @@ class RunWork(Work):
     def do(self, port: Port) -> None:
         """Run the program, or fail as a whole."""
         message, session = self.message, self.session
-        session.drop(message.free, port)
+        if message.free:
+            session.drop(message.free, port)
         if not isinstance(self.definition, Definition):
             at_fault = self.definition or ProgramError("There is no such program.")
             self._fail("ProgramError", str(at_fault), at_fault.op, at_fault.name)
@@ -164,8 +177,10 @@ class RunWork(Work):
         buffers = session.buffers(message.inputs)
         dead = self.dead
         if self._suspended is None:
-            needed = self.transient + self.definition.growth_bytes(buffers)
-            self._counts = not session.may_use(needed)
+            needed = self.transient
+            if self.definition.plan.resized:
+                needed += self.definition.growth_bytes(buffers)
+            self._counts = not session.account.fits(session, needed)
         try:
             if session.device.launches_ahead:
                 self._run_at_once(self.definition, buffers, port)
@@ -173,7 +188,7 @@ class RunWork(Work):
                 self._run(self.definition, buffers, port)
         except ProgramError as error:
             self._fail("ProgramError", str(error))
-        if self.progress is not _SKIPPED:
+        if dead and self.progress is not _SKIPPED:
             session.drop(dead, port)
 
     def _run_at_once(self, definition: Definition, buffers: list[Buffer], port: Port) -> None:
@@ -205,7 +220,7 @@ class RunWork(Work):
             halted, context = self._suspended
             begin = partial(definition.resume, halted)
         while True:
-            running = Running(definition.plan, buffers, port.flight.mark(), port.flight.mark())
+            running = Running(definition.plan, buffers, port.flight.mark(), port.flight.op)
             context.running, context.mark = running, running.mark
             if not session.course.enter(running):
                 self._stop(definition, buffers, halted, port)
@@ -283,7 +298,8 @@ class RunWork(Work):
         for k in definition.plan.resized:
             self.session.table.remeasure(buffers[k])
         self._keep(outcome, port)
-        self._tell_late(port)
+        if self.message.wanted:
+            self._tell_late(port)
 
     def _skip(self) -> None:
         """Its buffers may be gone: touch nothing."""
@@ -305,6 +321,7 @@ class RunWork(Work):
             context.pauses, context.one_by_one = port.pauses, self.alone
         if session.faults is not None:
             context.notes = session.faults.notes
+        context.masks = self._masks
         context.allocate, context.watch_peak = device.allocate, device.watch_peak
         context.claim = self._claim
         if self._counts:
@@ -341,6 +358,22 @@ class RunWork(Work):
         session.table.note_peak(added + nbytes)
 
     def _keep(self, outcome: Outcome, port: Port) -> None:
+        if outcome.exact is None:
+            self._keep_each(outcome, port)
+            return
+        # As nearly always: each is a tensor, and what is to be known of it is known.
+        first, outputs = self.message.first, outcome.outputs
+        fresh = [
+            Buffer(first + k, outputs[k], nbytes, seen=spec)  # type: ignore[arg-type]
+            for k, nbytes, spec in outcome.exact
+            if outputs[k] is not None
+        ]
+        replaced = self.session.table.add_made(fresh)
+        if replaced:
+            port.retire(replaced)
+        port.made(fresh)
+
+    def _keep_each(self, outcome: Outcome, port: Port) -> None:
         session, first = self.session, self.message.first
         poisoned: dict[int, list[int]] = {id(failure): [] for failure in outcome.failures}
         fresh, failed = [], []
