@@ -175,7 +175,8 @@ def _foretold(
     made = call_on(info, bound, given, lambda node: guess[node.index], None, call)
     if made is None:
         return None
-    return Inferred(tuple(e and Returned(e, -1, required_bytes(e)) for e in made), ())
+    returns = (None if e is None else Returned(e, -1, required_bytes(e)) for e in made)
+    return Inferred(tuple(returns), ())
 
 
 def _key(info: OpSchema, bound: Bound, tensors: Sequence[tuple[Geometry, int]]) -> tuple[Any, ...]:
