@@ -61,6 +61,16 @@ def test_the_numbers_are_the_hosts_but_for_the_last_bits(name):
     torch.testing.assert_close(made[0], made[1], rtol=1e-4, atol=1e-5)
 
 
+def test_what_an_op_conjugates_for_itself_is_conjugated_inside():
+    torch.manual_seed(0)
+    tall = torch.randn(5, 3, dtype=torch.complex64)
+    calls = (torch.linalg.pinv, lambda t: torch.linalg.lstsq(t, t[:, :1] + 1).residuals)
+    for call in calls:
+        with judge() as inside, inside.all_of_it():
+            there = call(tall)
+        torch.testing.assert_close(there, call(tall))
+
+
 def test_random_numbers_are_the_devices_where_it_is_said_and_the_hosts_elsewhere():
     torch.manual_seed(5)
     right = torch.rand(4)

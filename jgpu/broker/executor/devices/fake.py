@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from jgpu.broker.executor.programs.buffers import Buffer
+from jgpu.broker.executor.programs.lazybits import lazy_bits
 from jgpu.wire.messages import DeviceFacts
 
 __all__ = ["FakeEvent", "FakeStream", "RecordingCalls", "StreamRuleBroken"]
@@ -252,7 +253,8 @@ class _Watch(TorchDispatchMode):
         known = {t.untyped_storage().data_ptr() for t in _tensors((args, kwargs))}
         for tensor in _tensors((args, kwargs)):
             self._calls.touch(tensor.untyped_storage(), fresh=False)
-        result = func(*args, **(kwargs or {}))
+        with lazy_bits():
+            result = func(*args, **(kwargs or {}))
         for tensor in _tensors(result):
             storage = tensor.untyped_storage()
             if storage.data_ptr() not in known:

@@ -17,6 +17,7 @@ from torch.utils import _foreach_utils
 from jgpu.broker.executor.devices.onhost.composites import COMPOSITES, whole
 from jgpu.broker.executor.devices.onhost.eager import Eagerly
 from jgpu.broker.executor.devices.onhost.generator import PhiloxGenerator, found_in
+from jgpu.broker.executor.programs.lazybits import lazy_bits
 
 __all__ = ["AsOnCuda"]
 
@@ -77,7 +78,7 @@ class AsOnCuda(Eagerly):
         branch = _BRANCHES.get(func.name().removeprefix("aten::"))
         if branch is None:  # else it is in inference mode, where composites arrive whole
             return super().__torch_dispatch__(func, types, args, kwargs)
-        with self:
+        with self, lazy_bits():
             return branch(func, *args, **(kwargs or {}))
 
 

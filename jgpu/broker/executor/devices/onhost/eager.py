@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from jgpu.broker.executor.devices.onhost.generator import PhiloxGenerator, found_in, standing
 from jgpu.broker.executor.devices.onhost.kernels import DRAWS, KERNELS
+from jgpu.broker.executor.programs.lazybits import lazy_bits
 
 __all__ = ["Eagerly"]
 
@@ -29,7 +30,10 @@ class Eagerly(TorchDispatchMode):
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        with lazy_bits():
+            return self._computed(func, args, kwargs or {})
+
+    def _computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         kernel = KERNELS.get(func, func)
         if func not in DRAWS:
             return kernel(*args, **kwargs)

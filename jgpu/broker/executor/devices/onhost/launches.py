@@ -31,6 +31,7 @@ from jgpu.broker.executor.devices.onhost.trials import (
     on_meta,
 )
 from jgpu.broker.executor.programs.checking.waiting import waits_for_its_stream
+from jgpu.broker.executor.programs.lazybits import lazy_bits
 
 __all__ = ["Launcher", "Launching"]
 
@@ -179,7 +180,8 @@ class Launching(TorchDispatchMode):
         self._launcher = launcher
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self._launcher.launch(func, args, kwargs or {})
+        with lazy_bits():
+            return self._launcher.launch(func, args, kwargs or {})
 
 
 def _place(
