@@ -394,6 +394,15 @@ def test_complex_numbers_have_the_variance_in_both_parts():
     close_to(made.imag, 0.0, 2.0)
 
 
+def test_of_complex_numbers_both_parts_are_uniform():
+    empty = torch.empty(COUNT, dtype=torch.complex64)
+    made = run("uniform_", empty, 2.0, 3.0)
+    parts = torch.view_as_real(made)
+    assert made is empty
+    assert torch.equal(parts, run("uniform_", torch.empty(COUNT, 2), 2.0, 3.0))
+    assert DRAWS[op("uniform_")](empty) == DRAWS[op("uniform_")](torch.empty(COUNT, 2))
+
+
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [("uniform_", (2.0, 1.0)), ("normal_", (0.0, -1.0)), ("exponential_", (-1.0,)),

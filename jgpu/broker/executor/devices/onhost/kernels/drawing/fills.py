@@ -58,6 +58,9 @@ def _normals(draw: Philox, out: Tensor) -> Tensor:
 
 def _uniform(draw: Philox, out: Tensor, low: float, high: float) -> Tensor:
     _checked(out, "uniform_", low, high)
+    if out.is_complex():
+        _uniform(draw, torch.view_as_real(out), low, high)
+        return out
     ends = torch.tensor([low, high], dtype=out.dtype)
     span = (ends[1] - ends[0]).to(_wide(out.dtype))
     made = _uniforms(draw, out).mul_(span).add_(ends[0]).to(out.dtype)
@@ -213,10 +216,8 @@ def _any_increment(out: Tensor, *rest: Any) -> int:
     return increment(out.numel(), 2 if _takes_64(out.dtype) else 4)
 
 
-def _normal_increment(out: Tensor, *rest: Any) -> int:
-    if out.is_complex():
-        return fill_increment(torch.view_as_real(out))
-    return fill_increment(out)
+def _parts_increment(out: Tensor, *rest: Any) -> int:
+    return fill_increment(torch.view_as_real(out) if out.is_complex() else out)
 
 
 def _fixed(out: Tensor, *rest: Any) -> int:
@@ -226,8 +227,8 @@ def _fixed(out: Tensor, *rest: Any) -> int:
 #: In-place ops by name: what fills a tensor, and what that moves the generator on by. Both take the
 #: parameters in the order of the schema, without the generator.
 FILLS: Final[dict[str, tuple[Function, Callable[..., int]]]] = {
-    "uniform_": (_uniform, fill_increment),
-    "normal_": (_normal, _normal_increment),
+    "uniform_": (_uniform, _parts_increment),
+    "normal_": (_normal, _parts_increment),
     "log_normal_": (_log_normal, fill_increment),
     "exponential_": (_exponential, fill_increment),
     "cauchy_": (_cauchy, fill_increment),
