@@ -153,3 +153,30 @@ layer.train()(rows)[0].sum().backward()
 assert rows.grad.isfinite().all()
 """
     gpu.seat(source).check()
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(300)
+def test_complex_numbers_and_products_that_widen_are_computed_as_on_the_cpu(gpu):
+    source = """
+import torch
+torch.manual_seed(0)
+tall = torch.randn(5, 3, dtype=torch.complex64)
+for _ in range(3):
+    torch.testing.assert_close(torch.linalg.pinv(tall.cuda()).cpu(), torch.linalg.pinv(tall))
+    left = [torch.linalg.lstsq(t, t[:, :1] + 1).residuals.cpu() for t in (tall.cuda(), tall)]
+    torch.testing.assert_close(*left)
+    pairs = torch.empty(400, dtype=torch.complex64, device="cuda").uniform_(2, 3)
+    drawn = torch.view_as_real(pairs)
+    assert 2 <= drawn.min() < 2.1 and 2.9 < drawn.max() <= 3
+    assert len(drawn.cpu().unique()) > 700
+halves = [torch.randn(*shape, dtype=torch.bfloat16) for shape in ((4, 3), (3, 5))]
+right = halves[0].float() @ halves[1].float()
+for _ in range(3):
+    there = [each.cuda() for each in halves]
+    out = torch.empty(4, 5, device="cuda")
+    torch.mm(*there, out_dtype=torch.float32, out=out)
+    torch.testing.assert_close(out.cpu(), right)
+    torch.testing.assert_close(torch.mm(*there, out_dtype=torch.float32).cpu(), right)
+"""
+    gpu.seat(source).check()

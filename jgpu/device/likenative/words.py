@@ -31,6 +31,8 @@ __all__ = [
     "warnings_of",
 ]
 
+#: whether the host has a kernel that could be asked; of products that widen CUDA alone has
+_asked: Any = torch._C._dispatch_has_computed_kernel_for_dispatch_key
 #: Elements up to which an op that failed is tried once more in its own shapes.
 _QUICK: Final = 1 << 22
 #: Elements up to which an op is tried with an `out` that has to be resized or converted.
@@ -85,7 +87,7 @@ def check_types(
     elementwise = _is_elementwise(info) and not _counts(info)
     if not (elementwise or base in _TYPED or base in _INDEXED) or info.seeded:
         return
-    if elementwise and not dtypes <= _PLAIN:
+    if not _asked(info.name, "CPU") or (elementwise and not dtypes <= _PLAIN):
         return
     one_float = len(dtypes) == 1 and next(iter(dtypes)).is_floating_point
     if one_float and base not in _INDEXED and not _has_odd_number(info, args, kwargs):
@@ -105,7 +107,8 @@ def raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any])
 
     Whether it was asked and had nothing to say.
     """
-    if any(tensor.numel() > _QUICK for tensor in device_tensors((args, *kwargs.values()))):
+    given = device_tensors((args, *kwargs.values()))
+    if not _asked(info.name, "CPU") or any(tensor.numel() > _QUICK for tensor in given):
         return False
     written = [args[at] for at in info.writes if at < len(args)]
     written += [kwargs[name] for name in info.out_names if name in kwargs]
