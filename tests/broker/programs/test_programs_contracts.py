@@ -482,6 +482,18 @@ def test_a_weight_norm_has_a_norm_for_each_row_or_column():
             weight_norm(Sketch(inputs=2), norms, dim)
 
 
+@pytest.mark.parametrize("mode", [-1, 3, 40])
+def test_bags_of_no_known_mode_are_refused(mode):
+    """Torch 2.11 reads past its tensors' ends then."""
+    sketch = Sketch(inputs=3)
+    seen = [sketch.seen(0, contiguous(6, 8))]
+    seen += [sketch.seen(at, contiguous(many, dtype="int64")) for at, many in ((1, 6), (2, 2))]
+    outs = [contiguous(2, 8), *[contiguous(many, dtype="int64") for many in (6, 2, 2)]]
+    sketch.op("_embedding_bag.default", *seen, False, mode, outs=outs)
+    with pytest.raises(ProgramError, match="its mode is unknown"):
+        sketch.define()
+
+
 def test_a_weight_norm_of_nothing_is_refused():
     """The kernel divides by the number of rows."""
     sketch = Sketch(inputs=2)

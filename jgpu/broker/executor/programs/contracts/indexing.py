@@ -33,6 +33,7 @@ def _embedding_bag(call: Call) -> None:
     call.require(bags > 0 or (bags == 0 and not indices.numel()), "indices without a bag")
     call.require(not call["sparse"], "sparse gradients cannot be had on the shared device")
     call.same("per_sample_weights", "indices")
+    call.require(call["mode"] in (0, 1, 2), "its mode is unknown")
     rows = call["weight"].shape[0]
     call.require(-rows <= call["padding_idx"] < rows or rows == 0, "padding_idx is no row")
 
