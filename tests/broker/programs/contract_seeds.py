@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from jgpu.broker.executor.programs.geometry import geometry_of
+from jgpu.wire import vocabulary
 from jgpu.wire.program import (
     Dtype,
     GeneratorArg,
@@ -26,9 +27,11 @@ from jgpu.wire.program import (
     Slot,
     slots_of,
 )
-from jgpu.wire.vocabulary import CONTRACTED
 
 __all__ = ["CONTRACTED", "FROM_DATABASES", "base_of", "seeds"]
+
+#: of the ops under contract those that this torch has
+CONTRACTED = {name for name in vocabulary.CONTRACTED if hasattr(torch.ops.aten, name)}
 
 PER_OP = 10
 #: Contracted ops whose native calls come from PyTorch's database of operators alone.

@@ -15,11 +15,10 @@ import pytest
 import torch
 from contract_fuzz import arguments, described, table, written
 from contract_reach import ON_CUDA, furthest, within
-from contract_seeds import FROM_DATABASES, base_of, on_cuda
+from contract_seeds import CONTRACTED, FROM_DATABASES, base_of, on_cuda
 
 from jgpu.broker.executor.programs import contracts
 from jgpu.broker.executor.programs.checking.arguments import bind
-from jgpu.wire.vocabulary import CONTRACTED
 
 PROGRAM = Path(__file__).with_name("contract_fuzz.py")
 CPU = torch.device("cpu")
