@@ -138,3 +138,25 @@ def test_bits_of_cudas_kernels_are_no_fault_where_native_is_as_far_off_at_its_wo
         "out", runs(native, native), runs(*[device] * RUNS), {}, wider=lambda: exact
     )
     assert found == word, text
+
+
+def test_statistics_that_cuda_keeps_in_single_precision_are_judged_in_natives_type(monkeypatch):
+    native, device = X.bfloat16(), X * 1.0001
+    monkeypatch.setattr(judging, "_has_cuda_kernels", lambda: True)
+    for kernels, word in ((device, "close"), (X, "wrong")):  # its kernels' own numbers, or others
+        monkeypatch.setattr(judging, "_as_on_cuda", lambda _, of=kernels: (told(of), False))
+        ((_, found, _),) = compared("out", runs(native, native), runs(*[device] * RUNS), {})
+        assert found == word
+    monkeypatch.setattr(judging, "_as_on_cuda", lambda _: (told(X + 1), False))
+    ((_, found, _),) = compared("out", runs(native, native), runs(*[X + 1] * RUNS), {})
+    assert found == "wrong"
+
+
+def test_a_half_is_no_fault_where_native_is_further_from_double_precision():
+    exact = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    off, near = (torch.tensor([1.0, last], dtype=torch.bfloat16) for last in (2.25, 2.015625))
+    for native, device, word in ((off, near, "close"), (near, off, "wrong")):
+        ((_, found, _),) = compared(
+            "out", runs(native, native), runs(*[device] * RUNS), {}, wider=lambda: exact
+        )
+        assert found == word

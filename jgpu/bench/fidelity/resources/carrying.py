@@ -4,6 +4,8 @@ from typing import Any
 
 import torch
 
+_NARROW = (torch.float32, torch.bfloat16, torch.float16)
+
 
 def carry(value: Any, device: str) -> Any:
     """A tree with every tensor copied to `device`, and `device=` arguments with it."""
@@ -43,11 +45,11 @@ def _tensor(value: torch.Tensor, device: str) -> torch.Tensor:
 
 
 def widened(value: Any) -> Any:
-    """A tree of the host with every tensor of single precision in double."""
+    """A tree of the host with every tensor of single precision or less in double."""
     from torch.utils._pytree import tree_map
 
     def wide(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or leaf.dtype is not torch.float32:
+        if not isinstance(leaf, torch.Tensor) or leaf.dtype not in _NARROW:
             return leaf
         return leaf.detach().double().requires_grad_(leaf.requires_grad)
 

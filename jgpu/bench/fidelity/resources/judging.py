@@ -12,12 +12,12 @@ the words of CUDA's kernels, such as cuDNN's in a backward of an evaluation, is 
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+from precision import excused, typed_as
+from told import Told, tell
 from torch.testing import assert_close
-from torch.utils._pytree import tree_leaves
 
 from jgpu import errors
 from jgpu.bench.fidelity.cases import OUTCOMES
@@ -56,35 +56,6 @@ def as_there(device: str) -> AbstractContextManager[Any]:
     if device != "cpu" or _on_cuda is None:
         return nullcontext()
     return _on_cuda.all_of_it()
-
-
-@dataclass
-class Told:
-    """What a call gave: the leaves of what it returned, or what it raised."""
-
-    leaves: list[Any]
-    error: Exception | None = None
-
-
-def tell(call: Callable[[], Any]) -> Told:
-    """Call and take the result to the host."""
-    try:
-        return Told([_host(leaf) for leaf in tree_leaves(call())])
-    except Exception as error:
-        return Told([], error)
-
-
-def _host(leaf: Any) -> Any:
-    if not isinstance(leaf, torch.Tensor):
-        return leaf
-    where = leaf.detach()
-    made = where.cpu()
-    if made.layout is torch.strided:
-        made = made.resolve_conj().resolve_neg()
-        if made is where:
-            made = made.clone()
-        return made, leaf.stride(), leaf.requires_grad
-    return made.to_dense(), tuple(leaf.shape), leaf.requires_grad
 
 
 def settle() -> str:
@@ -245,6 +216,10 @@ def compared(
             yield variant, *_worst(on_cuda, found, tolerance, values)
             return
         of_kernels = _worst(on_cuda, found, {}, values)[0] == "equal"
+        if of_kernels and any(typed := [typed_as(native, told) for told in found]):
+            found = [made or told for made, told in zip(typed, found, strict=True)]
+            word, text = _worst(native, found, tolerance, values)
+            word, text = max(word, "close", key=OUTCOMES.index), text or "CUDA's types are wider"
     if word == "wrong" and wider is not None:
         torch.manual_seed(SEED)
         exact = tell(wider)
@@ -262,44 +237,6 @@ def raises_as_well(on_cuda: Told, found: list[Told]) -> bool:
     """Whether CUDA's kernels raise, in words that each of the device's errors has."""
     said = str(on_cuda.error or "")
     return bool(said) and all(told.error is not None and said in str(told.error) for told in found)
-
-
-def excused(wider: Told, native: Told, told: Told, *, at_worst: bool = False) -> Told:
-    """A run's results, with native's numbers where those are no nearer to double precision's.
-
-    With `at_worst`: where they are off by no more of their tensor's largest number than native is
-    anywhere.
-    """
-    sides = (wider, native, told)
-    if any(side.error or len(side.leaves) != len(told.leaves) for side in sides):
-        return told
-    leaves = [*zip(wider.leaves, native.leaves, told.leaves, strict=True)]
-    part = max((_off(exact, of) for exact, of, _ in leaves), default=0.0) if at_worst else None
-    return Told([_excused(*each, part) for each in leaves])
-
-
-def _is_widened(exact: Any, of: Any) -> bool:
-    if not all(isinstance(leaf, tuple) for leaf in (exact, of)):
-        return False
-    wide, single = exact[0], of[0]
-    types = wide.dtype is torch.float64 and single.dtype is torch.float32
-    return types and wide.shape == single.shape and wide.numel() > 0
-
-
-def _off(exact: Any, of: Any) -> float:
-    """The largest deviation from double precision, as a part of the largest number."""
-    if not _is_widened(exact, of):
-        return 0.0
-    largest = exact[0].abs().max()
-    return float((of[0].double() - exact[0]).abs().max() / largest) if largest > 0 else 0.0
-
-
-def _excused(exact: Any, expected: Any, found: Any, part: float | None) -> Any:
-    if not (_is_widened(exact, expected) and _is_widened(exact, found)):
-        return found
-    wide, want, (have, *geometry) = exact[0], expected[0], found
-    most = (want.double() - wide).abs() if part is None else part * wide.abs().max()
-    return torch.where((have.double() - wide).abs() <= most, want, have), *geometry
 
 
 def _worst(

@@ -5,7 +5,7 @@ from functools import cache, partial
 from typing import Any
 
 import torch
-from carrying import carry, gradients, leaves_with_grad
+from carrying import carry, gradients, leaves_with_grad, widened
 from judging import SEED, as_there, compared
 from torch.testing._internal.common_device_type import toleranceOverride
 from torch.testing._internal.common_methods_invocations import op_db
@@ -15,6 +15,8 @@ from torch.utils._pytree import tree_map_only
 DTYPES = (
     torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool, torch.complex64,
 )  # fmt: skip
+#: types that kernels compute in single precision: who rounds less is nearer to double
+HALVES = (torch.bfloat16, torch.float16)
 #: what they return was never written
 UNINITIALISED = {
     "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided",
@@ -48,7 +50,7 @@ def samples(entry: str, dtype: torch.dtype) -> Iterator[Callable[[], Found]]:
     differentiable = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
     tolerance = _tolerance(op, dtype)
     for sample in op.sample_inputs("cpu", dtype, requires_grad=differentiable):
-        yield partial(_compare, op, sample, differentiable, tolerance)
+        yield partial(_compare, op, sample, differentiable, tolerance, dtype)
 
 
 def _tolerance(op: Any, dtype: torch.dtype) -> dict[str, float]:
@@ -67,13 +69,16 @@ def _tolerance(op: Any, dtype: torch.dtype) -> dict[str, float]:
     return found
 
 
-def _compare(op: Any, sample: Any, differentiable: bool, tolerance: dict[str, float]) -> Found:
+def _compare(
+    op: Any, sample: Any, differentiable: bool, tolerance: dict[str, float], dtype: torch.dtype
+) -> Found:
     values = op.name not in UNINITIALISED
-    yield from _forward(op, sample, differentiable, tolerance, values)
+    halved = dtype if dtype in HALVES else None
+    yield from _forward(op, sample, differentiable, tolerance, values, halved)
     if op.get_inplace() is not None and not sample.broadcasts_input:
         yield from _inplace(op, sample, tolerance, values)
     if op.supports_out:
-        yield from _out(op, sample, tolerance, values)
+        yield from _out(op, sample, tolerance, values, halved)
 
 
 def _carried(op: Any, sample: Any, device: str) -> tuple[Any, Any, Any]:
@@ -85,8 +90,19 @@ def _carried(op: Any, sample: Any, device: str) -> tuple[Any, Any, Any]:
     )
 
 
+def _in_double(op: Any, sample: Any) -> tuple[Any, Any]:
+    """The inputs in double precision, and what natively comes of them."""
+    first, args, kwargs = inputs = widened(_carried(op, sample, "cpu"))
+    return inputs, op(first, *args, **kwargs)
+
+
 def _forward(
-    op: Any, sample: Any, differentiable: bool, tolerance: dict[str, float], values: bool
+    op: Any,
+    sample: Any,
+    differentiable: bool,
+    tolerance: dict[str, float],
+    values: bool,
+    halved: torch.dtype | None,
 ) -> Found:
     kept: dict[str, Any] = {}
 
@@ -102,11 +118,18 @@ def _forward(
         inputs, result = kept.pop(device)
         result = sample.output_process_fn_grad(result)
         with as_there(device):
-            return gradients(result, leaves_with_grad(inputs))
+            return gradients(result, leaves_with_grad(inputs), drawn=halved)
+
+    def grads_in_double() -> Any:
+        torch.manual_seed(SEED)
+        inputs, result = _in_double(op, sample)
+        result = sample.output_process_fn_grad(result)
+        return gradients(result, leaves_with_grad(inputs), drawn=halved)
 
     yield from compared(
-        "forward", lambda: call("cpu"), lambda: call("cuda"), tolerance, values=values
-    )
+        "forward", lambda: call("cpu"), lambda: call("cuda"), tolerance, values=values,
+        wider=(lambda: _in_double(op, sample)[1]) if halved else None,
+    )  # fmt: skip
     if differentiable and "cpu" in kept and "cuda" in kept:
         yield from compared(
             "gradient",
@@ -114,6 +137,7 @@ def _forward(
             lambda: grads("cuda"),
             tolerance,
             values=values,
+            wider=grads_in_double if halved else None,
         )
 
 
@@ -130,7 +154,13 @@ def _inplace(op: Any, sample: Any, tolerance: dict[str, float], values: bool) ->
     )
 
 
-def _out(op: Any, sample: Any, tolerance: dict[str, float], values: bool) -> Found:
+def _out(
+    op: Any,
+    sample: Any,
+    tolerance: dict[str, float],
+    values: bool,
+    halved: torch.dtype | None,
+) -> Found:
     try:
         with torch.no_grad():
             first, args, kwargs = _carried(op, sample, "cpu")
@@ -147,7 +177,10 @@ def _out(op: Any, sample: Any, tolerance: dict[str, float], values: bool) -> Fou
             with as_there(device):
                 return op(first, *args, **kwargs, out=out), out
 
-    yield from compared("out", lambda: call("cpu"), lambda: call("cuda"), tolerance, values=values)
+    yield from compared(
+        "out", lambda: call("cpu"), lambda: call("cuda"), tolerance, values=values,
+        wider=(lambda: (_in_double(op, sample)[1],) * 2) if halved else None,
+    )  # fmt: skip
 
 
 def _room_for(result: torch.Tensor, device: str) -> torch.Tensor:

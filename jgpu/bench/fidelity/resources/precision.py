@@ -1,0 +1,75 @@
+"""Who is right where native and the device differ: double precision, or CUDA's own types.
+
+Kernels of the CPU round halves in other places than CUDA's, and return statistics in half where
+CUDA's are single. A difference is no fault where native is further from double precision; types are
+CUDA's where the device's bits are those that its kernels give at once.
+"""
+
+from typing import Any, Final
+
+import torch
+from told import Told
+
+__all__ = ["excused", "typed_as"]
+
+_SINGLE: Final = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def typed_as(native: Told, told: Told) -> Told | None:
+    """The device's results in native's types, where those are halves and its are single.
+
+    None where nothing is.
+    """
+    if native.error or told.error or len(native.leaves) != len(told.leaves):
+        return None
+    pairs = [*zip(native.leaves, told.leaves, strict=True)]
+    if not any(_is_halved(*pair) for pair in pairs):
+        return None
+    return Told(
+        [(have[0].to(want[0].dtype), *have[1:]) if _is_halved(want, have) else have
+         for want, have in pairs]
+    )  # fmt: skip
+
+
+def _is_halved(expected: Any, found: Any) -> bool:
+    if not (isinstance(expected, tuple) and isinstance(found, tuple)):
+        return False
+    return expected[0].dtype in _SINGLE[1:] and found[0].dtype is torch.float32
+
+
+def excused(wider: Told, native: Told, told: Told, *, at_worst: bool = False) -> Told:
+    """A run's results, with native's numbers where those are no nearer to double precision's.
+
+    With `at_worst`: where they are off by no more of their tensor's largest number than native is
+    anywhere.
+    """
+    sides = (wider, native, told)
+    if any(side.error or len(side.leaves) != len(told.leaves) for side in sides):
+        return told
+    leaves = [*zip(wider.leaves, native.leaves, told.leaves, strict=True)]
+    part = max((_off(exact, of) for exact, of, _ in leaves), default=0.0) if at_worst else None
+    return Told([_excused(*each, part) for each in leaves])
+
+
+def _is_widened(exact: Any, of: Any) -> bool:
+    if not all(isinstance(leaf, tuple) for leaf in (exact, of)):
+        return False
+    wide, single = exact[0], of[0]
+    types = wide.dtype is torch.float64 and single.dtype in _SINGLE
+    return types and wide.shape == single.shape and wide.numel() > 0
+
+
+def _off(exact: Any, of: Any) -> float:
+    """The largest deviation from double precision, as a part of the largest number."""
+    if not _is_widened(exact, of):
+        return 0.0
+    largest = exact[0].abs().max()
+    return float((of[0].double() - exact[0]).abs().max() / largest) if largest > 0 else 0.0
+
+
+def _excused(exact: Any, expected: Any, found: Any, part: float | None) -> Any:
+    if not (_is_widened(exact, expected) and _is_widened(exact, found)):
+        return found
+    wide, want, (have, *geometry) = exact[0], expected[0], found
+    most = (want.double() - wide).abs() if part is None else part * wide.abs().max()
+    return torch.where((have.double() - wide).abs() <= most, want, have), *geometry
