@@ -16,7 +16,7 @@ import torch
 
 from jgpu.device import current
 from jgpu.device.geometry import InternedGeometry, from_wire, geometry_of, has_idle_steps
-from jgpu.device.likenative import mixed, warned, words
+from jgpu.device.likenative import indexing, mixed, warned, words
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
 from jgpu.wire import formulas
@@ -156,6 +156,7 @@ def plan_for(
         return plan
     if info.name == "aten::convolution":
         mixed.check(info, args, kwargs)  # it compares types, too
+    indexing.check_empty(info, args)
     meta, tensors = _meta_call(info, args, kwargs)
     try:
         with warned.collected() as said:

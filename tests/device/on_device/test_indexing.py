@@ -1,5 +1,8 @@
 """Batches: an index of numbers says by its sizes what is returned, so nobody waits for it."""
 
+from contextlib import nullcontext
+from itertools import product
+
 import pytest
 import torch
 
@@ -56,6 +59,107 @@ def test_an_index_that_is_not_there_is_told_of_with_its_op():
     with pytest.raises(IndexError, match="out of bounds for dimension 0 with size 3"):
         x[torch.tensor([0, 5], device="cuda")].sum().item()
     assert x[torch.tensor([0, 2], device="cuda")].tolist() == [0.0, 2.0]
+
+
+EMPTY = [(0,), (0, 3), (3, 0), (0, 0), (0, 3, 0), (2, 0, 3), (1, 2)]
+PUT = torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default
+FORMS = {
+    "get": lambda x, index: torch.ops.aten.index.Tensor(x, index),
+    "get unsafe": lambda x, index: torch.ops.aten._unsafe_index.Tensor(x, index),
+    "put unsafe": lambda x, index: torch.ops.aten._unsafe_index_put(x, index, x.new_ones(())),
+    **{
+        f"{put} {'added' if added else 'set'}": lambda x, index, put=put, added=added: put(
+            x, index, x.new_ones(()), added
+        )
+        for put, added in product(PUT, (False, True))
+    },
+}
+
+
+def indices(dimensions):
+    """Up to so many numbers, shapes of them or none, of both types."""
+    sizes, dtypes = [None, (), (0,), (1,), (2, 1)], [torch.int64, torch.int32, torch.int64]
+    for count in range(1, dimensions + 1):
+        for chosen in product(sizes, repeat=count):
+            if any(size is not None for size in chosen):  # torch's kernels want one
+                yield [
+                    size if size is None else torch.zeros(size, dtype=dtype)
+                    for size, dtype in zip(chosen, dtypes, strict=False)
+                ]
+
+
+def outcome(form, shape, index, where):
+    """The shape of what is returned, or the error."""
+    made = [each if each is None else each.to(where) for each in index]
+    try:
+        return form(torch.zeros(shape, device=where), made).shape
+    except (IndexError, RuntimeError) as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_an_index_of_what_is_empty_is_told_on_the_line_as_natively_each_time(name):
+    form, told = FORMS[name], 0
+    for shape in EMPTY:
+        for index in indices(len(shape)):
+            native = outcome(form, shape, index, "cpu")
+            before = current.session.round_trips
+            for _ in range(2):
+                assert outcome(form, shape, index, "cuda") == native, (shape, index)
+            assert current.session.round_trips == before
+            told += native == (IndexError, "index is out of bounds for dimension with size 0")
+    assert told > 100
+    torch.cuda.synchronize()
+
+
+def put_at(x, index, value):
+    x[index] = value
+    return x
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda x, i: x[0, 3:][i],
+        lambda x, i: x[:, 3:][:, i],
+        lambda x, i: x[:, 3:].transpose(0, 2)[i, i, i],
+        lambda x, i: x[:0][[0]],
+        lambda x, i: put_at(x[:0], [0], 4),
+        lambda x, i: put_at(x[:0], i, 4),
+        lambda x, i: put_at(x[:0], i, x.new_ones(5, 7)),
+        lambda x, i: put_at(x[:, 3:], (slice(None), i), 4),
+        lambda x, i: x[:0].index_put_((i,), x.new_ones(1, 3, 4).long()),
+        lambda x, i: x[:0].index_put((i,), x.new_ones(0, 3, 4)),
+        lambda x, i: torch.ops.aten.index_put.out(x[:0], [i], x.new_ones(()), out=x.new_ones(0)),
+        lambda x, i: torch.ops.aten.index.Tensor_out(x[:0], [i.to(x.device)], out=x.new_ones(0)),
+    ],
+)
+def test_every_way_to_write_an_index_of_what_is_empty(form):
+    def said(where, place):
+        index = torch.tensor([0], device=place)
+        with pytest.raises((IndexError, RuntimeError)) as caught:
+            form(torch.zeros(2, 3, 4, device=where), index)
+        return caught.type, str(caught.value)
+
+    native = said("cpu", "cpu")
+    before = current.session.round_trips
+    assert [said("cuda", place) for place in ("cuda", "cpu", "cuda")] == [native] * 3
+    assert current.session.round_trips == before
+    torch.cuda.synchronize()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_mask_beside_an_index_of_what_is_empty_decides_by_what_it_holds(masked):
+    x, rows = torch.zeros(0, 3, device="cuda"), torch.tensor([0], device="cuda")
+    mask = torch.tensor([False, masked, False], device="cuda")
+    with pytest.raises(IndexError) if masked else nullcontext():
+        assert x[rows, mask].shape == (0,)
+    with pytest.raises(IndexError) if masked else nullcontext():
+        x[rows, mask] = 4
+        torch.cuda.synchronize()
+    assert x[:, mask].shape == (0, int(masked))
+    assert x[mask[:0]].shape == (0, 3)
+    assert x[mask[:0], 0:0].shape == (0, 0)
 
 
 def test_a_mask_waits_for_its_size():
