@@ -542,6 +542,46 @@ def test_runs_with_other_flags_wait_until_the_gate_is_empty():
     assert order == [("agreeing", True), ("strict", True), ("lax", False)]
 
 
+@pytest.mark.parametrize(
+    "odd",  # each sets a switch, and then meets a word that torch does not know
+    [
+        Flags(deterministic=True, default_dtype="odd"),
+        Flags(fp16_accumulation=True, linalg="__doc__"),
+    ],
+)
+def test_flags_that_cannot_be_applied_leave_none_of_theirs_to_those_that_come_next(odd):
+    gate, lax = FlagGate(), Flags()
+    with gate.passing(lax):
+        pass
+    for come in (gate.enter, gate.enter_at_once):
+        with pytest.raises((KeyError, TypeError)):
+            come(odd)
+        assert torch.are_deterministic_algorithms_enabled() == odd.deterministic
+        assert torch._C._get_cublas_allow_fp16_accumulation() == odd.fp16_accumulation
+        assert gate.is_open_to(lax)
+        with gate.passing(lax):
+            assert not torch.are_deterministic_algorithms_enabled()
+            assert not torch._C._get_cublas_allow_fp16_accumulation()
+
+
+def test_a_switch_that_was_not_reached_is_set_for_the_flags_that_come_next(monkeypatch):
+    gate, few, many = FlagGate(), Flags(carveout=5), Flags(carveout=5, fp16_accumulation=True)
+
+    def stopped(allowed):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch._C, "_set_cublas_allow_fp16_accumulation", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            gate.enter(many)
+    assert torch._C._get_sm_carveout_experimental() is None
+    with gate.passing(few):
+        assert torch._C._get_sm_carveout_experimental() == 5
+        assert not torch._C._get_cublas_allow_fp16_accumulation()
+    with gate.passing(Flags()):
+        assert torch._C._get_sm_carveout_experimental() is None
+
+
 def test_lanes_that_draw_at_once_each_have_their_own_numbers():
     sketch = Sketch(inputs=1)
     sketch.op("rand_like.default", sketch.seen(0, SQUARE), outs=[SQUARE])

@@ -111,6 +111,7 @@ class FlagGate:
 
     def _come_in(self, flags: Flags) -> None:
         if not self._has(flags):
+            self._current = None  # until all are set: what raises leaves some of each
             _apply(flags)
             self._current = flags
         # Whoever was awaited and has not come when the gate was empty is not waited for.
@@ -175,7 +176,7 @@ def _apply_where_known(flags: Flags) -> None:
         getattr(_C._BlasBackend, flags.blas.capitalize()),
         getattr(_C._LinalgBackend, flags.linalg.capitalize()),
     )
-    before, _Rare.values = _Rare.values, values
+    before, _Rare.values = _Rare.values, (_UNKNOWN,) * len(values)
     for name, value, last in zip(_Rare.setters, values, before, strict=True):
         setter = getattr(_C, name, None)
         if setter is None or value == last:
@@ -183,6 +184,11 @@ def _apply_where_known(flags: Flags) -> None:
         with suppress(RuntimeError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             setter(value)
+    _Rare.values = values
+
+
+#: what equals no value: a switch that may or may not have been set
+_UNKNOWN: Final = object()
 
 
 class _Rare:
