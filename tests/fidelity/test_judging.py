@@ -61,6 +61,7 @@ def test_values_that_nobody_wrote_are_not_looked_at():
         (ValueError("a"), RuntimeError("b"), "error"),
         (None, RuntimeError("b"), "error"),
         (None, NotSupported("no"), "refused"),
+        (None, WorkFailed("random samples should be between 0 and 1 (in aten::…)"), "refused"),
         (IndexError("a"), None, "error"),
     ],
 )
@@ -152,10 +153,23 @@ def test_statistics_that_cuda_keeps_in_single_precision_are_judged_in_natives_ty
     assert found == "wrong"
 
 
-def test_a_half_is_no_fault_where_native_is_further_from_double_precision():
+@pytest.mark.parametrize("on_cuda", [False, True])
+def test_a_half_is_no_fault_where_native_is_further_from_double_precision(on_cuda, monkeypatch):
+    """On CUDA further anywhere: it is rounded in other places there."""
+    monkeypatch.setattr(judging, "_has_cuda_kernels", lambda: on_cuda)
+    monkeypatch.setattr(judging, "_as_on_cuda", lambda _: (told(exact), False))
     exact = torch.tensor([1.0, 2.0], dtype=torch.float64)
-    off, near = (torch.tensor([1.0, last], dtype=torch.bfloat16) for last in (2.25, 2.015625))
-    for native, device, word in ((off, near, "close"), (near, off, "wrong")):
+    off, near, other = (
+        torch.tensor(each, dtype=torch.bfloat16)
+        for each in ([1.0, 2.25], [1.0, 2.015625], [1.125, 2.0])
+    )
+    by_worst = "close" if on_cuda else "wrong"
+    for native, device, word in (
+        (off, near, "close"),
+        (near, off, "wrong"),
+        (off, other, by_worst),
+        (near, other, "wrong"),
+    ):
         ((_, found, _),) = compared(
             "out", runs(native, native), runs(*[device] * RUNS), {}, wider=lambda: exact
         )

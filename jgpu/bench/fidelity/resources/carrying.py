@@ -44,14 +44,14 @@ def _tensor(value: torch.Tensor, device: str) -> torch.Tensor:
     return whole.as_strided(plain.shape, plain.stride(), plain.storage_offset())
 
 
-def widened(value: Any) -> Any:
-    """A tree of the host with every tensor of single precision or less in double."""
+def widened(value: Any, to: torch.dtype = torch.float64) -> Any:
+    """A tree of the host with every tensor of single precision or less in double, or as said."""
     from torch.utils._pytree import tree_map
 
     def wide(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or leaf.dtype not in _NARROW:
             return leaf
-        return leaf.detach().double().requires_grad_(leaf.requires_grad)
+        return leaf.detach().to(to).requires_grad_(leaf.requires_grad)
 
     return tree_map(wide, value)
 

@@ -17,6 +17,9 @@ DTYPES = (
 )  # fmt: skip
 #: types that kernels compute in single precision: who rounds less is nearer to double
 HALVES = (torch.bfloat16, torch.float16)
+#: What torch computes more coarsely on CUDA by its own choice, in halves, and how far off that is:
+#: a loss in pieces, whose gradients are summed up in half there and in single precision on the CPU.
+COARSE = {"linear_cross_entropy": {"rtol": 1.6e-2, "atol": 2e-2}}
 #: what they return was never written
 UNINITIALISED = {
     "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided",
@@ -56,6 +59,8 @@ def samples(entry: str, dtype: torch.dtype) -> Iterator[Callable[[], Found]]:
 def _tolerance(op: Any, dtype: torch.dtype) -> dict[str, float]:
     """What the database allows of this entry and dtype; nothing: torch's own defaults."""
     found: dict[str, float] = {}
+    if dtype in HALVES:
+        found |= COARSE.get(op.name.rpartition(".")[2], {})
     for info in op.decorators:
         if not isinstance(info, DecorateInfo) or info.device_type not in (None, "cpu"):
             continue
@@ -91,8 +96,16 @@ def _carried(op: Any, sample: Any, device: str) -> tuple[Any, Any, Any]:
 
 
 def _in_double(op: Any, sample: Any) -> tuple[Any, Any]:
-    """The inputs in double precision, and what natively comes of them."""
-    first, args, kwargs = inputs = widened(_carried(op, sample, "cpu"))
+    """The inputs in double precision, and what natively comes of them; single if double raises."""
+    try:
+        return _in(op, sample, torch.float64)
+    except RuntimeError:
+        return _in(op, sample, torch.float32)
+
+
+def _in(op: Any, sample: Any, dtype: torch.dtype) -> tuple[Any, Any]:
+    torch.manual_seed(SEED)
+    first, args, kwargs = inputs = widened(_carried(op, sample, "cpu"), dtype)
     return inputs, op(first, *args, **kwargs)
 
 
@@ -121,7 +134,6 @@ def _forward(
             return gradients(result, leaves_with_grad(inputs), drawn=halved)
 
     def grads_in_double() -> Any:
-        torch.manual_seed(SEED)
         inputs, result = _in_double(op, sample)
         result = sample.output_process_fn_grad(result)
         return gradients(result, leaves_with_grad(inputs), drawn=halved)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from told import Told
 
-__all__ = ["excused", "typed_as"]
+__all__ = ["excused", "has_halves", "typed_as"]
 
 _SINGLE: Final = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -31,6 +31,11 @@ def typed_as(native: Told, told: Told) -> Told | None:
     )  # fmt: skip
 
 
+def has_halves(told: Told) -> bool:
+    """Whether numbers of less than single precision are among what a call gave."""
+    return any(isinstance(leaf, tuple) and leaf[0].dtype in _SINGLE[1:] for leaf in told.leaves)
+
+
 def _is_halved(expected: Any, found: Any) -> bool:
     if not (isinstance(expected, tuple) and isinstance(found, tuple)):
         return False
@@ -41,7 +46,7 @@ def excused(wider: Told, native: Told, told: Told, *, at_worst: bool = False) ->
     """A run's results, with native's numbers where those are no nearer to double precision's.
 
     With `at_worst`: where they are off by no more of their tensor's largest number than native is
-    anywhere.
+    anywhere, or, of halves, than one rounding is.
     """
     sides = (wider, native, told)
     if any(side.error or len(side.leaves) != len(told.leaves) for side in sides):
@@ -55,21 +60,26 @@ def _is_widened(exact: Any, of: Any) -> bool:
     if not all(isinstance(leaf, tuple) for leaf in (exact, of)):
         return False
     wide, single = exact[0], of[0]
-    types = wide.dtype is torch.float64 and single.dtype in _SINGLE
-    return types and wide.shape == single.shape and wide.numel() > 0
+    bits = [torch.finfo(each.dtype).bits for each in (wide, single) if each.is_floating_point()]
+    return len(bits) == 2 and bits[0] > bits[1] and wide.shape == single.shape and wide.numel() > 0
 
 
 def _off(exact: Any, of: Any) -> float:
     """The largest deviation from double precision, as a part of the largest number."""
     if not _is_widened(exact, of):
         return 0.0
-    largest = exact[0].abs().max()
-    return float((of[0].double() - exact[0]).abs().max() / largest) if largest > 0 else 0.0
+    wide = exact[0].double()
+    largest = wide.abs().max()
+    return float((of[0].double() - wide).abs().max() / largest) if largest > 0 else 0.0
 
 
 def _excused(exact: Any, expected: Any, found: Any, part: float | None) -> Any:
     if not (_is_widened(exact, expected) and _is_widened(exact, found)):
         return found
-    wide, want, (have, *geometry) = exact[0], expected[0], found
-    most = (want.double() - wide).abs() if part is None else part * wide.abs().max()
+    wide, want, (have, *geometry) = exact[0].double(), expected[0], found
+    if part is None:
+        most = (want.double() - wide).abs()
+    else:
+        once = torch.finfo(want.dtype).eps if want.dtype in _SINGLE[1:] else 0.0
+        most = max(part, once) * wide.abs().max()
     return torch.where((have.double() - wide).abs() <= most, want, have), *geometry
