@@ -26,7 +26,7 @@ from jgpu.broker.executor.devices.onhost.generator import PhiloxGenerator
 from jgpu.device import current
 
 SEED = 20_250
-#: how a program is refused that would read past a tensor's end; the host's kernel looks at it, or not
+#: how a program is refused that would read past a tensor's end for its numbers
 _REFUSALS = ("may not run here", "random samples should be between 0 and 1")
 #: on the device: step by step, compiled, and with small values told before they are asked for
 RUNS = 3
