@@ -57,9 +57,10 @@ test-versions: $(STAMP)
 	$(BIN)/python tests/versions.py $(ARGS) --suites device parity programs
 
 # Beside the newest CUDA build (5 GB to fetch), as every kernel of a GPU host has one, no GPU in sight:
-# the device's tests, the parity suite, and the lessons from real kernels and a broker on the CPU.
+# the device's tests, the parity suite, and the lessons from real kernels, beside a broker on the CPU
+# and beside one whose CUDA is computed on the host: an hour and a half on two cores.
 test-cuda-build: $(STAMP)
-	$(BIN)/python tests/versions.py newest --suites device parity lessons $(ARGS)
+	$(BIN)/python tests/versions.py newest --suites device parity lessons "on a CUDA without a GPU" $(ARGS)
 
 # What a person runs on the day they first have a GPU: eight minutes at most, JSON lines, a file in
 # bench/results. With a PYTHON that has torch and the broker's packages nothing is installed or

@@ -38,6 +38,10 @@ SUITES = {
     "parity": (["tests/parity"], _EVERYDAY),
     "programs": (["tests/broker/programs"], _EVERYDAY),
     "lessons": (["tests/notebooks/test_execution.py"], "not long"),
+    "on a CUDA without a GPU": (
+        ["-k", "a_cuda_without_a_gpu or cuda-on-host", "tests/parity", "tests/notebooks"],
+        "e2e",
+    ),
 }
 _ASKED = "import torch; print(torch.__version__, torch.version.cuda or 'none')"
 
