@@ -1,9 +1,16 @@
 """From a process with a seat to a CUDA without a GPU: all of the way that a GPU's programs go."""
 
 import json
+from pathlib import Path
 
 import pytest
 from seat import broker_on
+
+#: runs pytest in a process with a seat
+PYTEST = (
+    "import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', *sys.argv[1:]]))"
+)
+INDEXING = Path(__file__).parent / "on_device" / "test_indexing.py"
 
 #: what the judge does otherwise than torch on the CPU: the kernels that CUDA takes, by name
 PROGRAM = """
@@ -111,6 +118,79 @@ def test_a_wrong_value_is_an_error_on_its_line_and_the_device_goes_on(gpu):
     told = gpu.seat(source).check().out.splitlines()
     assert told[-1] == "[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]"
     assert [line.split()[0] for line in told[:-1]] == [error for error, _ in lines], told
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(300)
+def test_indices_and_what_is_empty_are_told_of_as_on_the_other_device(gpu):
+    """But for what is in the device's own words, or lost with what it was written to."""
+    own = ("is_not_there_is_told_of_with_its_op", "decides_by_what_it_holds")
+    chosen = " and ".join(f"not {name}" for name in own)
+    gpu.seat(PYTEST, "-k", chosen, INDEXING, environment={"JGPU_EVERY": "11"}).check()
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(300)
+def test_a_mask_beside_an_index_of_what_is_empty_decides_by_what_it_holds(gpu):
+    source = """
+import torch
+put = torch.ops.aten.index_put_
+rows, kept = torch.tensor([0], device="cuda"), torch.arange(6.0, device="cuda")
+for held, dtype in 3 * [(k, dtype) for k in (False, True) for dtype in (torch.bool, torch.uint8)]:
+    mask = torch.tensor([False, held, False], device="cuda").to(dtype)
+    x = torch.zeros(0, 3, device="cuda")
+    forms = [lambda: torch.ops.aten.index(x, [rows, mask]).shape == (0,)]
+    for added in (False, True):
+        value = torch.ones((), device="cuda")
+        forms.append(lambda a=added: put(x.clone(), [rows, mask], value, a).shape == (0, 3))
+    for form in forms:
+        try:
+            assert form()
+            torch.cuda.synchronize()
+            assert not held
+        except IndexError as error:
+            assert held and "out of bounds for dimension with size 0" in str(error), error
+    full = torch.zeros(3, 3, device="cuda")
+    assert put(full, [rows, mask], torch.ones((), device="cuda")).sum().item() == held
+print(kept.tolist())
+"""
+    assert gpu.seat(source).check().out == "[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]\n"
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(300)
+def test_what_is_looked_up_by_nothing_is_empty_and_what_looks_into_nothing_is_refused(gpu):
+    source = """
+import torch
+kept, value = torch.arange(6.0, device="cuda"), torch.ones((), device="cuda")
+x, flat = torch.zeros(0, 3, device="cuda"), torch.zeros(0, device="cuda")
+forms = [
+    lambda i, like: x.index_select(0, i),
+    lambda i, like: x.gather(0, i[:, None].expand(-1, 3)),
+    lambda i, like: x.scatter(0, i[:, None].expand(-1, 3), 4.0),
+    lambda i, like: x.scatter_add(0, i[:, None].expand(-1, 3), like),
+    lambda i, like: x.index_add(0, i, like),
+    lambda i, like: x.index_copy(0, i, like),
+    lambda i, like: x.index_fill(0, i, 4.0),
+    lambda i, like: flat.take(i),
+    lambda i, like: flat.put(i, like[:, 0]),
+    lambda i, like: torch.nn.functional.embedding(i, x),
+    lambda i, like: torch.ops.aten._index_put_impl_(x.clone(), [i], value),
+    lambda i, like: torch.ops.aten._index_put_impl_(x.clone(), [i], value, True),
+]
+for _ in range(3):
+    for k, form in enumerate(forms):
+        nothing = torch.zeros(0, dtype=torch.int64, device="cuda")
+        assert form(nothing, x).cpu().numel() == 0
+        try:
+            form(nothing.new_zeros(1), x.new_ones(1, 3))
+            torch.cuda.synchronize()
+        except (IndexError, RuntimeError):
+            continue
+        raise AssertionError(k)
+print(kept.tolist())
+"""
+    assert gpu.seat(source).check().out == "[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]\n"
 
 
 @pytest.mark.e2e

@@ -201,7 +201,7 @@ class CountGuard:
 
     def mended(self, values: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:
         """None of its places."""
-        return values & ~wrong
+        return values.masked_fill(wrong, 0)
 
     def sentence(self, name: str) -> str:
         """Native torch's."""
@@ -238,7 +238,8 @@ def check_range(name: str, index: torch.Tensor, guard: Guard) -> None:
         return
     if not isinstance(guard, IndexGuard):
         if bool(guard.wrong(index).any()):
-            raise RuntimeError(guard.sentence(name))
+            error = IndexError if guard.error == "IndexError" else RuntimeError
+            raise error(guard.sentence(name))
         return
     low, high = (int(bound) for bound in torch.aminmax(index))
     if low >= guard.low and high < guard.high and guard.plain:

@@ -18,6 +18,7 @@ from jgpu.broker.executor.programs.checking.guards import (
     RangeGuard,
 )
 from jgpu.broker.executor.programs.kinds import KINDS
+from jgpu.wire.formulas.shapes import broadcast
 from jgpu.wire.program import Geometry
 
 __all__ = ["Look", "guards_of", "is_guarded"]
@@ -150,17 +151,31 @@ def _anywhere(look: Look) -> list[IndexGuard]:
     return [IndexGuard("index", -count, count)]
 
 
-def _advanced(look: Look) -> list[IndexGuard]:
-    """One index tensor a dimension; a mask stands for as many dimensions as it has."""
-    shape, guards, dim = look.shape("self"), [], 0
+def _advanced(look: Look) -> Sequence[Guard]:
+    """One index tensor a dimension; a mask stands for as many dimensions as it has.
+
+    They are broadcast before any of them is looked at: beside an empty one nothing is looked up.
+    """
+    shape, numbers, masks, dim = look.shape("self"), [], [], 0
+    known: list[tuple[int, ...]] = [()]
     for place, index in enumerate(look.tensors("indices")):
         if index is not None and index.dtype in ("bool", "uint8"):
             dim += len(index.shape)
+            known += [(0,)] if 0 in index.shape else []
+            masks += [place] if index.shape else []  # without dimensions it stands for nothing
             continue
-        if index is not None and dim < len(shape):
-            guards.append(IndexGuard("indices", -shape[dim], shape[dim], None, place))
+        if index is not None:
+            known.append(index.shape)
+            if dim < len(shape):
+                numbers.append(IndexGuard("indices", -shape[dim], shape[dim], None, place))
         dim += 1
-    return guards
+    if 0 in (broadcast(*known) or ()):
+        return []
+    within = [guard for guard in numbers if guard.high]
+    if len(within) == len(numbers) or not masks:
+        return numbers
+    text = "index is out of bounds for dimension with size 0"  # unless the mask holds no place
+    return [*within, CountGuard("indices", 0, text, masks[0], "IndexError")]
 
 
 #: Ops that trust indices on every device.
