@@ -42,19 +42,17 @@ TORCH: Final = {
         "2.11.0+cu130, no GPU",
         f"{_BOTH}, programs",
         _DATE,
-        "the parity suite passed; of the device's tests and programs' each that failed before "
-        "passes, but for those of two files of programs' tests, which were not run through again, "
-        "as neither were these two suites as a whole",
+        "passed; of programs' tests one asked for ops that this release lacks (the test knows them)",
     ),
-    "2.12": TriedTorch(
-        "2.12.1+cu130, no GPU",
-        _BOTH,
-        _DATE,
-        "passed, but for a mistake's words, which are that release's own (the test knows them)",
-    ),
+    "2.12": TriedTorch("2.12.1+cu130, no GPU", _BOTH, _DATE, "passed"),
     "2.13": TriedTorch("2.13.0+cpu", "everything", "", "the tests are written with it"),
     "2.14": TriedTorch("2.14.1+cu130, no GPU", _BOTH, _DATE, "passed"),
-    "2.15": TriedTorch("2.15.0+cu132, no GPU", f"{_BOTH}, lessons", _DATE, "passed"),
+    "2.15": TriedTorch(
+        "2.15.0+cu132, no GPU",
+        f"{_BOTH}, lessons; parity suite and lessons on a CUDA without a GPU",
+        "2026-11-24",
+        "passed",
+    ),
 }
 
 #: of the extra `broker`: distribution, and its module
