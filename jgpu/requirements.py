@@ -42,7 +42,7 @@ TORCH: Final = {
         "2.11.0+cu130, no GPU",
         f"{_BOTH}, programs",
         _DATE,
-        "passed; of programs' tests one asked for ops that this release lacks (the test knows them)",
+        "passed; of programs' tests one asked for ops that this release lacks (it knows now)",
     ),
     "2.12": TriedTorch("2.12.1+cu130, no GPU", _BOTH, _DATE, "passed"),
     "2.13": TriedTorch("2.13.0+cpu", "everything", "", "the tests are written with it"),
