@@ -1,6 +1,7 @@
 """A real JupyterLab and Notebook 7 on one server, and pages of a real browser on it."""
 
 import contextlib
+import http
 import json
 import os
 import secrets
@@ -118,6 +119,36 @@ class Jupyter:
         )
         with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
             return json.loads(answer.read() or b"null")
+
+    def kernels(self):
+        """What the server says of each kernel that it has.
+
+        jupyter_server 2.21 answers with an internal error at the moment at which a kernel has begun
+        and no activity of it is known; it is asked again then.
+        """
+
+        def told():
+            try:
+                return [self.ask("api/kernels")]
+            except urllib.error.HTTPError as failed:
+                if failed.code != http.HTTPStatus.INTERNAL_SERVER_ERROR:
+                    raise
+                return None
+
+        (kernels,) = until(told, "a list of the kernels")
+        return kernels
+
+    def end_kernels(self):
+        """End all kernels that it has, and those of pages that are closed while they begin one."""
+
+        def ended():
+            kernels = self.kernels()
+            for kernel in kernels:
+                with contextlib.suppress(urllib.error.HTTPError):  # ended by a page, too
+                    self.ask(f"api/kernels/{kernel['id']}", method="DELETE")
+            return not kernels
+
+        until(ended, "the end of all kernels")
 
     def set(self, settings):
         """Settings of JupyterLab, by plugin; a page has them from its next load on."""

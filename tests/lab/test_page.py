@@ -43,16 +43,11 @@ def page(browser, jupyter):
     """JupyterLab on the lesson, whose kernel has begun nothing."""
     (jupyter.notebooks / "go").unlink(missing_ok=True)
     jupyter.write("lesson.ipynb", *LESSON)
-    end_kernels(jupyter)
+    jupyter.end_kernels()
     page = Page(browser, jupyter, "lab/tree/lesson.ipynb?reset").open()
     page.kernel = jupyter.kernel("lesson.ipynb")
     yield page
     page.close()
-
-
-def end_kernels(jupyter):
-    for kernel in jupyter.ask("api/kernels"):
-        jupyter.ask(f"api/kernels/{kernel['id']}", method="DELETE")
 
 
 def tell(jupyter, kernels, **more):
@@ -317,7 +312,7 @@ def test_what_runs_lists_it_and_a_kernel_that_is_gone_leaves_no_row(jupyter, pag
     page.view.get_by_text("Done: release.").first.wait_for()
     row.hover()
     row.locator("[title='Shut Down Kernel']").click()
-    until(lambda: jupyter.ask("api/kernels") == [], "no kernel")
+    until(lambda: jupyter.kernels() == [], "no kernel")
     expect(row).to_have_count(0)  # though the server has said nothing yet
     assert tell(jupyter, {})["posted"][-1] == ["release", {"kernel": page.kernel}]
     # Without a kernel nothing is followed.
@@ -340,6 +335,7 @@ def test_a_notebook_has_the_name_that_it_has_now_and_is_opened_by_it(jupyter, pa
     expect(listed).to_have_attribute("aria-label", "renamed.ipynb")
     page.view.evaluate("void jupyterapp.commands.execute('docmanager:open', {path: 'other.ipynb'})")
     page.view.get_by_role("tab", name="other.ipynb", selected=True).wait_for()
+    jupyter.kernel("other.ipynb")  # what is begun is there before the page closes
     row.get_by_text("renamed.ipynb").click()
     page.view.get_by_role("tab", name="renamed.ipynb", selected=True).wait_for()
 

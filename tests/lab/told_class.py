@@ -4,7 +4,7 @@ import time
 
 from jupyter_pages import Page, until
 
-__all__ = ["NAME", "OPTION", "end_kernels", "shows_the_class"]
+__all__ = ["NAME", "OPTION", "shows_the_class"]
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -88,12 +88,6 @@ def now(turns, at):
 END = time.time()
 
 
-def end_kernels(jupyter):
-    """End all kernels of a server."""
-    for kernel in jupyter.ask("api/kernels"):
-        jupyter.ask(f"api/kernels/{kernel['id']}", method="DELETE")
-
-
 def listening(jupyter):
     """How many pages listen."""
     return jupyter.ask("jgpu/told", {}, "POST")["pages"]
@@ -104,7 +98,7 @@ def shows_the_class(browser, jupyter, path, width, height, **options):
 
     `path`: below the server's address. `options`: of the browser's window.
     """
-    end_kernels(jupyter)
+    jupyter.end_kernels()
     jupyter.write(NAME, *CELLS)
     until(lambda: listening(jupyter) == 0, "the end of the pages of before")
     page = Page(browser, jupyter, path, **options)
