@@ -75,9 +75,13 @@ CACHES = {
         "where weights lie and what they hold: how they are packed follows from shapes and type",
         "device/test_on_cuda.py::test_the_op_that_cuda_would_run_is_recorded_forward_and_backward",
     ),
-    "jgpu.device.recording.views.known": (
+    "jgpu.device.recording.viewing.views.known": (
         "where the tensor begins: offsets are added, and looked at where elements grow",
         f"{ON_DEVICE}::test_a_view_is_not_shown_from_where_another_of_its_geometry_began",
+    ),
+    "jgpu.device.recording.viewing.stretches.known": (
+        "where the stretch begins, in tensor and storage: that is computed at each call",
+        f"{ON_DEVICE}::test_rows_and_slices_begin_where_native_ones_do_whatever_was_seen_before",
     ),
     "jgpu.device.geometry._interned": (
         "buffer and offset, which tensors have beside it",

@@ -7,7 +7,8 @@ counts names, not the patterns of `wire.vocabulary`, which refuse whole families
 from collections.abc import Collection
 
 from jgpu.device.composed import autocast, branches, composites
-from jgpu.device.recording import answers, ops, views
+from jgpu.device.recording import answers, ops
+from jgpu.device.recording.viewing import views
 
 __all__ = ["by_hand"]
 

@@ -11,9 +11,9 @@ from typing import Any, Final
 import torch
 
 from jgpu.device.likenative import mixed, warned, words
-from jgpu.device.recording import views
 from jgpu.device.recording.infer import OpPlan
 from jgpu.device.recording.ops import OpInfo
+from jgpu.device.recording.viewing import views
 from jgpu.device.tensor import DeviceTensor, device
 
 __all__ = ["fill_in_shape", "flat", "into_outs", "make_room"]

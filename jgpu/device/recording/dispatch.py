@@ -19,7 +19,7 @@ from jgpu.device import current, flags
 from jgpu.device.errors import refused
 from jgpu.device.hooks import collectives
 from jgpu.device.likenative import listed, masks, mixed, outs, overlaps
-from jgpu.device.recording import answers, copies, views
+from jgpu.device.recording import answers, copies
 from jgpu.device.recording.infer import OpPlan, fact, plan_for
 from jgpu.device.recording.ops import (
     ANSWERED,
@@ -38,6 +38,7 @@ from jgpu.device.recording.ops import (
     infos,
 )
 from jgpu.device.recording.record import RecordedCall, Rewritten, record
+from jgpu.device.recording.viewing import views
 from jgpu.device.sparse import coo_ops
 from jgpu.device.tensor import DeviceTensor, device
 from jgpu.device.tensors import nested

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from torch.nested._internal.nested_tensor import NestedTensor
 
 from jgpu.device import current
-from jgpu.device.recording import views
 from jgpu.device.recording.dispatch import dispatch, plans
 from jgpu.device.recording.ops import VIEW, OpInfo, infos
+from jgpu.device.recording.viewing import views
 from jgpu.device.tensor import (
     Backend,
     BufferHandle,

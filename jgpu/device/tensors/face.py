@@ -10,7 +10,8 @@ import torch
 
 from jgpu.device import tensor as tensors
 from jgpu.device.geometry import contiguous_stride, intern
-from jgpu.device.recording import copies, views
+from jgpu.device.recording import copies
+from jgpu.device.recording.viewing import views
 from jgpu.device.sparse import compressed_ops, coo_ops
 from jgpu.device.sparse.conversions import sparsified
 from jgpu.device.tensor import CUDA, DeviceTensor, rebind, wrap

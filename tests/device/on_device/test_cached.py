@@ -1,6 +1,8 @@
 """What the kernel remembers answers for no call, tensor or time that it was not made for."""
 
 import io
+from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from torch import nn
 
 from jgpu.device import flags
 from jgpu.device.recording.ops import info_of
+from jgpu.device.recording.viewing.stretches import known
 
 
 def outcome(call, device):
@@ -50,6 +53,73 @@ FLOATS = torch.arange(12.0)
 def test_a_view_is_not_shown_from_where_another_of_its_geometry_began(view, start):
     for at in (0, start, 0):
         check(lambda device, at=at: view(device, at))
+
+
+ENDS = (-9, -4, -3, -1, 0, 1, 2, 3, 4, 9)
+SOURCES = (
+    lambda d: torch.arange(24.0, device=d).view(4, 3, 2),
+    lambda d: torch.arange(48.0, device=d).view(4, 6, 2)[:, 1:4].transpose(0, 1),
+    lambda d: torch.arange(3, device=d).expand(4, 3),
+    lambda d: torch.arange(24.0, device=d).view(4, 3, 2)[2:, 1:],
+    lambda d: torch.zeros(3, 0, 4, device=d),
+    lambda d: torch.tensor(1.0, device=d),
+    lambda d: torch.arange(8.0, device=d).view(torch.complex64).conj(),
+    lambda d: torch.arange(8.0, device=d).view(torch.complex64).conj().imag,
+)
+
+
+def stretches(tensor):
+    """Where each begins, how it lies, what it holds; or what torch says of it."""
+    calls = [
+        *(partial(torch.select, tensor, dim, at) for dim in (0, 1, -1, 3) for at in ENDS),
+        *(partial(torch.narrow, tensor, 0, at, 2) for at in ENDS),
+        *(lambda a=a, b=b: tensor[a:b] for a in (None, *ENDS) for b in (None, *ENDS)),
+        *(lambda a=a, b=b: tensor[..., a:b] for a in ENDS for b in ENDS),
+        lambda: tensor[::2],
+    ]
+    found = []
+    for call in calls:
+        try:
+            made = call()
+        except (IndexError, RuntimeError) as error:
+            found.append((type(error), str(error)))
+            continue
+        at = made.storage_offset(), made.shape, made.stride(), made.is_conj(), made.is_neg()
+        found.append((at, made._base is not None, made.is_inference()))
+    return found
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("mode", [nullcontext, torch.inference_mode])
+def test_rows_and_slices_begin_where_native_ones_do_whatever_was_seen_before(source, mode):
+    theirs, ours = source("cpu"), source("cuda")
+    with mode():
+        wanted = stretches(theirs)
+        for _ in range(3):
+            assert stretches(ours) == wanted
+
+
+def test_what_is_written_through_a_row_shows_in_its_base_and_in_gradients():
+    def call(device):
+        base = torch.arange(12.0, device=device).view(4, 3)
+        before = base._version
+        for row in (base[1], base[-2], base[3:][0]):
+            row.mul_(10)
+        weight = torch.ones(4, 3, device=device, requires_grad=True)
+        rows = [weight[i] * (i + 1) for i in (2, 0, -1)]
+        torch.stack([*rows, weight[1:3][1]]).square().sum().backward()
+        return [base, base._version - before, weight.grad]
+
+    for _ in range(3):
+        check(call)
+
+
+def test_rows_and_slices_of_a_large_dataset_leave_one_entry_each():
+    x = torch.zeros(500, 7, device="cuda")
+    for at in range(500):
+        x[at], x[at : at + 1]
+    lengths = {key[3:] for key in known if key[1] is x._g}
+    assert sorted(lengths) == [(), (1,)]
 
 
 def saved(tensor):

@@ -11,6 +11,8 @@ import torch
 from jgpu.device.geometry import InternedGeometry, contiguous_stride, extent, geometry_of, intern
 from jgpu.device.recording.growth import resize_storage
 from jgpu.device.recording.ops import OpInfo
+from jgpu.device.recording.viewing.bounds import check_bounds, check_extent, check_offset_number
+from jgpu.device.recording.viewing.stretches import STRETCHES
 from jgpu.device.tensor import BufferHandle, DeviceTensor, device, rebind, wrap
 from jgpu.device.tensors.scripted import buffer_behind
 from jgpu.wire import program as wire
@@ -36,6 +38,11 @@ def view(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> 
     elif count == 1:
         key = info, shown
     else:
+        stretch = STRETCHES.get(info.name)
+        if stretch is not None:
+            made = stretch(info, source, args)
+            if made is not None:
+                return made
         key = (info, shown, *[tuple(a) if type(a) is list else a for a in args[1:]])
     try:
         seen = known.get(key)
@@ -142,11 +149,11 @@ def _as_strided(
             "as_strided: Negative strides are not supported at the moment, got strides: "
             f"{list(stride)}"
         )
-    _check_extent(size, stride)
+    check_extent(size, stride)
     geometry = intern(source._g.dtype, tuple(size), tuple(stride), source._g.bits)
     offset = source._o if storage_offset is None else storage_offset
-    _check_bounds(source._b, geometry, offset)
-    _check_offset_number(offset)
+    check_bounds(source._b, geometry, offset)
+    check_offset_number(offset)
     return wrap(source._b, geometry, offset)
 
 
@@ -158,35 +165,10 @@ def _as_strided_(
     return source
 
 
-def _check_extent(size: Any, stride: Any) -> None:
-    """Raise where a tensor would lie before its own beginning."""
-    backwards = 0 not in size and any(n > 1 and k < 0 for n, k in zip(size, stride, strict=True))
-    if backwards or min(size, default=0) < 0:
-        raise RuntimeError(
-            f"Storage size calculation overflowed with sizes={list(size)} and "
-            f"strides={list(stride)}"
-        )
-
-
-def _check_offset_number(offset: int) -> None:
-    if offset < 0:
-        raise RuntimeError(f"Tensor: invalid storage offset {offset}")
-
-
-def _check_bounds(buffer: BufferHandle, geometry: InternedGeometry, offset: int) -> None:
-    needed = geometry.nbytes + (offset * geometry.itemsize if geometry.numel else 0)
-    if needed > buffer.nbytes:
-        raise RuntimeError(
-            f"setStorage: sizes {list(geometry.shape)}, strides {list(geometry.stride)}, storage "
-            f"offset {offset}, and itemsize {geometry.itemsize} requiring a storage size of "
-            f"{needed} are out of bounds for storage of size {buffer.nbytes}"
-        )
-
-
 def resize(source: DeviceTensor, size: Any, *, memory_format: Any = None) -> DeviceTensor:
     """`Tensor.resize_`: the storage grows where it is too small, and is shared as before."""
     shape = tuple(size)
-    _check_extent(shape, contiguous_stride(shape))
+    check_extent(shape, contiguous_stride(shape))
     if shape != source._g.shape:  # else its strides stay, whatever they are
         _lay_out(source, shape, contiguous_stride(shape))
     if memory_format is not None:  # torch looks at it when the size has been changed
@@ -243,13 +225,13 @@ def set_strided(
     buffer: BufferHandle = source._b if hasattr(source, "_b") else buffer_behind(source)
     if size is None:
         size = (buffer.nbytes // target._g.itemsize,)
-    _check_offset_number(storage_offset)
+    check_offset_number(storage_offset)
     # Of the same shape as before, torch leaves the strides as they are and looks no further.
     as_before = not stride and tuple(size) == target._g.shape
     stride = tuple(target._g.stride if as_before else stride or contiguous_stride(tuple(size)))
     if len(size) != len(stride):
         raise RuntimeError(f"unequal size length ({len(size)}) and stride length ({len(stride)})")
-    _check_extent(size, stride)
+    check_extent(size, stride)
     if min(stride, default=0) < 0:  # where it leads nowhere
         stride = _forwards(size, stride)
     geometry = intern(target._g.dtype, tuple(size), stride, target._g.bits)

@@ -1,0 +1,3 @@
+"""Views: what shows a buffer otherwise, with nothing recorded."""
+
+__all__: list[str] = []
