@@ -40,6 +40,7 @@ class InternedGeometry:
         "shape",
         "stride",
         "wire",
+        "wrapper",
     )
 
     def __init__(self, dtype: torch.dtype, shape: Sizes, stride: Sizes, bits: int) -> None:
@@ -59,6 +60,8 @@ class InternedGeometry:
             for size, have, want in zip(shape, stride, contiguous_stride(shape), strict=True)
         )
         self.wire = wire.Geometry(str(dtype)[6:], shape, stride, 0, bits)
+        #: what `tensor.make_wrapper` is called with, once a tensor of it was made
+        self.wrapper: tuple[Any, ...] | None = None
         self._meta: torch.Tensor | None = None
 
     def __repr__(self) -> str:

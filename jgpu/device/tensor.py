@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 import torch
 
-from jgpu.device.geometry import InternedGeometry
+from jgpu.device.geometry import InternedGeometry, contiguous_stride
 from jgpu.wire import program as wire
 
 __all__ = [
@@ -31,9 +31,9 @@ __all__ = [
     "new_buffer",
     "rebind",
     "set_data",
-    "strided",
     "watch_large",
     "wrap",
+    "wrapper_of",
 ]
 
 #: the backend's device, once it is registered (`activate`)
@@ -41,7 +41,6 @@ CUDA: Final = torch.device("cuda", 0)
 
 #: what `wrap` calls; the hot path does so itself
 make_wrapper = torch.Tensor._make_wrapper_subclass
-strided = torch.strided
 
 
 class Backend:
@@ -164,16 +163,32 @@ def device_tensors(value: Any) -> Iterator[DeviceTensor]:
             yield from device_tensors(item)
 
 
+def wrapper_of(geometry: InternedGeometry) -> tuple[Any, ...]:
+    """What `make_wrapper` takes for a tensor at its buffer's beginning; kept on the geometry.
+
+    The offset, and strides that follow from the sizes, are left to torch, which needs a third of
+    the call's time to be told them.
+    """
+    follows = geometry.stride == contiguous_stride(geometry.shape)
+    geometry.wrapper = made = (
+        DeviceTensor, geometry.shape, None if follows else geometry.stride, None, None,
+        geometry.dtype, torch.strided, Backend.device,
+    )  # fmt: skip
+    return made
+
+
 def wrap(buffer: BufferHandle, geometry: InternedGeometry, offset: int = 0) -> DeviceTensor:
     """A new tensor over `buffer`; `offset` in elements of its dtype."""
-    made = make_wrapper(
-        DeviceTensor, geometry.shape, geometry.stride, offset, None,
-        geometry.dtype, strided, Backend.device,
-    )  # fmt: skip
+    if offset:
+        made = make_wrapper(
+            DeviceTensor, geometry.shape, geometry.stride, offset, None,
+            geometry.dtype, torch.strided, Backend.device,
+        )  # fmt: skip
+        made._o = offset
+    else:
+        made = make_wrapper(*(geometry.wrapper or wrapper_of(geometry)))
     made._b = buffer
     made._g = geometry
-    if offset:
-        made._o = offset
     if geometry.bits:
         if geometry.bits & wire.CONJ:
             torch._C._set_conj(made, True)

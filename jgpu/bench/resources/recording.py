@@ -52,8 +52,8 @@ class WrittenFloor(Floor):
 
 
 def blank(cls: type[torch.Tensor]) -> torch.Tensor:
-    """A wrapper over nothing."""
-    return _make(cls, (4, 4), (4, 1), 0, None, torch.float32, torch.strided, device())
+    """A wrapper over nothing, told no more than a tensor of the device is (`wrapper_of`)."""
+    return _make(cls, (4, 4), None, None, None, torch.float32, torch.strided, device())
 
 
 def costs(blocks: int) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from jgpu.device.tensor import (
     DeviceTensor,
     make_wrapper,
     new_buffer,
-    strided,
     wrap,
+    wrapper_of,
 )
 from jgpu.device.tracebacks import hide
 
@@ -100,10 +100,7 @@ def torch_dispatch(
             if geometry.bits:
                 result = wrap(made, geometry)
             else:  # which is what `wrap` does
-                result = make_wrapper(
-                    DeviceTensor, geometry.shape, geometry.stride, 0, None,
-                    geometry.dtype, strided, Backend.device,
-                )  # fmt: skip
+                result = make_wrapper(*(geometry.wrapper or wrapper_of(geometry)))
                 result._b = made
                 result._g = geometry
             outs: tuple[BufferHandle, ...] = (made,)

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jgpu.device import current
+from jgpu.device.geometry import intern
 from jgpu.device.recording.dispatch import dispatch
 from jgpu.device.recording.entry import torch_dispatch
-from jgpu.device.tensor import DeviceTensor
+from jgpu.device.tensor import DeviceTensor, new_buffer, wrap
 
 aten = torch.ops.aten
 NUMBERS = st.sampled_from([0, 1, -2, 3, 0.0, -0.0, 0.5, 2.0, 1e-8, float("inf")])
@@ -66,6 +67,11 @@ CALLS = st.one_of(
     st.tuples(
         st.sampled_from([aten.add.Tensor, aten.mul_.Tensor, aten.mm.default]),
         st.builds(lambda each: (each, each), TENSORS),
+        st.just({}),
+    ),
+    st.tuples(
+        st.sampled_from([aten.add_.Tensor, aten.mul_.Tensor]),
+        st.builds(lambda each: (each, each.detach()), TENSORS),
         st.just({}),
     ),
     st.tuples(
@@ -172,3 +178,21 @@ def test_a_view_of_a_detached_part_begins_where_the_part_does():
         parts = [each.detach() for each in (whole, whole[4:], whole[4:].view(2, 4))]
         assert [(each._o, each._g.shape) for each in parts] == [(0, (12,)), (4, (8,)), (4, (2, 4))]
         assert parts[2].detach()[1].tolist() == [8, 9, 10, 11]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=4),
+    st.booleans(),
+    st.sampled_from([torch.float32, torch.int64, torch.complex64]),
+)
+def test_a_tensor_shows_what_its_geometry_says_wherever_it_begins(pairs, rows, dtype):
+    shape = tuple(size for size, _ in pairs)
+    stride = torch.empty(shape, device="meta").stride() if rows else tuple(k for _, k in pairs)
+    geometry = intern(dtype, shape, stride)
+    buffer = new_buffer(geometry.nbytes + 5 * dtype.itemsize, current.session.buffers.graveyard)
+    twin = torch.empty_strided(shape, stride, device="meta")
+    for offset in (0, 5, 0):  # the second at the beginning finds what the first has kept
+        made = wrap(buffer, geometry, offset)
+        assert (made.shape, made.stride(), made.storage_offset()) == (shape, stride, offset)
+        assert made.is_contiguous() == twin.is_contiguous()
+        assert made.dtype is dtype
