@@ -51,42 +51,45 @@ def torch_dispatch(
                 return views.view(info, args, kwargs)
             return _other(func, types, args, kwargs)
         session = current.session
-        graveyard = session.buffers.graveyard
-        poisoned = session.buffers.poisoned
+        known = session.buffers
+        graveyard = known.graveyard
         found: tuple[Any, ...] | None = None
         buffers: Sequence[BufferHandle]
         offsets: Sequence[int]
         params: Sequence[Any]
-        if not (kwargs or poisoned):
+        twice = False  # whether a buffer is given more than once
+        if not (kwargs or known.poisoned):
             # One tensor, two, or one and a number: nine of ten calls, and no list is filled.
             count = len(args)
             if count == 2:
                 first, second = args
-                if type(first) is DeviceTensor and first._b.graveyard is graveyard:
+                if type(first) is DeviceTensor and (one := first._b).graveyard is graveyard:
                     kind = type(second)
                     if kind is DeviceTensor:
-                        if second._b.graveyard is graveyard:
+                        if (two := second._b).graveyard is graveyard:
                             found = info, first._g, second._g
-                            buffers = first._b, second._b
+                            buffers = one, two
                             offsets = first._o, second._o
                             params = ()
+                            twice = one is two
                     elif (kind is float or kind is int) and info.lift[1] == 1:
                         found = info, first._g, kind
-                        buffers = (first._b,)
+                        buffers = (one,)
                         offsets = (first._o,)
                         params = (second,)
             elif count == 1:
                 first = args[0]
-                if type(first) is DeviceTensor and first._b.graveyard is graveyard:
+                if type(first) is DeviceTensor and (one := first._b).graveyard is graveyard:
                     found = info, first._g
-                    buffers = (first._b,)
+                    buffers = (one,)
                     offsets = (first._o,)
                     params = ()
         if found is None:
-            call = _collect(info, args, kwargs, graveyard, poisoned)
+            call = _collect(info, args, kwargs, graveyard, known.poisoned)
             if call is None:
                 return _other(func, types, args, kwargs)
             found, buffers, offsets, params = call
+            twice = info.in_place and len(buffers) > 1 and buffers.count(buffers[0]) > 1
         plan = plans.get(found)
         if plan is None:
             return _other(func, types, args, kwargs)
@@ -105,7 +108,7 @@ def torch_dispatch(
                 result._g = geometry
             outs: tuple[BufferHandle, ...] = (made,)
         elif plan.writes_first:
-            if buffers.count(buffers[0]) > 1:  # it may read what it writes
+            if twice:  # it may read what it writes
                 return _other(func, types, args, kwargs)
             result = args[0]
             outs = ()
