@@ -89,25 +89,26 @@ class ProgramRecorder:
         params: list[Any] = []
         for plan, buffers, offsets, outs, numbers, _ in entries:
             sequence.append(plan.ident)
-            for k, buffer in enumerate(buffers):
+            k = 0
+            for buffer in buffers:
                 slot = slots.get(buffer)
                 if slot is None:
                     slot = slots[buffer] = len(inputs)
                     inputs.append(buffer)
-                sequence.append(slot)
                 offset = offsets[k]
                 if slot < 0:
-                    sequence.append(offset)
+                    sequence += slot, offset
                 elif offset == 0 and plan.geometries[k].nbytes == buffer.nbytes:
-                    sequence.append(0)
+                    sequence += slot, 0
                 else:
-                    sequence.append(-1)
+                    sequence += slot, -1
                     params.append(offset)
+                k += 1  # noqa: SIM113 - `enumerate` costs a tenth of what a cut does
             for buffer in outs:
                 outputs.append(buffer)
                 slots[buffer] = -len(outputs)
             if numbers:
-                params.extend(numbers)
+                params += numbers
         key = tuple(sequence)
         compiled = self._known.get(key)
         if compiled is None:
