@@ -18,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from jgpu.device.accelerator.place import SWITCH
 from jgpu.kernelprovider.environment import HIDDEN, outer_environment
 from jgpu.wire.address import ADDRESS, Address, user_socket
 
@@ -28,7 +29,7 @@ MARK = "TESTS_OF_JGPU"
 #: How pip gets packages, for the few tests that install some (the fixture `package_index`).
 PACKAGES = {}
 
-_KEPT = {"CUDA_HOME", "LD_LIBRARY_PATH", "NVIDIA_DRIVER_CAPABILITIES", "PATH", *HIDDEN}
+_KEPT = {"CUDA_HOME", "LD_LIBRARY_PATH", "NVIDIA_DRIVER_CAPABILITIES", "PATH", SWITCH, *HIDDEN}
 #: What the host's arithmetic libraries have to know of its processor.
 _KEPT_PREFIXES = ("NVPL_", "OPENBLAS_")
 _OF_PACKAGES = {
@@ -76,7 +77,8 @@ def new_home(monkeypatch):
     """Give the test a home of its own, Jupyter's directories and a private broker's place in it."""
     path = Path(os.environ[MARK], str(next(_numbers)))
     for name in [k for k in os.environ if k.startswith(("JGPU_", "JUPYTER_", "XDG_"))]:
-        monkeypatch.delenv(name)
+        if name != SWITCH:
+            monkeypatch.delenv(name)
     for name in (*HIDDEN, "PYTHONSTARTUP"):
         monkeypatch.delenv(name, raising=False)
     for name, value in _home_below(path).items():

@@ -75,11 +75,16 @@ def _register_backend() -> None:
     from torch.utils import backend_registration
 
     from jgpu.device import tensor
+    from jgpu.device.accelerator import loading
     from jgpu.device.hooks.guard import BackwardGuard, install_engine
 
     acc: Any = torch._C._acc
     acc.register_python_privateuseone_hook(backend_registration._DummyPrivateUse1Hook())
-    acc.register_python_privateuseone_device_guard(BackwardGuard())
+    library = loading.load()
+    if library is not None:
+        library.install_guard()
+    else:
+        acc.register_python_privateuseone_device_guard(BackwardGuard())
     tensor.Backend.device = tensor.CUDA
     install_engine()
 

@@ -35,6 +35,7 @@ class InternedGeometry:
         "contiguous",
         "dtype",
         "itemsize",
+        "native",
         "nbytes",
         "numel",
         "shape",
@@ -63,6 +64,8 @@ class InternedGeometry:
         #: what `tensor.make_wrapper` is called with, once a tensor of it was made
         self.wrapper: tuple[Any, ...] | None = None
         self._meta: torch.Tensor | None = None
+        #: the same for the accelerator, once it made a tensor of it
+        self.native: Any = None
 
     def __repr__(self) -> str:
         return f"Geometry({self.wire!r})"

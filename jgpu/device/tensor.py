@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 import torch
 
+from jgpu.device.accelerator import loading
 from jgpu.device.geometry import InternedGeometry, contiguous_stride
 from jgpu.wire import program as wire
 
@@ -39,7 +40,7 @@ __all__ = [
 #: the backend's device, once it is registered (`activate`)
 CUDA: Final = torch.device("cuda", 0)
 
-#: what `wrap` calls; the hot path does so itself
+#: what `wrap` calls without the accelerator; the hot path does so itself
 make_wrapper = torch.Tensor._make_wrapper_subclass
 
 
@@ -177,8 +178,7 @@ def wrapper_of(geometry: InternedGeometry) -> tuple[Any, ...]:
     return made
 
 
-def wrap(buffer: BufferHandle, geometry: InternedGeometry, offset: int = 0) -> DeviceTensor:
-    """A new tensor over `buffer`; `offset` in elements of its dtype."""
+def _wrap(buffer: BufferHandle, geometry: InternedGeometry, offset: int = 0) -> DeviceTensor:
     if offset:
         made = make_wrapper(
             DeviceTensor, geometry.shape, geometry.stride, offset, None,
@@ -196,6 +196,9 @@ def wrap(buffer: BufferHandle, geometry: InternedGeometry, offset: int = 0) -> D
             torch._C._set_neg(made, True)
     return made
 
+
+#: A new tensor over a buffer, by geometry; from an offset on, in elements of its dtype.
+wrap: Callable[..., DeviceTensor] = getattr(loading.load(), "wrap", _wrap)
 
 #: what `t.data = other` does, on any wrapper
 set_data = torch._C.TensorBase.data.__set__  # type: ignore[attr-defined]

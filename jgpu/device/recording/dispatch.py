@@ -139,8 +139,7 @@ def _new_plan(
     plan = plan_for(info, args, kwargs, geometries, call.params, current.session.probe)
     overlaps.check_itself(plan, args, kwargs, call.tensors)
     if plan.warns or plan.looks:  # it is recorded by the way on which it tells them
-        plan.single = plan.many = None
-        plan.writes_first = False
+        plan.forget_ways()
     plans[key] = plan
     return plan
 

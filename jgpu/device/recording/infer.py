@@ -47,7 +47,7 @@ class OpPlan:
 
     __slots__ = (
         "args", "geometries", "grown", "ident", "info", "kwargs", "looks", "many", "outs",
-        "overlaps", "plain", "returns_list", "single", "warns", "writes_first",
+        "overlaps", "plain", "returns_list", "several", "single", "warns", "writes_first",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +66,8 @@ class OpPlan:
         self.single: InternedGeometry | None = None
         #: geometries, when it returns one list of new tensors, or nothing
         self.many: list[InternedGeometry] | None = None
+        #: geometries, None for an undefined tensor, when it returns several new tensors
+        self.several: tuple[InternedGeometry | None, ...] | None = None
         self.returns_list: list[int] | None = None
         #: returns that are no tensors: place among the returns, and value; not among `outs`
         self.plain: tuple[tuple[int, Any], ...] = ()
@@ -79,6 +81,11 @@ class OpPlan:
         #: ways in which what it writes and what it reads may share memory, that were tried
         self.overlaps: set[tuple[int, ...]] = set()
         self.ident = next_ident()
+
+    def forget_ways(self) -> None:
+        """It is recorded by the longest way alone, which looks at everything."""
+        self.single = self.many = self.several = None
+        self.writes_first = False
 
     def tell(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise or warn as the native kernel does, at the line that called it."""
@@ -121,6 +128,11 @@ class OpPlan:
         one_list = not outs or self.returns_list == [len(outs)]
         plain = one_list and len(fresh) == len(outs) and not self.grown
         self.many = fresh if plain else None
+        alone = not (self.info.writes or self.grown or self.plain)
+        new = all(out is None or isinstance(out, InternedGeometry) for out in outs)
+        self.several = None
+        if alone and new and len(outs) > 1 and self.returns_list == [-1] * len(outs):
+            self.several = tuple(outs)  # type: ignore[arg-type]
 
 
 _last = 0
@@ -309,8 +321,7 @@ def _read_grown(plan: OpPlan, tensors: list[torch.Tensor]) -> None:
     ]
     if grown:
         plan.grown = tuple(grown)
-        plan.single = plan.many = None
-        plan.writes_first = False
+        plan.forget_ways()
 
 
 def list_returns(info: OpInfo, count: int) -> list[int] | None:

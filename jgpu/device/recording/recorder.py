@@ -11,15 +11,19 @@ older buffers append to.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
+from jgpu.device.accelerator import loading
 from jgpu.device.geometry import InternedGeometry
 from jgpu.device.recording.infer import OpPlan, TensorRef
 from jgpu.device.tensor import BufferHandle
 from jgpu.wire import program as wire
+
+#: what a cut says of entries: see `_in_python`
+Told = tuple[tuple[Any, ...], list[int], list[BufferHandle], list[Any], list[int]]
 
 __all__ = ["Compiled", "Cut", "Entry", "ProgramRecorder"]
 
@@ -66,6 +70,43 @@ class Cut:
     codes: tuple[tuple[int, CodeType | None], ...] = ()
 
 
+def _in_python(entries: list[Entry], flags: wire.Flags) -> Told:
+    """The sequence that names the program; its inputs' ids, outputs, numbers and lines."""
+    inputs: list[BufferHandle] = []
+    outputs: list[BufferHandle] = []
+    slots: dict[BufferHandle, int] = {}
+    sequence: list[Any] = [flags]
+    params: list[Any] = []
+    for plan, buffers, offsets, outs, numbers, _ in entries:
+        sequence.append(plan.ident)
+        k = 0
+        for buffer in buffers:
+            slot = slots.get(buffer)
+            if slot is None:
+                slot = slots[buffer] = len(inputs)
+                inputs.append(buffer)
+            offset = offsets[k]
+            if slot < 0:
+                sequence += slot, offset
+            elif offset == 0 and plan.geometries[k].nbytes == buffer.nbytes:
+                sequence += slot, 0
+            else:
+                sequence += slot, -1
+                params.append(offset)
+            k += 1  # noqa: SIM113 - `enumerate` costs a tenth of what a cut does
+        for buffer in outs:
+            outputs.append(buffer)
+            slots[buffer] = -len(outputs)
+        if numbers:
+            params += numbers
+    lines = [entry[5] for entry in entries]
+    return tuple(sequence), [buffer.id for buffer in inputs], outputs, params, lines
+
+
+#: what names a program, and what a run of it is given: the accelerator's form, where there is one
+sequence_of: Callable[[list[Entry], wire.Flags], Told] = getattr(loading.load(), "cut", _in_python)
+
+
 class ProgramRecorder:
     """Turns entries into cuts; keeps the sequences it has seen (bounded, oldest use first)."""
 
@@ -82,41 +123,13 @@ class ProgramRecorder:
 
     def cut(self, entries: list[Entry]) -> Cut:
         """Canonicalise `entries` (not empty) into one run."""
-        inputs: list[BufferHandle] = []
-        outputs: list[BufferHandle] = []
-        slots: dict[BufferHandle, int] = {}
-        sequence: list[Any] = [self._flags]
-        params: list[Any] = []
-        for plan, buffers, offsets, outs, numbers, _ in entries:
-            sequence.append(plan.ident)
-            k = 0
-            for buffer in buffers:
-                slot = slots.get(buffer)
-                if slot is None:
-                    slot = slots[buffer] = len(inputs)
-                    inputs.append(buffer)
-                offset = offsets[k]
-                if slot < 0:
-                    sequence += slot, offset
-                elif offset == 0 and plan.geometries[k].nbytes == buffer.nbytes:
-                    sequence += slot, 0
-                else:
-                    sequence += slot, -1
-                    params.append(offset)
-                k += 1  # noqa: SIM113 - `enumerate` costs a tenth of what a cut does
-            for buffer in outs:
-                outputs.append(buffer)
-                slots[buffer] = -len(outputs)
-            if numbers:
-                params += numbers
-        key = tuple(sequence)
+        key, inputs, outputs, params, lines = sequence_of(entries, self._flags)
         compiled = self._known.get(key)
         if compiled is None:
             compiled = self._compile(key, entries, len(inputs))
         else:
             self._known.move_to_end(key)
-        lines = [entry[5] for entry in entries]
-        return Cut(compiled, [buffer.id for buffer in inputs], outputs, params, lines)
+        return Cut(compiled, inputs, outputs, params, lines)
 
     def _compile(self, key: tuple[Any, ...], entries: list[Entry], inputs: int) -> Compiled:
         program = _Builder(inputs, self._flags).build(key, entries)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from jgpu.device.recording import accelerated
 from jgpu.device.recording.dispatch import dispatch
 from jgpu.device.recording.entry import torch_dispatch
 from jgpu.device.recording.ops import WITH_OWN_KERNELS
@@ -31,6 +32,7 @@ def install() -> None:
     """Register everything once."""
     DeviceTensor.__torch_dispatch__ = classmethod(torch_dispatch)  # type: ignore[assignment]
     _shorten_rule_lookup()
+    accelerated.install()
     fallback = torch.library.Library("_", "IMPL")
     fallback.fallback(_fallback, "PrivateUse1")
     fallback.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")

@@ -4,12 +4,17 @@ Both find their plan by the same key. What differs here would be another program
 or a wrong number. Does not cover what an op computes.
 """
 
+import contextlib
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from jgpu.device import current
+from jgpu.device.accelerator import loading
 from jgpu.device.geometry import intern
 from jgpu.device.recording.dispatch import dispatch
 from jgpu.device.recording.entry import torch_dispatch
@@ -146,6 +151,54 @@ def test_both_forms_append_the_same_entry(call):
     again = entry_of(lambda: torch_dispatch(DeviceTensor, func, types, args, dict(kwargs)))
     other = entry_of(lambda: dispatch(func, args, dict(kwargs)))
     assert first == again == other
+
+
+class _AsTold(TorchDispatchMode):
+    """Notes what torch tells of a call, which leaves out what is as by default; nothing is done."""
+
+    def __init__(self):
+        super().__init__()
+        self.args, self.kwargs = (), {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.args, self.kwargs = args, kwargs or {}
+        raise StopIteration
+
+
+@given(CALLS)
+def test_a_call_that_torch_makes_appends_what_dispatch_does(call):
+    func, args, kwargs = call
+    with contextlib.suppress(StopIteration), _AsTold() as told:
+        func(*args, **kwargs)
+    first = entry_of(lambda: dispatch(func, told.args, dict(told.kwargs)))
+    # By the accelerator, where there is one; the second time it has seen the op.
+    called = [entry_of(lambda: func(*args, **kwargs)) for _ in range(2)]
+    assert called == [first, first]
+
+
+@pytest.mark.skipif(loading.load() is None, reason="the accelerator is not built here")
+def test_what_is_common_never_reaches_python(monkeypatch):
+    x = torch.ones(4, 4, device="cuda")
+    w = torch.ones(4, 4, device="cuda", requires_grad=True)
+    norm = torch.nn.LayerNorm(4).to("cuda")
+
+    def step():
+        y = (norm(x * 2.0 + w) @ w.t()).softmax(-1)
+        (y.view(2, 8)[0].sum() + y.unbind(1)[2].mean() + torch.cat([x, w])[1:3].sum()).backward()
+        w.grad.zero_().add_(1).mul_(torch.zeros_like(w))
+        return [each.add(1) for each in torch._foreach_mul([w.detach(), x], [1.0, 2.0])]
+
+    for _ in range(3):
+        step()
+    reached = []
+
+    def python(cls, func, types, args=(), kwargs=None):
+        reached.append(str(func))
+        return torch_dispatch(cls, func, types, args, kwargs)
+
+    monkeypatch.setattr(DeviceTensor, "__torch_dispatch__", classmethod(python))
+    step()
+    assert reached == []
 
 
 @pytest.mark.parametrize("form", ["written out", "dispatch"])

@@ -1,0 +1,215 @@
+// What torch calls at each op on the device's tensors, without a line of Python on the way.
+//
+// Covers what `jgpu.device.recording.entry` and `viewing` write out: an op whose plan is known, and
+// a view that was seen. Whatever else comes (a mode, a tensor of another kind, an argument of
+// another type) goes on into Python as if this library were not there.
+//
+// It is built against one release of torch, for one Python (`jgpu.device.accelerator.building`).
+
+#include "cutting.h"
+#include "guard.h"
+#include "recorded.h"
+#include "shown.h"
+
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/library.h>
+
+namespace jgpu {
+namespace {
+
+Guard guard;
+
+// Torch's own way from the dispatcher into Python.
+std::optional<c10::SafeKernelFunction> into_python;
+
+// Calls that were carried out here, and that went on into Python with tensors of the device.
+uint64_t carried_out = 0;
+uint64_t left_to_python = 0;
+
+std::string full_name(const c10::OperatorName& name) {
+  return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+}
+
+// An op of torch's, as the dispatcher calls it for tensors that Python deals with. What kind of op
+// it is for the device is asked at its first call with one of its tensors.
+class Op final : public c10::OperatorKernel {
+ public:
+  void operator()(
+      const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    if (!c10::impl::TorchDispatchModeTLS::any_modes_set()) {
+      const Interpreter held;
+      if (!is_asked_ && concerns_us(op, *stack)) {
+        ask(op);
+      }
+      if (way_ != nullptr && way_->carry_out(stack)) {
+        ++carried_out;
+        return;
+      }
+      left_to_python += is_asked_ ? 1 : 0;
+    }
+    into_python->callBoxed(op, keys, stack);
+  }
+
+ private:
+  static bool concerns_us(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+    for (const auto& each : torch::jit::last(stack, op.schema().arguments().size())) {
+      if (each.isTensor() && is_ours(each.toTensor())) {
+        return static_cast<bool>(device_tensor(each.toTensor()));
+      }
+      if (each.isTensorList() && !each.toListRef().empty()) {
+        const auto& first = each.toListRef()[0];
+        return first.isTensor() && static_cast<bool>(device_tensor(first.toTensor()));
+      }
+    }
+    return false;
+  }
+
+  void ask(const c10::OperatorHandle& op) {
+    const auto& name = op.operator_name();
+    const Owned told = checked(PyObject_CallFunction(
+        connected.described, "ss", name.name.c_str(), name.overload_name.c_str()));
+    is_asked_ = true;
+    if (told.get() == Py_None) {
+      return;
+    }
+    PyObject* info = nullptr;
+    PyObject* lift = nullptr;
+    int in_place = 0;
+    int is_view = 0;
+    if (PyArg_ParseTuple(
+            told.get(), "OO!pp", &info, &PyTuple_Type, &lift, &in_place, &is_view) == 0) {
+      raise();
+    }
+    Schema schema = schema_of(op, info, lift, in_place != 0);
+    if (is_view != 0) {
+      way_ = std::make_unique<Shown>(std::move(schema), full_name(name));
+    } else {
+      way_ = std::make_unique<Recorded>(std::move(schema));
+    }
+  }
+
+  bool is_asked_ = false;
+  std::unique_ptr<Way> way_;
+};
+
+// All ops of torch that no other op is made of: before a notebook can call any, since the
+// dispatcher's tables are read without a lock.
+void take_over() {
+  using c10::DispatchKey;
+  // Never destroyed: at the process's end its ops would let go of Python's objects after Python.
+  static auto& library = *new torch::Library(
+      torch::Library::IMPL, "aten", DispatchKey::Python, __FILE__, __LINE__);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (name.name.rfind("aten::", 0) != 0 || !op.has_value() ||
+        op->hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) ||
+        op->hasKernelForDispatchKey(DispatchKey::Python)) {
+      continue;
+    }
+    library.impl(
+        full_name(name).c_str(),
+        torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Op>()));
+  }
+}
+
+// -- what Python calls ----------------------------------------------------------------------------
+
+PyObject* install_guard(PyObject*, PyObject*) {
+  HANDLE_TH_ERRORS
+  c10::impl::registerDeviceGuard(device_type, &guard);
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* connect(PyObject*, PyObject* arguments) {
+  HANDLE_TH_ERRORS
+  auto& to = connected;
+  if (PyArg_ParseTuple(
+          arguments,
+          "O!OO!O!O!OOOOOO",
+          &PyType_Type,
+          &to.tensor,
+          &to.current,
+          &PyDict_Type,
+          &to.plans,
+          &PyDict_Type,
+          &to.views,
+          &PyDict_Type,
+          &to.stretches,
+          &to.backend,
+          &to.new_handle,
+          &to.note_large,
+          &to.look,
+          &to.cut_piece,
+          &to.described) == 0) {
+    return nullptr;
+  }
+  Py_INCREF(arguments);
+  // An op that has no kernel of its own at this key shows the way.
+  const auto shows = c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor");
+  into_python.emplace(shows.getComputedKernelForDispatchKey(c10::DispatchKey::Python));
+  take_over();
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* cut(PyObject*, PyObject* arguments) {
+  HANDLE_TH_ERRORS
+  PyObject* entries = nullptr;
+  PyObject* flags = nullptr;
+  if (PyArg_ParseTuple(arguments, "O!O", &PyList_Type, &entries, &flags) == 0) {
+    return nullptr;
+  }
+  Cutting cutting(flags);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(entries); ++i) {
+    cutting.take(PyList_GET_ITEM(entries, i));
+  }
+  return cutting.result();
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* wrap_object(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  if (count < 2 || count > 3 || connected.tensor == nullptr) {
+    PyErr_SetString(PyExc_TypeError, "wrap(buffer, geometry, offset=0), once it is connected");
+    return nullptr;
+  }
+  const int64_t offset = count == 3 ? integer(arguments[2]) : 0;
+  PyObject* geometry = arguments[1];
+  return THPVariable_Wrap(wrap(arguments[0], geometry, layout_of(geometry), offset));
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* counts(PyObject*, PyObject*) {
+  return Py_BuildValue("KK", carried_out, left_to_python);
+}
+
+PyMethodDef methods[] = {
+    {"connect", connect, METH_VARARGS, "Hand over what is looked up; ops come here from now on."},
+    {"counts", counts, METH_NOARGS, "Calls carried out here, and calls left to Python."},
+    {"cut", cut, METH_VARARGS, "Sequence, inputs' ids, outputs, numbers and lines of entries."},
+    {"install_guard", install_guard, METH_NOARGS, "Answer torch's questions about the device."},
+    {"wrap",
+     reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(wrap_object)),
+     METH_FASTCALL,
+     "A tensor over a buffer, from an offset on."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    "jgpu_accelerator",
+    "Ops on the device's tensors, without Python.",
+    -1,
+    methods,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr};
+
+} // namespace
+} // namespace jgpu
+
+PyMODINIT_FUNC PyInit_jgpu_accelerator() {
+  return jgpu::make_names() ? PyModule_Create(&jgpu::definition) : nullptr;
+}

@@ -1,0 +1,195 @@
+// Python's objects, held as C++ holds things, and what this library looks up in Python.
+//
+// Whoever calls anything here holds the interpreter's lock.
+
+#pragma once
+
+#include <torch/csrc/Exceptions.h>
+
+#include <Python.h>
+
+#include <cstdint>
+#include <utility>
+
+namespace jgpu {
+
+// An owned reference to an object, or none.
+class Owned {
+ public:
+  Owned() = default;
+  explicit Owned(PyObject* object) : object_(object) {}
+  Owned(Owned&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Owned& operator=(Owned&& other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  ~Owned() {
+    Py_XDECREF(object_);
+  }
+
+  PyObject* get() const {
+    return object_;
+  }
+  PyObject* release() {
+    return std::exchange(object_, nullptr);
+  }
+  explicit operator bool() const {
+    return object_ != nullptr;
+  }
+
+ private:
+  PyObject* object_ = nullptr;
+};
+
+// Holds the interpreter's lock, which torch gives up around its ops.
+class Interpreter {
+ public:
+  Interpreter() : state_(PyGILState_Ensure()) {}
+  ~Interpreter() {
+    PyGILState_Release(state_);
+  }
+  Interpreter(const Interpreter&) = delete;
+  Interpreter& operator=(const Interpreter&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
+// The Python error that is set, as torch carries one through its own code.
+[[noreturn]] inline void raise() {
+  python_error error;
+  error.persist();
+  throw error;
+}
+
+inline Owned checked(PyObject* made) {
+  if (made == nullptr) {
+    raise();
+  }
+  return Owned(made);
+}
+
+inline void check(int outcome) {
+  if (outcome < 0) {
+    raise();
+  }
+}
+
+inline Owned held(PyObject* borrowed) {
+  Py_INCREF(borrowed);
+  return Owned(borrowed);
+}
+
+inline Owned attribute(PyObject* object, PyObject* name) {
+  return checked(PyObject_GetAttr(object, name));
+}
+
+inline int64_t integer(PyObject* object) {
+  const int64_t value = PyLong_AsLongLong(object);
+  if (value == -1 && PyErr_Occurred() != nullptr) {
+    raise();
+  }
+  return value;
+}
+
+inline Owned integer_of(int64_t value) {
+  return checked(PyLong_FromLongLong(value));
+}
+
+// What a dictionary has for a key; none where it has nothing.
+inline Owned found(PyObject* dictionary, PyObject* key) {
+  PyObject* value = PyDict_GetItemWithError(dictionary, key);
+  if (value == nullptr) {
+    if (PyErr_Occurred() != nullptr) {
+      raise();
+    }
+    return Owned();
+  }
+  return held(value);
+}
+
+// A tuple of what the list owns, which owns nothing afterwards.
+template <typename List>
+Owned tuple_of(List& owned) {
+  Owned made = checked(PyTuple_New(static_cast<Py_ssize_t>(owned.size())));
+  for (size_t i = 0; i < owned.size(); ++i) {
+    PyTuple_SET_ITEM(made.get(), static_cast<Py_ssize_t>(i), owned[i]);
+  }
+  owned.clear();
+  return made;
+}
+
+// Names of attributes, made once (`make_names`).
+struct Names {
+  PyObject *b, *g, *o;
+  PyObject *session, *buffers, *graveyard, *poisoned, *log, *entries, *frame, *limit;
+  PyObject *large, *nbytes, *id, *bits, *shape, *stride, *dtype, *itemsize, *native;
+  PyObject *single, *several, *many, *writes_first, *ident, *geometries;
+  PyObject *true_text, *false_text;
+};
+
+inline Names names{};
+
+inline bool make_names() {
+  const struct {
+    PyObject** where;
+    const char* text;
+  } all[] = {
+      {&names.b, "_b"},
+      {&names.g, "_g"},
+      {&names.o, "_o"},
+      {&names.session, "session"},
+      {&names.buffers, "buffers"},
+      {&names.graveyard, "graveyard"},
+      {&names.poisoned, "poisoned"},
+      {&names.log, "log"},
+      {&names.entries, "entries"},
+      {&names.frame, "frame"},
+      {&names.limit, "limit"},
+      {&names.large, "large"},
+      {&names.nbytes, "nbytes"},
+      {&names.id, "id"},
+      {&names.bits, "bits"},
+      {&names.shape, "shape"},
+      {&names.stride, "stride"},
+      {&names.dtype, "dtype"},
+      {&names.itemsize, "itemsize"},
+      {&names.native, "native"},
+      {&names.single, "single"},
+      {&names.several, "several"},
+      {&names.many, "many"},
+      {&names.writes_first, "writes_first"},
+      {&names.ident, "ident"},
+      {&names.geometries, "geometries"},
+      {&names.true_text, "True"},
+      {&names.false_text, "False"},
+  };
+  for (const auto& each : all) {
+    *each.where = PyUnicode_InternFromString(each.text);
+    if (*each.where == nullptr) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// What is handed over once, by `connect`, and lives as long as the process.
+struct Connected {
+  PyTypeObject* tensor; // DeviceTensor
+  PyObject* current; // the module that has the session
+  PyObject* plans; // of ops, by key
+  PyObject* views; // what views show, by key
+  PyObject* stretches; // what rows and slices show, by key
+  PyObject* backend; // has `large`
+  PyObject* new_handle; // BufferHandle
+  PyObject* note_large; // called with a buffer of more bytes than `large`
+  PyObject* look; // the log's frame, looked for
+  PyObject* cut_piece; // called with a session whose piece is full
+  PyObject* described; // what is known of an op, by its name
+};
+
+inline Connected connected{};
+
+} // namespace jgpu

@@ -1,0 +1,199 @@
+// An op that is recorded: `jgpu.device.recording.entry`, written out in C++.
+
+#pragma once
+
+#include "calls.h"
+
+namespace jgpu {
+
+class Recorded final : public Way {
+ public:
+  explicit Recorded(Schema schema) : schema_(std::move(schema)) {}
+
+  bool carry_out(torch::jit::Stack* stack) override {
+    const Given given = torch::jit::last(*stack, schema_.arguments.size());
+    const Session session;
+    if (!session.is_plain) {
+      return false;
+    }
+    Call call(schema_.info, session.graveyard.get());
+    if (!collect(call, given) || (schema_.in_place && is_given_twice(call))) {
+      return false;
+    }
+    if (call.is_wordy && !schema_.writes_nothing) {
+      return false;
+    }
+    const Owned key = tuple_of(call.key);
+    const Owned plan = found(connected.plans, key.get());
+    if (!plan) {
+      return false;
+    }
+    const Returns returns = returns_of(plan.get());
+    if (returns == Returns::other) {
+      return false;
+    }
+    return enter(session, call, plan.get(), returns, stack);
+  }
+
+ private:
+  using Tensors = c10::SmallVector<at::Tensor, 4>;
+
+  // The session; it is plain unless there is none yet, or tensors of it are poisoned.
+  struct Session {
+    Owned self, log, graveyard;
+    bool is_plain = false;
+
+    Session() : self(attribute(connected.current, names.session)) {
+      if (self.get() == Py_None) {
+        return;
+      }
+      const Owned buffers = attribute(self.get(), names.buffers);
+      const Owned poisoned = attribute(buffers.get(), names.poisoned);
+      is_plain = PyDict_CheckExact(poisoned.get()) && PyDict_GET_SIZE(poisoned.get()) == 0;
+      graveyard = attribute(buffers.get(), names.graveyard);
+      log = attribute(self.get(), names.log);
+    }
+  };
+
+  // What a plan says is returned: one new tensor, several of them or a list, the first argument,
+  // or what Python makes of it.
+  enum class Returns { one, several, list, first, nothing, other };
+
+  bool collect(Call& call, Given given) const {
+    const size_t count = schema_.said(given);
+    for (size_t i = 0; i < count; ++i) {
+      if (!call.add(schema_.arguments[i], given[i])) {
+        return false;
+      }
+    }
+    for (size_t i = schema_.positional; i < given.size(); ++i) {
+      const Argument& argument = schema_.arguments[i];
+      if (!argument.is_default(given[i]) && !call.add_named(argument, given[i])) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // Such an op may read what it writes.
+  static bool is_given_twice(const Call& call) {
+    const auto& buffers = call.buffers;
+    return buffers.size() > 1 &&
+        std::find(buffers.begin() + 1, buffers.end(), buffers[0]) != buffers.end();
+  }
+
+  Returns returns_of(PyObject* plan) const {
+    const Owned single = attribute(plan, names.single);
+    if (single.get() != Py_None) {
+      const bool fits = schema_.returns == 1 && !schema_.returns_list;
+      return fits && !layout_of(single.get()).is_lazy() ? Returns::one : Returns::other;
+    }
+    if (attribute(plan, names.writes_first).get() == Py_True) {
+      return schema_.returns == 1 && !schema_.returns_list ? Returns::first : Returns::other;
+    }
+    const Owned several = attribute(plan, names.several);
+    if (PyTuple_CheckExact(several.get())) {
+      const bool fits = schema_.returns == static_cast<size_t>(PyTuple_GET_SIZE(several.get()));
+      return fits && none_is_lazy(several.get()) ? Returns::several : Returns::other;
+    }
+    const Owned many = attribute(plan, names.many);
+    if (!PyList_CheckExact(many.get())) {
+      return Returns::other;
+    }
+    const bool is_empty = PyList_GET_SIZE(many.get()) == 0;
+    if (is_empty) {
+      return schema_.returns == 0 ? Returns::nothing : Returns::other;
+    }
+    return schema_.returns_list && none_is_lazy(many.get()) ? Returns::list : Returns::other;
+  }
+
+  static bool none_is_lazy(PyObject* geometries) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(geometries); ++i) {
+      PyObject* each = PySequence_Fast_GET_ITEM(geometries, i);
+      if (each != Py_None && layout_of(each).is_lazy()) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // The op's entry in the log, and what it returns.
+  bool enter(
+      const Session& session, Call& call, PyObject* plan, Returns returns, torch::jit::Stack* stack)
+      const {
+    Call::List outs;
+    Tensors made;
+    if (returns == Returns::one) {
+      make(session, attribute(plan, names.single).get(), outs, made);
+    } else if (returns == Returns::several || returns == Returns::list) {
+      const Owned all = attribute(plan, returns == Returns::list ? names.many : names.several);
+      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(all.get()); ++i) {
+        make(session, PySequence_Fast_GET_ITEM(all.get(), i), outs, made);
+      }
+    } else if (returns == Returns::first) {
+      made.push_back(torch::jit::last(*stack, schema_.arguments.size())[0].toTensor());
+    }
+    note(session, call, plan, tuple_of(outs));
+    torch::jit::drop(*stack, schema_.arguments.size());
+    if (returns == Returns::list) {
+      stack->push_back(list_of(made));
+    } else {
+      for (auto& each : made) {
+        stack->emplace_back(std::move(each));
+      }
+    }
+    return true;
+  }
+
+  // A new buffer, and a tensor over it; an undefined tensor where there is no geometry.
+  static void make(
+      const Session& session, PyObject* geometry, Call::List& outs, Tensors& made) {
+    if (geometry == Py_None) {
+      made.emplace_back();
+      return;
+    }
+    const Layout& layout = layout_of(geometry);
+    const Owned nbytes = attribute(geometry, names.nbytes);
+    PyObject* arguments[] = {nbytes.get(), session.graveyard.get()};
+    Owned buffer = checked(PyObject_Vectorcall(connected.new_handle, arguments, 2, nullptr));
+    const Owned large = attribute(connected.backend, names.large);
+    if (static_cast<double>(layout.nbytes) > PyFloat_AsDouble(large.get())) {
+      checked(PyObject_CallOneArg(connected.note_large, buffer.get()));
+    }
+    made.push_back(wrap(buffer.get(), geometry, layout, 0));
+    outs.push_back(buffer.release());
+  }
+
+  // Once the entry is in the log nothing here holds its buffers: the cut counts who does.
+  static void note(const Session& session, Call& call, PyObject* plan, Owned outs) {
+    PyObject* log = session.log.get();
+    const Owned entries = attribute(log, names.entries);
+    {
+      const Owned buffers = tuple_of(call.buffers);
+      const Owned offsets = tuple_of(call.offsets);
+      const Owned params = tuple_of(call.params);
+      const Owned instruction = integer_of(instruction_of(log));
+      const Owned fresh = std::move(outs);
+      const Owned entry = checked(PyTuple_Pack(
+          6, plan, buffers.get(), offsets.get(), fresh.get(), params.get(), instruction.get()));
+      check(PyList_Append(entries.get(), entry.get()));
+    }
+    if (PyList_GET_SIZE(entries.get()) >= integer(attribute(log, names.limit).get())) {
+      checked(PyObject_CallOneArg(connected.cut_piece, session.self.get()));
+    }
+  }
+
+  static int64_t instruction_of(PyObject* log) {
+    Owned frame = attribute(log, names.frame);
+    if (frame.get() == Py_None) {
+      frame = checked(PyObject_CallOneArg(connected.look, log));
+    }
+    return frame.get() == Py_None
+        ? -1
+        : PyFrame_GetLasti(reinterpret_cast<PyFrameObject*>(frame.get()));
+  }
+
+  Schema schema_;
+};
+
+} // namespace jgpu

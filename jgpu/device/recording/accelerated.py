@@ -1,0 +1,57 @@
+"""Hands over to the accelerator what its ops look up: the plans, the views, the session.
+
+Invariant: the accelerator fills the same log from the same plans as `entry` does. What it meets
+first (an op, a geometry, a view) is made in Python, and found by it from then on.
+"""
+
+from typing import Any
+
+import torch
+
+from jgpu.device import current
+from jgpu.device.accelerator import loading
+from jgpu.device.recording.dispatch import plans
+from jgpu.device.recording.ops import STREAM, VIEW, info_of
+from jgpu.device.recording.viewing import stretches, views
+from jgpu.device.tensor import Backend, BufferHandle, DeviceTensor
+from jgpu.device.tracebacks import unseen
+
+__all__ = ["install"]
+
+
+def install() -> None:
+    """Have torch's ops come to the accelerator first, where there is one."""
+    library = loading.load()
+    if library is None:
+        return
+    library.connect(
+        DeviceTensor, current, plans, views.known, stretches.known, Backend, BufferHandle,
+        unseen(_note_large), unseen(_look), unseen(_cut_piece), unseen(_described),
+    )  # fmt: skip
+
+
+def _note_large(buffer: BufferHandle) -> None:
+    Backend.note_large(buffer)
+
+
+def _look(log: Any) -> Any:
+    return log.look()
+
+
+def _cut_piece(session: Any) -> None:
+    session.cut_piece()
+
+
+def _described(name: str, overload: str) -> tuple[Any, ...] | None:
+    """What there is to know of an op: its info, what it lifts, whether it is in place, or a view.
+
+    None where Python is to deal with each of its calls.
+    """
+    packet = getattr(torch.ops.aten, name.removeprefix("aten::"), None)
+    func = getattr(packet, overload or "default", None)
+    if func is None:
+        return None
+    info = info_of(func)
+    if info.kind not in (STREAM, VIEW):
+        return None
+    return info, info.lift, info.in_place, info.kind == VIEW
