@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu.device import current
