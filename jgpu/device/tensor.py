@@ -123,6 +123,8 @@ def new_buffer(nbytes: int, graveyard: list[int]) -> BufferHandle:
 def watch_large(nbytes: float, note: Callable[[BufferHandle], None]) -> None:
     """Have `note` called with each new storage of more than `nbytes`, before anything uses it."""
     Backend.large, Backend.note_large = nbytes, staticmethod(note)
+    if (library := loading.load()) is not None:
+        library.watch_large(nbytes)
 
 
 def as_tensor(cls: type[torch.Tensor]) -> None:

@@ -19,12 +19,13 @@ from jgpu.device.tensor import BufferHandle
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["PIECES", "OpLog", "line_of"]
+__all__ = ["JOINTED", "PIECES", "OpLog", "line_of"]
 
 #: Most ops in the pieces that a log is cut into, counted from each boundary; the last one repeats.
-PIECES = (12, 24, 48, 96, 160)
+#: A piece costs both sides what recording some forty ops does, so the first is no smaller.
+PIECES = (32, 96, 160)
 #: Smaller pieces are not cut by what is in them, larger ones lose at most a third.
-_JOINTED = 96
+JOINTED = 96
 
 #: statements of a run: the first op that each asked for, and its code
 Statements = tuple[tuple[int, CodeType | None], ...]
@@ -108,7 +109,7 @@ class OpLog:
         (content-defined chunking, as of Muthitacharoen, Chen and Mazieres, LBFS, SOSP 2001).
         """
         count = self.limit
-        if count < _JOINTED or len(self.entries) < count:
+        if count < JOINTED or len(self.entries) < count:
             return None
         window = self.entries[count - count // 3 - 1 :]
         marks = [entry[0].info.mark for entry in window]

@@ -25,7 +25,7 @@ def install() -> None:
     if library is None:
         return
     library.connect(
-        DeviceTensor, current, plans, views.known, stretches.known, Backend, BufferHandle,
+        DeviceTensor, current, plans, views.known, stretches.known, BufferHandle,
         unseen(_note_large), unseen(_look), unseen(_cut_piece), unseen(_described),
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ from lesson import ADD, NEG, Client
 
 from jgpu import errors
 from jgpu.device.client.connection import ConnectionPhase
-from jgpu.device.client.oplog import PIECES
+from jgpu.device.client.oplog import JOINTED, PIECES
 from jgpu.wire import messages as m
 
 
@@ -178,9 +178,12 @@ def test_a_piece_is_cut_short_by_a_third_at_most(client):
         x = client.record(ADD, x, x) if (k * k) % 7 == 1 else client.record(NEG, x)
         sizes += [k + 1 - len(client.session.log) for _ in runs(client.sent())]
     pieces = [at - before for before, at in zip([0, *sizes], sizes, strict=False)]
-    assert tuple(pieces[:3]) == PIECES[:3]
-    assert 2 * PIECES[3] // 3 <= pieces[3] <= PIECES[3]
-    assert all(2 * PIECES[4] // 3 <= piece <= PIECES[4] for piece in pieces[4:])
+    whole = sum(size < JOINTED for size in PIECES)
+    assert tuple(pieces[:whole]) == PIECES[:whole]
+    upcoming = [*PIECES[whole:], *[PIECES[-1]] * len(pieces)]
+    jointed = list(zip(pieces[whole:], upcoming, strict=False))
+    assert len(jointed) > 10
+    assert all(2 * most // 3 <= piece <= most for piece, most in jointed)
 
 
 def test_tags_go_before_what_follows_them(client):

@@ -14,6 +14,8 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/library.h>
 
+#include <limits>
+
 namespace jgpu {
 namespace {
 
@@ -127,7 +129,7 @@ PyObject* connect(PyObject*, PyObject* arguments) {
   auto& to = connected;
   if (PyArg_ParseTuple(
           arguments,
-          "O!OO!O!O!OOOOOO",
+          "O!OO!O!O!OOOOO",
           &PyType_Type,
           &to.tensor,
           &to.current,
@@ -137,7 +139,6 @@ PyObject* connect(PyObject*, PyObject* arguments) {
           &to.views,
           &PyDict_Type,
           &to.stretches,
-          &to.backend,
           &to.new_handle,
           &to.note_large,
           &to.look,
@@ -145,6 +146,7 @@ PyObject* connect(PyObject*, PyObject* arguments) {
           &to.described) == 0) {
     return nullptr;
   }
+  to.large = std::numeric_limits<double>::infinity();
   Py_INCREF(arguments);
   // An op that has no kernel of its own at this key shows the way.
   const auto shows = c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor");
@@ -181,6 +183,17 @@ PyObject* wrap_object(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   END_HANDLE_TH_ERRORS
 }
 
+PyObject* watch_large(PyObject*, PyObject* nbytes) {
+  HANDLE_TH_ERRORS
+  const double most = PyFloat_AsDouble(nbytes);
+  if (most == -1.0 && PyErr_Occurred() != nullptr) {
+    return nullptr;
+  }
+  connected.large = most;
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
 PyObject* counts(PyObject*, PyObject*) {
   return Py_BuildValue("KK", carried_out, left_to_python);
 }
@@ -190,6 +203,7 @@ PyMethodDef methods[] = {
     {"counts", counts, METH_NOARGS, "Calls carried out here, and calls left to Python."},
     {"cut", cut, METH_VARARGS, "Sequence, inputs' ids, outputs, numbers and lines of entries."},
     {"install_guard", install_guard, METH_NOARGS, "Answer torch's questions about the device."},
+    {"watch_large", watch_large, METH_O, "Tell of new buffers of more bytes."},
     {"wrap",
      reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(wrap_object)),
      METH_FASTCALL,

@@ -125,7 +125,7 @@ Owned tuple_of(List& owned) {
 struct Names {
   PyObject *b, *g, *o;
   PyObject *session, *buffers, *graveyard, *poisoned, *log, *entries, *frame, *limit;
-  PyObject *large, *nbytes, *id, *bits, *shape, *stride, *dtype, *itemsize, *native;
+  PyObject *nbytes, *id, *bits, *shape, *stride, *dtype, *itemsize, *native;
   PyObject *single, *several, *many, *writes_first, *ident, *geometries;
   PyObject *true_text, *false_text;
 };
@@ -148,7 +148,6 @@ inline bool make_names() {
       {&names.entries, "entries"},
       {&names.frame, "frame"},
       {&names.limit, "limit"},
-      {&names.large, "large"},
       {&names.nbytes, "nbytes"},
       {&names.id, "id"},
       {&names.bits, "bits"},
@@ -182,9 +181,9 @@ struct Connected {
   PyObject* plans; // of ops, by key
   PyObject* views; // what views show, by key
   PyObject* stretches; // what rows and slices show, by key
-  PyObject* backend; // has `large`
   PyObject* new_handle; // BufferHandle
-  PyObject* note_large; // called with a buffer of more bytes than `large`
+  double large; // bytes of a buffer that is told of (`watch_large`)
+  PyObject* note_large; // called with such a buffer
   PyObject* look; // the log's frame, looked for
   PyObject* cut_piece; // called with a session whose piece is full
   PyObject* described; // what is known of an op, by its name

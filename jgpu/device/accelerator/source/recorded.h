@@ -38,20 +38,39 @@ class Recorded final : public Way {
  private:
   using Tensors = c10::SmallVector<at::Tensor, 4>;
 
+  // The session's parts, which it keeps for as long as it lives.
+  struct Parts {
+    Owned session, buffers, log, entries, poisoned;
+  };
+
   // The session; it is plain unless there is none yet, or tensors of it are poisoned.
   struct Session {
-    Owned self, log, graveyard;
-    bool is_plain = false;
+    const Parts& parts;
+    Owned graveyard;
+    bool is_plain;
 
-    Session() : self(attribute(connected.current, names.session)) {
-      if (self.get() == Py_None) {
-        return;
+    Session() : parts(parts_of(attribute(connected.current, names.session))) {
+      is_plain = parts.buffers && PyDict_GET_SIZE(parts.poisoned.get()) == 0;
+      if (is_plain) {
+        graveyard = attribute(parts.buffers.get(), names.graveyard);
       }
-      const Owned buffers = attribute(self.get(), names.buffers);
-      const Owned poisoned = attribute(buffers.get(), names.poisoned);
-      is_plain = PyDict_CheckExact(poisoned.get()) && PyDict_GET_SIZE(poisoned.get()) == 0;
-      graveyard = attribute(buffers.get(), names.graveyard);
-      log = attribute(self.get(), names.log);
+    }
+
+   private:
+    static const Parts& parts_of(Owned session) {
+      static auto& known = *new Parts; // outlives Python
+      if (known.session.get() != session.get()) {
+        Parts made;
+        if (session.get() != Py_None) {
+          made.buffers = attribute(session.get(), names.buffers);
+          made.poisoned = attribute(made.buffers.get(), names.poisoned);
+          made.log = attribute(session.get(), names.log);
+          made.entries = attribute(made.log.get(), names.entries);
+        }
+        made.session = std::move(session);
+        std::swap(known, made);
+      }
+      return known;
     }
   };
 
@@ -153,11 +172,9 @@ class Recorded final : public Way {
       return;
     }
     const Layout& layout = layout_of(geometry);
-    const Owned nbytes = attribute(geometry, names.nbytes);
-    PyObject* arguments[] = {nbytes.get(), session.graveyard.get()};
+    PyObject* arguments[] = {layout.said_nbytes.get(), session.graveyard.get()};
     Owned buffer = checked(PyObject_Vectorcall(connected.new_handle, arguments, 2, nullptr));
-    const Owned large = attribute(connected.backend, names.large);
-    if (static_cast<double>(layout.nbytes) > PyFloat_AsDouble(large.get())) {
+    if (static_cast<double>(layout.nbytes) > connected.large) {
       checked(PyObject_CallOneArg(connected.note_large, buffer.get()));
     }
     made.push_back(wrap(buffer.get(), geometry, layout, 0));
@@ -166,8 +183,8 @@ class Recorded final : public Way {
 
   // Once the entry is in the log nothing here holds its buffers: the cut counts who does.
   static void note(const Session& session, Call& call, PyObject* plan, Owned outs) {
-    PyObject* log = session.log.get();
-    const Owned entries = attribute(log, names.entries);
+    PyObject* log = session.parts.log.get();
+    PyObject* entries = session.parts.entries.get();
     {
       const Owned buffers = tuple_of(call.buffers);
       const Owned offsets = tuple_of(call.offsets);
@@ -176,10 +193,10 @@ class Recorded final : public Way {
       const Owned fresh = std::move(outs);
       const Owned entry = checked(PyTuple_Pack(
           6, plan, buffers.get(), offsets.get(), fresh.get(), params.get(), instruction.get()));
-      check(PyList_Append(entries.get(), entry.get()));
+      check(PyList_Append(entries, entry.get()));
     }
-    if (PyList_GET_SIZE(entries.get()) >= integer(attribute(log, names.limit).get())) {
-      checked(PyObject_CallOneArg(connected.cut_piece, session.self.get()));
+    if (PyList_GET_SIZE(entries) >= integer(attribute(log, names.limit).get())) {
+      checked(PyObject_CallOneArg(connected.cut_piece, session.parts.session.get()));
     }
   }
 

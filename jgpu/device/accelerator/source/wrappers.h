@@ -25,6 +25,7 @@ struct Layout {
   caffe2::TypeMeta dtype;
   int64_t itemsize = 0;
   int64_t nbytes = 0;
+  Owned said_nbytes; // the same as Python has it
   // strides are those that torch gives to these sizes
   bool follows = true;
   // conjugated, or negated, by a bit (`wire.program`)
@@ -58,7 +59,8 @@ inline Owned layout_made(PyObject* geometry) {
   const Owned dtype = attribute(geometry, names.dtype);
   made->dtype = c10::scalarTypeToTypeMeta(reinterpret_cast<THPDtype*>(dtype.get())->scalar_type);
   made->itemsize = integer(attribute(geometry, names.itemsize).get());
-  made->nbytes = integer(attribute(geometry, names.nbytes).get());
+  made->said_nbytes = attribute(geometry, names.nbytes);
+  made->nbytes = integer(made->said_nbytes.get());
   made->bits = integer(attribute(geometry, names.bits).get());
   Owned kept = checked(PyCapsule_New(made.get(), nullptr, [](PyObject* capsule) {
     delete static_cast<Layout*>(PyCapsule_GetPointer(capsule, nullptr));
