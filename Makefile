@@ -2,6 +2,7 @@
 #
 #   make demo        notebooks of several users train at once on one shared device
 #   make test        the everyday tests          make test-slow   the slow ones
+#   make test-plain  the device's and the parity suite once more, without the accelerator
 #   make test-long   the longest, by hand         make test-anywhere   the everyday ones, everywhere
 #   make test-versions   beside each torch        make test-cuda-build   beside the newest CUDA build
 #   make test-gpu    on the first day with a GPU; PYTHON names an interpreter that has everything
@@ -22,21 +23,28 @@ BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -q
 NODE := $(addsuffix /node_modules/.package-lock.json,tests/hub tests/lab)
+ACCELERATOR := $(wildcard jgpu/device/accelerator/source/*)
 SIDE_BY_SIDE := --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: env test test-slow test-long test-anywhere test-versions test-cuda-build test-gpu coverage lint docs demo lab clean
+.PHONY: env test test-plain test-slow test-long test-anywhere test-versions test-cuda-build test-gpu coverage lint docs demo lab clean
 
 env: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt labextension/built/package.json
+# Where the accelerator cannot be built, that is said in a line, and everything works without it.
+$(STAMP): pyproject.toml constraints.txt labextension/built/package.json $(ACCELERATOR)
 	@$(PYTHON) -c 'import sys; sys.exit("jgpu needs Python 3.11 or newer; name one: make env PYTHON=...") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || { echo "Making the environment in $(VENV) (about a minute)."; $(PYTHON) -m venv $(VENV); }
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[broker,docs,hub,notebooks,test]'
+	@$(BIN)/jgpu accelerate || true
 	@$(BIN)/jgpu kernelspec install --sys-prefix > /dev/null
 	@touch $@
 
 test: $(STAMP)
 	$(PYTEST) $(SIDE_BY_SIDE) -m "not slow and not long" $(ARGS)
+
+# As on a host without a C++ compiler: every op is recorded by Python.
+test-plain: $(STAMP)
+	JGPU_ACCELERATOR=0 $(PYTEST) $(SIDE_BY_SIDE) -m "not slow and not long" tests/device tests/parity $(ARGS)
 
 test-slow: $(STAMP) $(NODE)
 	$(PYTEST) $(SIDE_BY_SIDE) -m "slow and not long" $(ARGS)
@@ -100,4 +108,4 @@ lab: $(STAMP)
 	@PATH="$(BIN):$$PATH" JUPYTER_DEFAULT_PROVISIONER_NAME=jgpu-provisioner $(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS) notebooks
 
 clean:
-	rm -rf $(VENV) docs/_build docs/_made .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage
+	rm -rf $(VENV) docs/_build docs/_made jgpu/device/accelerator/built .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage

@@ -45,6 +45,11 @@ CACHES = {
         "log has; the default dtype: plans are forgotten when it is set",
         f"{ON_DEVICE}::test_a_plan_answers_for_other_numbers_places_and_defaults",
     ),
+    "jgpu.device.accelerator.loading.load": (
+        "nothing: it has no key; what is built, or switched off, counts from a kernel's next start",
+        "device/accelerator/test_accelerator_loading.py"
+        "::test_what_was_built_is_loaded_unless_it_is_switched_off",
+    ),
     "jgpu.device.likenative.mixed._declared": (
         "nothing: what torch declares of an op stands in a file of torch's",
         "device/on_device/test_mixed.py::test_wrappers_have_the_names_that_people_report",

@@ -22,7 +22,7 @@ from jgpu.device.accelerator.place import SWITCH
 from jgpu.kernelprovider.environment import HIDDEN, outer_environment
 from jgpu.wire.address import ADDRESS, Address, user_socket
 
-__all__ = ["MARK", "PACKAGES", "enter", "new_home"]
+__all__ = ["MARK", "PACKAGES", "enter", "new_home", "switch"]
 
 #: In the environment of every process of the tests; its value is the directory of this run.
 MARK = "TESTS_OF_JGPU"
@@ -71,6 +71,11 @@ def enter():
     tempfile.tempdir = None  # chosen anew, without TMPDIR
     atexit.register(_remove, base, os.getpid())
     return True
+
+
+def switch():
+    """Whether this run is without the accelerator, as part of an environment."""
+    return {name: value for name, value in os.environ.items() if name == SWITCH}
 
 
 def new_home(monkeypatch):

@@ -20,6 +20,7 @@ from typing import Final
 from msgspec import UnsetType
 
 from jgpu import __version__
+from jgpu.cli._accelerator import look_at_accelerator
 from jgpu.cli._gpus import look_at_gpus
 from jgpu.errors import BrokerUnreachable, JgpuError
 from jgpu.requirements import BROKER, lacking, torch_tried
@@ -89,6 +90,12 @@ def check_torch() -> Iterator[Finding]:
         advice = "Unset it where kernels are started; it keeps jgpu out of torch."
         text = "TORCH_DEVICE_BACKEND_AUTOLOAD is 0."
         yield Finding("autoload", _PROBLEM, text, advice)
+
+
+def check_accelerator() -> Iterator[Finding]:
+    """Whether this environment's kernels have it, and whether it loads."""
+    for subject, state, text, advice in look_at_accelerator():
+        yield Finding(subject, state, text, advice)
 
 
 def check_packages() -> Iterator[Finding]:
@@ -210,6 +217,7 @@ def check_jupyter() -> Iterator[Finding]:
 CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     check_system,
     check_torch,
+    check_accelerator,
     check_packages,
     check_gpu,
     check_broker,

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from jgpu.cli._accelerator import is_missing_for
 from jgpu.kernelprovider import interpreter, kernelspec, routing
 from jgpu.kernelprovider.kernelspec import Place
 
@@ -46,6 +47,10 @@ def _install(options: argparse.Namespace) -> int:
     )
     print(f"Installed the kernel {directory.name!r} in {directory}.")
     _note_other_environment(place)
+    if is_missing_for(python):
+        words = f" --python {options.python}" if options.python else ""
+        done = f"`jgpu accelerate{words}` would make small steps cheaper"
+        print(f"Note: {done} (half a minute, once).")
     return 0
 
 

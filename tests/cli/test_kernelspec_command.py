@@ -10,7 +10,8 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jgpu.cli import main
 
 
-def test_install_list_and_remove_for_the_user(capsys, home):
+def test_install_list_and_remove_for_the_user(capsys, home, monkeypatch):
+    monkeypatch.setenv("JGPU_ACCELERATOR", "0")  # so that nothing is said of it
     assert main(["kernelspec", "install", "--user"]) == 0
     directory = home / "data" / "kernels" / "jgpu"
     assert capsys.readouterr().out == f"Installed the kernel 'jgpu' in {directory}.\n"

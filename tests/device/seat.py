@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import processes
+from world import switch
 
 from jgpu.errors import BrokerUnreachable
 from jgpu.wire.address import Address
@@ -46,6 +47,7 @@ class Broker:
         base = {k: v for k, v in os.environ.items() if not k.startswith(("JGPU_", "COV_"))}
         return {
             **base,
+            **switch(),
             **_THREADS,
             "JGPU_ADDRESS": str(self.address),
             "JGPU_TICKET": "test",

@@ -14,6 +14,7 @@ from pathlib import Path
 import processes
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
+from world import switch
 
 from jgpu.broker.flightpage import FlightPage
 from jgpu.kernelprovider.kernelspec import Place, install
@@ -52,6 +53,7 @@ class Host:
         home.mkdir()
         outside = {k: v for k, v in os.environ.items() if not k.startswith(_PRIVATE)}
         self.environ = outside | {
+            **switch(),
             "HOME": str(home),
             "IPYTHONDIR": str(home / "ipython"),
             "JGPU_ADDRESS": str(self.address),

@@ -1,4 +1,4 @@
-"""`python -m jgpu.device.accelerator`: build it for this interpreter's torch."""
+"""`python -m jgpu.device.accelerator`: build it for this interpreter, and say where it is."""
 
 import sys
 
@@ -7,6 +7,6 @@ from jgpu.errors import JgpuError
 
 if __name__ == "__main__":
     try:
-        print(f"Built {build()}.")  # noqa: T201 - what was asked for
+        print(build())  # noqa: T201 - what was asked for
     except JgpuError as error:
         sys.exit(str(error))

@@ -2,7 +2,7 @@
 
 It takes half a minute, once for each environment, by whoever installs jgpu there: never in a
 notebook's kernel, which would make its user wait. The result is tried in a process of its own
-before it is put into its place.
+before it is put into its place, and so is one that is there already.
 """
 
 import importlib.util
@@ -19,7 +19,7 @@ from typing import Final
 from jgpu.device.accelerator.place import SOURCE, library
 from jgpu.errors import HostError
 
-__all__ = ["build"]
+__all__ = ["build", "fault_of"]
 
 _FLAGS: Final = ("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
 _LIBRARIES: Final = ("torch_python", "torch_cpu", "c10")
@@ -40,14 +40,15 @@ def build() -> Path:
         place = library()
     except metadata.PackageNotFoundError:
         raise HostError(f"{sys.executable} has no torch; install it there.") from None
-    if place.exists():
+    if place.exists() and not fault_of(place):
         return place
     try:
         place.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent) as directory:
             made = Path(directory) / place.name
             _compile(made)
-            _try(made)
+            if fault := fault_of(made):
+                raise _unusable("does not load beside this torch", fault)
             made.replace(place)
         for older in place.parent.glob(f"{place.name.rsplit('.', 2)[0]}.*.so"):
             if older != place:
@@ -80,22 +81,34 @@ def _compile(made: Path) -> None:
             f"{headers[1]} has no Python.h. Install Python's headers (Debian: `apt install "
             "python3-dev`)."
         )
-    _run(command, "The accelerator does not compile against this torch")
+    try:
+        said = _first_error(command)
+    except OSError as error:
+        raise HostError(f"The compiler {compiler!r} does not run: {error.strerror}.") from None
+    if said:
+        raise _unusable("does not compile against this torch", said)
 
 
-def _try(made: Path) -> None:
+def fault_of(file: Path) -> str:
+    """Why a library does not load beside this interpreter's torch; empty where it does."""
     # Without jgpu in torch: what is tried is the file alone.
     environ = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    command = [sys.executable, "-c", _TRY, str(made)]
-    _run(command, "The accelerator does not load beside this torch", environ)
+    return _first_error([sys.executable, "-P", "-c", _TRY, str(file)], environ)
 
 
-def _run(command: list[str], failure: str, environ: dict[str, str] | None = None) -> None:
+def _unusable(failure: str, said: str) -> HostError:
+    return HostError(
+        f"The accelerator {failure} ({said}). All works without it, small steps more slowly."
+    )
+
+
+def _first_error(command: list[str], environ: dict[str, str] | None = None) -> str:
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        first = next((line for line in said if "error" in line.lower()), "".join(said[-1:]))
-        raise HostError(f"{failure}: {first[:400]}. All works without it, small steps more slowly.")
+    if not done.returncode:
+        return ""
+    said = (done.stderr or done.stdout).strip().splitlines()
+    last = said[-1] if said else f"it ended with status {done.returncode}"
+    return next((line for line in said if "error:" in line.lower()), last).strip()[:400]
 
 
 def _torch() -> Path:
