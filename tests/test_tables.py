@@ -212,6 +212,7 @@ OWNED = {
         broker.executor.streams.Streams.blocked
         broker.executor.streams.Streams.stalled
         broker.executor.scheduling.driver.SchedulerDriver._forecasts
+        broker.executor.scheduling.shortway.ShortWay._forecasts
         broker.executor.scheduling.driver.SchedulerDriver._sessions
         broker.executor.devices.cuda.CudaDevice._arenas
         broker.executor.admission.probes.Probes._running
@@ -262,10 +263,11 @@ OWNED = {
         broker.executor.scheduling.driver.SchedulerDriver._leases
         broker.executor.scheduling.feed.LaneFeed._starts
         broker.executor.scheduling.driver.SchedulerDriver._works
+        broker.executor.scheduling.shortway.ShortWay._works
         broker.executor.devices.host.HostDevice._done
-        broker.executor.devices.cpu._LaneThread._done
-        broker.executor.devices.cpu._LaneThread._jobs
-        broker.executor.devices.cpu._LaneThread._tokens
+        broker.executor.devices.lanethread.LaneThread._done
+        broker.executor.devices.lanethread.LaneThread._jobs
+        broker.executor.devices.lanethread.LaneThread._tokens
         broker.executor.programs.running.notes.ValueNotes._places
         broker.executor.programs.running.notes.ValueNotes.blocks
         broker.executor.programs.running.notes.ValueNotes.taken
@@ -311,8 +313,9 @@ OWNED = {
         broker.executor.works.runs.RunWork._masks
         broker.executor.works.runs.RunWork._suspended
         broker.executor.works.course.Course._runs
-        broker.executor.works.runs.RunWork._spoiled
-        broker.executor.works.runs.RunWork._told
+        broker.executor.works.runs.RunWork.spoiled
+        broker.executor.works.runs.RunWork.told
+        broker.executor.scheduling.shortway.ShortWay._told
         broker.executor.works.transfers.DownloadWork._data
         broker.executor.works.base.Work.before
     """,

@@ -25,10 +25,14 @@ __all__ = ["HEADER", "MAGIC", "FrameReader", "FrameWriter", "marker"]
 HEADER: Final = struct.Struct("!4sIQQI")
 MAGIC: Final = b"jgp1"
 _HEADER_BYTES: Final = HEADER.size
+# Plain, for every frame asks.
+_header_of: Final = HEADER.unpack_from
+_header: Final = HEADER.pack
+_MOST_BYTES: Final = limits.MAX_FRAME_BYTES
 _NO_FRAME: Final = "These bytes are not a jgpu frame."
 _MARKER: Final = struct.Struct("!4s16sQ")
 _MARKER_MAGIC: Final = b"jgpR"
-_ENCODER: Final = msgspec.msgpack.Encoder()
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 M = TypeVar("M")
 
@@ -47,14 +51,15 @@ class FrameWriter:
 
     def encode(self, message: msgspec.Struct, seen: int) -> bytes:
         """The next frame, acknowledging the peer's frames up to `seen`."""
-        payload = _ENCODER.encode(message)
-        if len(payload) > limits.MAX_FRAME_BYTES:
+        payload = _encode(message)
+        length = len(payload)
+        if length > _MOST_BYTES:
             raise FrameError(
-                f"A {type(message).__name__} of {len(payload)} bytes is larger than a frame may be "
-                f"({limits.MAX_FRAME_BYTES})."
+                f"A {type(message).__name__} of {length} bytes is larger than a frame may be "
+                f"({_MOST_BYTES})."
             )
         self.sequence += 1
-        return HEADER.pack(MAGIC, len(payload), self.sequence, seen, crc32(payload)) + payload
+        return _header(MAGIC, length, self.sequence, seen, crc32(payload)) + payload
 
     def check_acknowledged(self, sequence: int) -> None:
         """The peer says that it has everything up to `sequence`: raises if that was never sent."""
@@ -91,7 +96,10 @@ class FrameReader(Generic[M]):
         return self._messages()
 
     def _messages(self) -> Iterator[M]:
-        while self._buffer and (message := self._take()) is not None:
+        while self._buffer:
+            message = self._take_due()
+            if message is None and (message := self._take()) is None:
+                return
             yield message
 
     def at_boundary(self) -> bool:
@@ -113,7 +121,27 @@ class FrameReader(Generic[M]):
             else:
                 start = at + 1
 
+    def _take_due(self) -> M | None:
+        """The next message if its frame is whole and the one that is due; as nearly always."""
+        buffer = self._buffer
+        if len(buffer) < _HEADER_BYTES:
+            return None
+        magic, length, sequence, seen, checksum = _header_of(buffer)
+        end = _HEADER_BYTES + length
+        if sequence != self.seen + 1 or magic != MAGIC or end > len(buffer) or length > _MOST_BYTES:
+            return None
+        payload = buffer[_HEADER_BYTES:end]
+        if crc32(payload) != checksum:
+            return None
+        message = self._decode(payload)
+        del buffer[:end]
+        self.seen = sequence
+        if seen > self.peer_seen:
+            self.peer_seen = seen
+        return message
+
     def _take(self) -> M | None:
+        """The next message, whatever comes before it; what is wrong is told here."""
         while True:
             try:
                 frame = self._next_frame()
@@ -168,7 +196,7 @@ class FrameReader(Generic[M]):
             for start in range(len(tail))
         )
 
-    def _decode(self, payload: bytes) -> M:
+    def _decode(self, payload: bytes | bytearray) -> M:
         try:
             return self._decoder.decode(payload)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:

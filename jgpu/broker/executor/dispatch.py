@@ -122,13 +122,21 @@ class MessageHandler:
             # It comes again with its definition; the first one is still here.
             asked.remove(message.work)
             return
+        known = None
+        if self._gate.is_open(session):
+            known = self._definitions.get(message.program, session.owner.identity)
+            if isinstance(known, Definition) and self._turns.run_at_once(session, message, known):
+                self._gate.passed(session, message)
+                return
         work = self._gate.work_of(session, message)
         session.accept(work)
         session.cells.note_made(message.first)
         if isinstance(work, RefusedRun):
             self._turns.offer(session)
             return
-        work.definition = self._definitions.get(message.program, session.owner.identity)
+        if known is None:
+            known = self._definitions.get(message.program, session.owner.identity)
+        work.definition = known
         if work.definition is None:
             self._missing.setdefault(message.program, []).append(work)
             if not self._definitions.pending(message.program):

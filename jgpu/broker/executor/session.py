@@ -203,9 +203,14 @@ class ExecutorSession:
         """No lane has anything of this session, and no copy: its buffers may be touched."""
         return self.queue.launched == 0 and not self.movement.is_copying
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it has so many buffers that no work more is taken."""
+        return len(self.table.buffers) > _MAX_BUFFERS
+
     def accept(self, work: Work) -> None:
         """Put a work at the end of the order; `ProtocolError` if there are too many buffers."""
-        if len(self.table.buffers) > _MAX_BUFFERS:
+        if self.is_full:
             raise ProtocolError(f"A session has at most {_MAX_BUFFERS} buffers.")
         self.queue.accept(work)
 

@@ -91,6 +91,17 @@ class Gate:
         #: by session, of those whose user's work is refused or was a moment ago
         self._gates: dict[int, _Gate] = {}
 
+    def is_open(self, session: "ExecutorSession") -> bool:
+        """Whether no run of a session is refused, whichever; `passed` says that one came."""
+        return not (self._refusals.any or session.account.refusal or session.number in self._gates)
+
+    def passed(self, session: "ExecutorSession", message: "messages.Run") -> None:
+        """A run was let through."""
+        if message.ends_iteration:
+            self._begun.discard(session.number)
+        else:
+            self._begun.add(session.number)
+
     def work_of(self, session: "ExecutorSession", message: "messages.Run") -> RunWork:
         """The run, or what stands for it if it is refused."""
         number, account = session.number, session.account
@@ -110,10 +121,7 @@ class Gate:
             gate.told = True
         else:
             work = RunWork(session, message)
-        if message.ends_iteration:
-            self._begun.discard(number)
-        else:
-            self._begun.add(number)
+        self.passed(session, message)
         return work
 
     def _is_closed(self, session: "ExecutorSession") -> bool:

@@ -19,6 +19,11 @@ class Refusals:
         """From here on these are refused, and no others."""
         self._programs = {refused.program: refused for refused in message.programs}
 
+    @property
+    def any(self) -> bool:
+        """Whether any program is refused to anybody."""
+        return bool(self._programs)
+
     def of(self, user: str, program: bytes) -> RefusedProgram | None:
         """What is said of a program that may not run for `user`; None if it may."""
         refused = self._programs.get(program)

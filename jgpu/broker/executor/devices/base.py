@@ -29,6 +29,8 @@ class Port(Protocol):
 
     #: where a job notes what it is; the device notes when it is over
     flight: Record
+    #: whether another thread than the one that does a job may stop it between two ops
+    stoppable: bool
 
     def write(self, target: torch.Tensor, source: memoryview | bytes) -> None:
         """Copy host bytes to `target` (uint8, on the device) before the job is over."""
@@ -118,6 +120,15 @@ class Device(Protocol):
 
     def does_at_once(self, lane: int, jobs: list[LaneJob]) -> bool:
         """Whether these, submitted now, would be over when `submit` returns."""
+
+    def port_at_once(self, lane: int, known_s: float) -> Port | None:
+        """The port by which the caller may do what takes so long by experience, if it may.
+
+        Nothing else is on the device then. It is no job; `note_at_once` says that it was done.
+        """
+
+    def note_at_once(self, lane: int) -> None:
+        """Something was done so, in the place of a lane's job; no more is before `completions`."""
 
     def take_back(self, lane: int) -> list[LaneJob]:
         """Take from a lane the jobs of which it has begun nothing, in order; it never will."""

@@ -1,31 +1,23 @@
 """The `cpu` device: real torch CPU kernels, one worker thread per lane.
 
-A lane's thread takes jobs in order, runs their ops and sends their replies itself, so that a wait
-costs one hand-over between threads, not two. A job is charged the wall time that it held its lane:
-the ops of a lane use several threads of torch's pool, whose time no clock of ours sees, and what a
-neighbour's lane costs is the scheduler's affair, which shares out overlapping time.
-
-Invariant: the number of threads of a lane never changes, or sums change.
+A job is charged the wall time that it held its lane: the ops of a lane use several threads of
+torch's pool, whose time no clock of ours sees, and what a neighbour's lane costs is the scheduler's
+affair, which shares out overlapping time.
 """
 
 import os
-from collections import deque
-from collections.abc import Iterable
-from ctypes import string_at
-from queue import SimpleQueue
-from threading import Thread
-from time import monotonic_ns, perf_counter
+from time import perf_counter
 from typing import Final
 
 import torch
 
 from jgpu.broker.executor.devices import hostmemory
 from jgpu.broker.executor.devices.base import LaneJob
-from jgpu.broker.executor.devices.host import HostDevice, HostPort
-from jgpu.broker.executor.devices.wake import Wake
-from jgpu.broker.executor.programs.buffers import Buffer, release_all
+from jgpu.broker.executor.devices.host import HostDevice
+from jgpu.broker.executor.devices.lanethread import LaneThread, read_now
+from jgpu.broker.executor.programs.buffers import Buffer
 from jgpu.broker.executor.programs.kinds import DeviceKind
-from jgpu.broker.flightpage import FlightPage, Record
+from jgpu.broker.flightpage import FlightPage
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.wire.messages import DeviceFacts
 
@@ -33,15 +25,11 @@ __all__ = ["CpuDevice"]
 
 #: part of the host's memory that sessions may use together where the settings do not say
 _MEMORY_PART: Final = 0.5
-#: predicted seconds of finished and unreported work after which the pump is woken early
-_REPORT_S: Final = 0.0005
 #: seconds of jobs that the pump does itself, by experience: where several lanes have had work
 #: lately, and where one has had all of it for a while
 _BRIEF_S: Final = 0.0001
 _BRIEF_ALONE_S: Final = 0.001
 _WHILE_S: Final = 0.05
-#: bytes that are copied faster than torch is asked to
-_FEW_BYTES: Final = 4096
 
 
 class CpuDevice(HostDevice):
@@ -58,9 +46,11 @@ class CpuDevice(HostDevice):
         self.torch_device = torch.device("cpu")
         name = f"CPU, {threads} {'thread' if threads == 1 else 'threads'} (shared)"
         self.facts = DeviceFacts("cpu", name, capacity, threads)
-        self._lanes: dict[int, _LaneThread] = {}
+        self._lanes: dict[int, LaneThread] = {}
         #: jobs submitted and not told by `completions`
         self._outstanding = 0
+        #: something was done at once that is no job, since `completions` told of what is over
+        self._ran_here = False
         #: the lane that has had all jobs since when, by `perf_counter`
         self._only_lane, self._only_since = -1, 0.0
         # Here, too, some jobs are done, with the same sums.
@@ -69,7 +59,7 @@ class CpuDevice(HostDevice):
     def open_lane(self, lane: int) -> None:
         """Start the lane's thread."""
         flight = self._page.open(f"lane {lane}")
-        self._lanes[lane] = _LaneThread(lane, self.facts.threads, self._done, self._wake, flight)
+        self._lanes[lane] = LaneThread(lane, self.facts.threads, self._done, self._wake, flight)
 
     def close_lane(self, lane: int) -> None:
         """Let the lane's thread end."""
@@ -96,16 +86,35 @@ class CpuDevice(HostDevice):
         self._lanes[lane].do_here(jobs)
 
     def _note(self, lane: int, jobs: list[LaneJob]) -> None:
-        if lane != self._only_lane:
-            self._only_lane, self._only_since = lane, perf_counter()
+        self._note_lane(lane)
         self._outstanding += len(jobs)
 
     def does_at_once(self, lane: int, jobs: list[LaneJob]) -> bool:
         """Whether nothing else runs, and all of these together are brief."""
         if self._outstanding != len(self._done):  # what is over and was not told runs no more
             return False
-        for_long = lane == self._only_lane and perf_counter() - self._only_since > _WHILE_S
-        return _take_at_most(jobs, _BRIEF_ALONE_S if for_long else _BRIEF_S)
+        return _take_at_most(jobs, _BRIEF_ALONE_S if self._has_had_all(lane) else _BRIEF_S)
+
+    def port_at_once(self, lane: int, known_s: float) -> "LaneThread | None":
+        """As `does_at_once`, where what is over has been told, too."""
+        if self._outstanding or self._ran_here or known_s <= 0.0:
+            return None
+        if known_s > _BRIEF_S and not (known_s <= _BRIEF_ALONE_S and self._has_had_all(lane)):
+            return None
+        return self._lanes.get(lane)  # it may have closed since it was somebody's last
+
+    def note_at_once(self, lane: int) -> None:
+        """It was this lane's; others are heard before the next."""
+        self._ran_here = True
+        self._note_lane(lane)
+
+    def _note_lane(self, lane: int) -> None:
+        if lane != self._only_lane:
+            self._only_lane, self._only_since = lane, perf_counter()
+
+    def _has_had_all(self, lane: int) -> bool:
+        """Whether a lane has had all jobs for a while."""
+        return lane == self._only_lane and perf_counter() - self._only_since > _WHILE_S
 
     def take_back(self, lane: int) -> list[LaneJob]:
         """Take from the lane's thread what it has not begun."""
@@ -116,11 +125,16 @@ class CpuDevice(HostDevice):
     def completions(self) -> list[tuple[int, LaneJob]]:
         """What the lanes' threads have finished."""
         self._wake.clear()
+        self._ran_here = False
         if not self._done:
             return []
         over = [self._done.popleft() for _ in range(len(self._done))]
         self._outstanding -= len(over)
         return over
+
+    def poll_interval_s(self) -> float | None:
+        """At once for what was done on the pump's thread; other threads wake the pump."""
+        return 0.0 if self._done or self._ran_here else None
 
     def host_bytes(self, nbytes: int) -> torch.Tensor:
         """Host memory like any other."""
@@ -143,7 +157,7 @@ class CpuDevice(HostDevice):
 
     def read_now(self, buffer: Buffer, offset: int, target: memoryview) -> None:
         """Host memory is read where it is."""
-        _read(buffer, offset, target)
+        read_now(buffer, offset, target)
 
     def give_back(self) -> None:
         """Freed memory was kept for the next tensor."""
@@ -171,123 +185,3 @@ def _take_at_most(jobs: list[LaneJob], most_s: float) -> bool:
         if known_s <= 0 or total > most_s:
             return False
     return True
-
-
-def _read(buffer: Buffer, offset: int, target: memoryview) -> None:
-    """A few bytes by hand, which is what `item()` needs; more of them as in `write`."""
-    if len(target) <= _FEW_BYTES and buffer.base is not None:
-        address = buffer.base.untyped_storage().data_ptr() + offset
-        target[:] = string_at(address, len(target))
-        return
-    source = buffer.bytes()[offset : offset + len(target)]
-    torch.frombuffer(target, dtype=torch.uint8).copy_(source)
-
-
-class _LaneThread(HostPort):
-    """A lane's thread, which is also the port of its jobs."""
-
-    def __init__(
-        self,
-        number: int,
-        threads: int,
-        done: deque[tuple[int, LaneJob]],
-        wake: Wake,
-        flight: Record,
-    ) -> None:
-        self.flight = flight
-        #: jobs not begun, oldest first; the thread takes from the left, nobody puts anything there
-        self._jobs: deque[LaneJob] = deque()
-        #: True for some jobs more, False to end
-        self._tokens: SimpleQueue[bool] = SimpleQueue()
-        self._number = number
-        self._threads = threads
-        self._done = done
-        self._wake = wake
-        self._closing = False
-        self._thread = Thread(target=self._serve, name=f"lane {number}", daemon=True)
-        self._thread.start()
-
-    def close(self, *, wait: bool = False) -> None:
-        """End the thread after the job that runs; with `wait` return only then."""
-        self._closing = True
-        self._tokens.put(False)
-        if wait:
-            self._thread.join(timeout=5)
-
-    def put(self, jobs: list[LaneJob]) -> None:
-        """Have jobs done by the thread, after those it has."""
-        self._jobs.extend(jobs)
-        self._tokens.put(True)
-
-    def take_back(self) -> list[LaneJob]:
-        """What the thread has not begun, in order."""
-        taken: list[LaneJob] = []
-        while self._jobs:
-            # From the right, so that what the thread begins meanwhile comes before all of these.
-            try:
-                taken.append(self._jobs.pop())
-            except IndexError:
-                break
-        return taken[::-1]
-
-    def do_here(self, jobs: list[LaneJob]) -> None:
-        """Do jobs on the calling thread; the lane's own has none."""
-        for job in jobs:
-            self._do(job)
-            self._done.append((self._number, job))
-
-    def _serve(self) -> None:
-        torch.set_num_threads(self._threads)
-        torch.set_grad_enabled(False)
-        jobs = self._jobs
-        while self._tokens.get() and not self._closing:
-            unreported = 0.0
-            while jobs:
-                try:
-                    job = jobs.popleft()
-                except IndexError:  # taken back
-                    break
-                unreported += self._do(job)
-                self._done.append((self._number, job))
-                if unreported > _REPORT_S:
-                    self._wake.signal()
-                    unreported = 0.0
-            self._wake.signal()
-        self.flight.close()
-
-    def _do(self, job: LaneJob) -> float:
-        begin = perf_counter()
-        try:
-            job.launch(self)
-            job.over_ns = monotonic_ns()
-            job.finish()
-        except BaseException as error:
-            job.broke(error)
-        self.flight.rest()
-        job.measured_s = perf_counter() - begin
-        return job.measured_s
-
-    # -- the port: everything is done when the call returns, by the one thread ----------------
-
-    def write(self, target: torch.Tensor, source: memoryview | bytes) -> None:
-        """Copy with torch, which leaves the interpreter's lock to others meanwhile."""
-        writable = source if isinstance(source, memoryview) else bytearray(source)
-        target.copy_(torch.frombuffer(writable, dtype=torch.uint8))
-
-    def read(self, buffer: Buffer, offset: int, target: memoryview) -> None:
-        """Nothing is in flight."""
-        _read(buffer, offset, target)
-
-    def use(self, buffers: Iterable[Buffer]) -> None:
-        """Nothing to wait for: a session is in one lane at a time, and lanes work at once."""
-
-    def made(self, buffers: Iterable[Buffer]) -> None:
-        """Nothing to note."""
-
-    def owns(self, buffers: Iterable[Buffer]) -> bool:
-        """Ops are done when the next one begins."""
-        return True
-
-    def retire(self, buffers: Iterable[Buffer]) -> None:
-        """The ops are done: the memory can go."""
-        release_all(buffers)

@@ -126,6 +126,12 @@ class CudaDevice:
         """Streams go on by themselves."""
         return False
 
+    def port_at_once(self, lane: int, known_s: float) -> None:
+        """Never."""
+
+    def note_at_once(self, lane: int) -> None:
+        """Never."""
+
     def submit(self, lane: int, jobs: list[LaneJob]) -> None:
         """Launch the jobs."""
         self._lanes[lane].submit(jobs)

@@ -16,7 +16,7 @@ from jgpu.broker.executor.programs.buffers import Buffer
 from jgpu.broker.flightpage import FlightPage
 
 if TYPE_CHECKING:
-    from jgpu.broker.executor.devices.base import LaneJob
+    from jgpu.broker.executor.devices.base import LaneJob, Port
     from jgpu.broker.executor.programs.checking.guards import Mender
 
 __all__ = ["HostDevice", "HostPort"]
@@ -24,6 +24,8 @@ __all__ = ["HostDevice", "HostPort"]
 
 class HostPort:
     """The side of `base.Port` that concerns waiting: no job has to wait for anything here."""
+
+    stoppable = True
 
     def tell(self, storage: torch.UntypedStorage, then: Callable[[bytes], None]) -> bool:
         """The ops before are over."""
@@ -65,6 +67,13 @@ class HostDevice:
     def poll_interval_s(self) -> float | None:
         """At once for what was done on the pump's thread; other threads wake the pump."""
         return 0.0 if self._done else None
+
+    def port_at_once(self, lane: int, known_s: float) -> "Port | None":
+        """No short way where nothing is computed."""
+        return None
+
+    def note_at_once(self, lane: int) -> None:
+        """Nothing was."""
 
     def discard(self, buffers: Iterable[Buffer]) -> None:
         """Nothing is in flight, so the memory can go at once."""

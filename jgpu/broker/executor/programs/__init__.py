@@ -20,6 +20,7 @@ from jgpu.broker.executor.programs.outcome import (
     Stopped,
     Suspended,
 )
+from jgpu.broker.executor.programs.plan import bits
 from jgpu.broker.executor.programs.running.run import Running, has_written_resident
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "Running",
     "Stopped",
     "Suspended",
+    "bits",
     "choice_of",
     "define",
     "gate",

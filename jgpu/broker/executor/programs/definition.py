@@ -145,10 +145,12 @@ class Definition:
         outcome, and so are running out of memory (`Outcome.suspended`) and being told to stop
         (`Outcome.stopped`).
         """
-        self._given.check(buffers, params)
+        check = self._given
+        poison: dict[int, Failure] = {}
+        if not check.check(buffers, params):
+            poison = {k: b.poison for k, b in enumerate(buffers) if b.poison is not None}
         generators = self._generators(context.generators) if self.plan.generators else {}
-        values = self._given.numbers(params) if self._given.pairs else params
-        poison = {k: b.poison for k, b in enumerate(buffers) if b.poison is not None}
+        values = check.numbers(params) if check.pairs else params
         key = (live, dead, context.wanted if context.tell else ())
         masks = context.masks
         if masks is None or masks.key != key:
@@ -156,7 +158,7 @@ class Definition:
         seen = not (self._unseen or self._dynamic or self._broken)
         slow = not seen or context.report or context.one_by_one or poison
         variant = None if slow or context.allocate is not None else self._variant(masks)
-        straight = self._given.straight
+        straight = check.straight
         if variant is not None and straight is not None:
             given = views_of(buffers, straight)
             if masks.dead:
@@ -172,6 +174,36 @@ class Definition:
             return self._walk_watched(walker, 0, context)
         given = list(tensors.values())
         del tensors
+        return self._fast(variant, given, values, generators, masks, context)
+
+    def is_straight(self, masks: Masks) -> bool:
+        """Whether a run with these masks is a call of a function that many runs called before."""
+        return (
+            not (self._unseen or self._dynamic or self._broken or self.plan.resized)
+            and self._given.straight is not None
+            and self._variants.get(masks.key) is not None
+        )
+
+    def accepts(self, buffers: Sequence[Buffer], params: Sequence[Number]) -> bool:
+        """Whether all inputs hold what they should; `ProgramError` if they do not fit."""
+        return self._given.check(buffers, params)
+
+    def run_straight(
+        self,
+        buffers: Sequence[Buffer],
+        params: Sequence[Number],
+        masks: Masks,
+        context: RunContext,
+    ) -> Outcome:
+        """`run`, of what it `accepts`, where it `is_straight`."""
+        variant, straight = self._variants[masks.key], self._given.straight
+        assert variant is not None
+        assert straight is not None
+        generators = self._generators(context.generators) if self.plan.generators else {}
+        values = self._given.numbers(params) if self._given.pairs else params
+        given = views_of(buffers, straight)
+        if masks.dead:
+            release_all([buffers[slot] for slot in masks.dead])
         return self._fast(variant, given, values, generators, masks, context)
 
     def growth_bytes(self, buffers: Sequence[Buffer]) -> int:
@@ -319,7 +351,6 @@ class Definition:
         masks: Masks,
         context: RunContext,
     ) -> Outcome:
-        outputs: list[torch.Tensor | Failure | None] = [None] * self.fresh
         if context.running is not None:
             context.running.code = variant.code
         try:
@@ -335,8 +366,12 @@ class Definition:
                 )
         except Exception as error:
             return self._recover(error, variant, values, generators, masks, context)
-        if variant.kept == masks.live:
-            for slot, tensor in zip(variant.kept, made, strict=True):
+        kept, fresh = variant.kept, self.fresh
+        if len(made) == fresh == len(masks.live):
+            return Outcome(list(made), exact=masks.exact)
+        outputs: list[torch.Tensor | Failure | None] = [None] * fresh
+        if kept == masks.live:
+            for slot, tensor in zip(kept, made, strict=True):
                 outputs[slot] = tensor
         else:
             for slot in masks.live:

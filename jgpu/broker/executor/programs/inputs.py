@@ -52,32 +52,43 @@ class InputCheck:
         """The parameters as Python has them."""
         return [complex(*v) if isinstance(v, tuple) else v for v in params]
 
-    def check(self, buffers: Sequence[Buffer], params: Sequence[Number]) -> None:
-        """Raise `ProgramError` unless these inputs fit: counts, bytes, offsets, kinds."""
+    def check(self, buffers: Sequence[Buffer], params: Sequence[Number]) -> bool:
+        """Raise `ProgramError` unless these inputs fit: counts, bytes, offsets, kinds.
+
+        Returns whether all hold what they should: none is poisoned.
+        """
         plan = self._plan
         if len(buffers) != plan.inputs or len(params) != self._count:
             raise ProgramError(
                 f"The program takes {plan.inputs} buffers and {len(plan.params)} parameters, "
                 f"not {len(buffers)} and {len(params)}."
             )
-        for buffer, least in zip(buffers, plan.least_bytes, strict=True):
-            if buffer.nbytes < least and buffer.poison is None:
+        sound = True
+        for buffer, least in zip(buffers, plan.least_bytes):  # noqa: B905 - of one length
+            if buffer.poison is not None:
+                sound = False
+            elif buffer.nbytes < least:
                 raise ProgramError(
                     f"Input {buffers.index(buffer)} of the program needs {least} bytes, "
                     f"buffer {buffer.id} has {buffer.nbytes}."
                 )
-        if [*map(type, params)] != self._types:
-            for value, kind in zip(params, plan.params, strict=True):
-                _check_kind(value, kind)
-        for k in self._ints:
-            if not -_PAST <= params[k] < _PAST:  # type: ignore[operator]
-                raise _misfit(params[k], "int")
+        if params:
+            self._check_numbers(params)
         for slot, param, least, itemsize in self.lifted:
             offset, buffer = params[param], buffers[slot]
             if buffer.poison is None and (
                 offset < 0 or least + offset * itemsize > buffer.nbytes  # type: ignore[operator]
             ):
                 raise ProgramError(f"Offset {offset} is outside of buffer {buffer.id}.")
+        return sound
+
+    def _check_numbers(self, params: Sequence[Number]) -> None:
+        if [*map(type, params)] != self._types:
+            for value, kind in zip(params, self._plan.params, strict=True):
+                _check_kind(value, kind)
+        for k in self._ints:
+            if not -_PAST <= params[k] < _PAST:  # type: ignore[operator]
+                raise _misfit(params[k], "int")
 
 
 def _check_kind(value: Number, kind: str) -> None:

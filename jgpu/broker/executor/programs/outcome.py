@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import torch
 
-from jgpu.broker.executor.programs.buffers import Failure
+from jgpu.broker.executor.programs.buffers import Buffer, Failure
 from jgpu.broker.executor.programs.checking.guards import Noting
 from jgpu.broker.executor.programs.geometry import ViewSpec
 from jgpu.wire.messages import TensorReport
@@ -112,3 +112,13 @@ class Outcome(msgspec.Struct, eq=False):
     #: of a run that did nothing but its ops: the slots of `outputs` that there are, and of each the
     #: bytes of its storage and the geometry of the tensor where these are as the program says
     exact: tuple[tuple[int, int | None, ViewSpec | None], ...] | None = None
+
+    def made(self, first: int) -> list[Buffer]:
+        """Buffers of the slots that there are, where `exact` says which; numbered from `first`."""
+        assert self.exact is not None
+        outputs = self.outputs
+        return [
+            Buffer(first + k, outputs[k], nbytes, seen=spec)  # type: ignore[arg-type]
+            for k, nbytes, spec in self.exact
+            if outputs[k] is not None
+        ]

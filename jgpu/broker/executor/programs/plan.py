@@ -260,6 +260,17 @@ def draws(step: PlanStep) -> tuple[int, ...]:
     return given or ((0,) if step.info.seeded else ())
 
 
+def bits(flags: bytes, count: int) -> tuple[int, ...]:
+    """Indices below `count` whose bit is set, least significant bit first."""
+    number = int.from_bytes(flags, "little") & ((1 << count) - 1)
+    found = []
+    while number:
+        lowest = number & -number
+        found.append(lowest.bit_length() - 1)
+        number ^= lowest
+    return tuple(found)
+
+
 def mask_bits(mask: bytes, count: int) -> list[bool]:
     """The first `count` bits of a mask, least significant first; missing ones are 0."""
     number = int.from_bytes(mask, "little")

@@ -9,7 +9,6 @@ Nobody but the core decides who runs when.
 
 import logging
 from collections.abc import Callable, Iterable
-from itertools import count
 from typing import Any, Final
 
 from jgpu.broker.executor.devices.base import Device
@@ -20,6 +19,7 @@ from jgpu.broker.executor.scheduling.feed import LaneFeed
 from jgpu.broker.executor.scheduling.forecast import Forecast
 from jgpu.broker.executor.scheduling.rests import NEVER, Rests
 from jgpu.broker.executor.scheduling.riding import may_ride
+from jgpu.broker.executor.scheduling.shortway import ShortWay
 from jgpu.broker.executor.scheduling.stuck.oversized import look_at_oldest
 from jgpu.broker.executor.scheduling.stuck.retiring import take_back
 from jgpu.broker.executor.scheduling.stuck.shortage import Shortage
@@ -66,7 +66,6 @@ class SchedulerDriver:
         spilling.on_restored = lambda session: self._copied(session, events.SessionRestored)
         self._rests = rests
         self._trace = trace
-        self._keys = count(1)
         self._sessions: dict[int, ExecutorSession] = {}
         self._forecasts: dict[int, Forecast] = {}
         self._works: dict[int, Work] = {}
@@ -92,6 +91,12 @@ class SchedulerDriver:
         }
         self._teller = CoreTeller(core, clock, handlers, recorder)
         self._tell = self._teller.tell
+        short = ShortWay(
+            device, core, clock, self._teller, self._feed, self.tallies, self._works,
+            self._forecasts, self._measure,
+        )  # fmt: skip
+        #: does a run now, if it may
+        self.run_at_once = short.run if trace is None else lambda session, message, known: False
 
     @property
     def trials(self) -> Trials:
@@ -203,7 +208,9 @@ class SchedulerDriver:
     def _tell_boundary(self, session: ExecutorSession) -> None:
         """The core hears of a boundary by a work of nothing."""
         self._forecasts[session.number].boundary()
-        self._tell(events.WorkArrived(session.number, next(self._keys), (), ends_iteration=True))
+        self._tell(
+            events.WorkArrived(session.number, next(self._teller.keys), (), ends_iteration=True)
+        )
 
     def look_around(self) -> bool:
         """Tell of sessions that rest for long, and those that wait for long; whether to go on."""
@@ -286,7 +293,7 @@ class SchedulerDriver:
         rest.is_told, rest.asked = False, None
         forecast = self._forecasts[session.number]
         while (work := queue.offer_next()) is not None:
-            work.key = next(self._keys)
+            work.key = next(self._teller.keys)
             if session.table.aside and self._spilling.want(session, (work,)):
                 spilled = self._forecasts[session.number].held(session.table)[2]
                 self._tell(events.MemoryWanted(session.number, spilled))
@@ -329,15 +336,13 @@ class SchedulerDriver:
 
     def collect(self) -> None:
         """Deal with what the device is through with."""
-        if self._teller.untold is not None:
-            self._teller.catch_up()
+        self._teller.catch_up()
         for lane, job in self._device.completions():
             if self._trace is not None and isinstance(job, Stamped):
                 job = self._trace.over(lane, job)
             assert isinstance(job, Work)
             self._finished(lane, job)
-        if self._teller.untold is not None:
-            self._teller.catch_up()  # with what waited for the end of these
+        self._teller.catch_up()  # with what waited for the end of these
 
     def settle(self, session: ExecutorSession) -> None:
         """Do what waited for the session's works to be over, if they are."""
@@ -488,7 +493,7 @@ class SchedulerDriver:
         works, again = found
         self.taken_back(session, works)
         for work in works if again else ():
-            work.key = next(self._keys)
+            work.key = next(self._teller.keys)
             self._works[work.key] = work
             self._tell(arrival(work))
         self.settle(session)

@@ -31,6 +31,11 @@ class LaneFeed:
         #: by lane, the session that was last given to it
         self._tails: dict[int, ExecutorSession] = {}
 
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is on its way to a lane, and nobody is tried."""
+        return not self._starts and self.trials.quiet
+
     def launch(self, session: "ExecutorSession", work: "Work", lane: int) -> None:
         """A lane is to have a session's oldest work that none has."""
         self._note(session, work, lane)

@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from jgpu.broker.executor.memory.table import BufferTable
-from jgpu.broker.executor.programs import Definition
+from jgpu.broker.executor.programs import Definition, Masks
 from jgpu.broker.executor.works.base import Work
 from jgpu.broker.executor.works.runs import RunWork
 from jgpu.broker.executor.works.transfers import UploadWork
+from jgpu.wire import messages
 
 __all__ = ["Forecast"]
 
@@ -39,6 +40,24 @@ class Forecast:
         #: bytes of all buffers when they were measured last
         self._used = 0
         self._told: tuple[int, int, int, int, int] | None = None
+
+    def most_live_bytes(self, masks: Masks) -> int:
+        """Bytes for a run that is offered next, if nothing is freed before it."""
+        return self._made_bytes + masks.transient
+
+    def note_run(self, message: messages.Run, masks: Masks, surplus_bytes: int) -> int:
+        """As `live_bytes`, of a run without a work."""
+        if self._made and message.free:
+            self._forget(message.free)
+        live = self._made_bytes + masks.transient
+        if live + surplus_bytes > self._peak:
+            self._peak = live + surplus_bytes
+        self._note(message.first, masks.made)
+        if masks.dead:
+            self._forget([message.inputs[k] for k in masks.dead])
+        if message.ends_iteration:
+            self._end_iteration()
+        return live
 
     def live_bytes(self, work: Work) -> int:
         """Bytes for the work that is offered next; also notes what it leaves behind."""

@@ -12,6 +12,8 @@ ran.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from jgpu.broker.executor.devices.base import Device
@@ -40,8 +42,10 @@ class CoreTeller:
         self._clock = clock
         self._handlers = handlers
         self._recorder = recorder
-        #: a work that ran first and of which the core has not heard, and when it began
-        self.untold: tuple[Work, float] | None = None
+        #: the core's numbers of works, to be taken from
+        self.keys = count(1)
+        #: tells of what ran first and of which the core has not heard
+        self.untold: Callable[[], None] | None = None
 
     def tell(self, event: events.Event) -> None:
         """Something happened just now."""
@@ -49,11 +53,27 @@ class CoreTeller:
             self.catch_up()
         self._tell_at(event, self._clock())
 
+    def tell_of(self, event: events.WorkArrived, began: float, lane: int) -> int:
+        """Something that is over arrived when it began; returns the lease that it ran under."""
+        epoch = -1
+        if self._recorder is not None:
+            self._recorder.note(event, began)
+        for action in self._core.handle(event, began):
+            if type(action) is actions.Start and action.work == event.work:
+                assert action.lane == lane, "it is started where it ran"
+                epoch = action.epoch
+            else:
+                self._handlers[type(action)](action)
+        assert epoch >= 0, "it is started where it ran"
+        return epoch
+
     def catch_up(self) -> None:
         """Tell the core of what ran first, if anything did."""
-        if self.untold is None:
-            return
-        (work, began), self.untold = self.untold, None
+        if self.untold is not None:
+            untold, self.untold = self.untold, None
+            untold()
+
+    def _tell_of_work(self, work: "Work", began: float) -> None:
         started = self._tell_at(arrival(work), began)
         assert (work.key, work.session.standing.lane) in started, "it is started where it ran"
 
@@ -61,15 +81,19 @@ class CoreTeller:
         self, session: "ExecutorSession", work: "Work", device: Device, feed: LaneFeed
     ) -> bool:
         """Run a work that was just offered, if nothing could come of telling the core first."""
-        lane = session.standing.lane
         if not self._may_run_first(session, work, device, feed):
             return False
-        self.untold = work, self._clock()
+        self.run_now(session, work, feed)
+        return True
+
+    def run_now(self, session: "ExecutorSession", work: "Work", feed: LaneFeed) -> None:
+        """Run a work that was just offered in the lane that its session was in last."""
+        lane = session.standing.lane
+        self.untold = partial(self._tell_of_work, work, self._clock())
         session.standing.riders = 0
         if not feed.launch_at_once(session, work, lane):
             feed.launch(session, work, lane)
             feed.flush()
-        return True
 
     def _may_run_first(
         self, session: "ExecutorSession", work: "Work", device: Device, feed: LaneFeed

@@ -16,7 +16,7 @@ stopped it, left the rest of its iteration in the session's order.
 
 from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jgpu.broker.executor.programs import Buffer, Definition, Running, has_written_resident
 from jgpu.broker.executor.works.states import LaneProgress
@@ -24,12 +24,20 @@ from jgpu.broker.executor.works.states import LaneProgress
 if TYPE_CHECKING:
     from jgpu.broker.executor.works.base import Work
 
-__all__ = ["Course"]
+__all__ = ["Course", "PassedRun"]
 
 #: runs of an iteration that are kept to be looked at, before they are
 _MOST_RUNS: Final = 64
 #: how a lane leaves a work that it, or another, is to go on with
 _UNDONE: Final = frozenset({LaneProgress.HALTED, LaneProgress.PAUSED})
+
+
+class PassedRun(NamedTuple):
+    """A run that the pump did at once, which is no work."""
+
+    number: int
+    ends_iteration: bool
+    progress: LaneProgress = LaneProgress.BEGUN
 
 
 class Course:
@@ -42,7 +50,7 @@ class Course:
         #: the ops that it is at
         self._running: Running | None = None
         #: the work that was begun last
-        self._latest: Work | None = None
+        self._latest: Work | PassedRun | None = None
         #: runs of this iteration that write some input: program, inputs, ops done
         self._runs: list[tuple[Definition, Sequence[Buffer], int]] = []
         #: some other of this iteration's has written a resident buffer
@@ -90,14 +98,26 @@ class Course:
             self._running = running
             return True
 
+    def may_enter(self) -> bool:
+        """As `enter`, of a run that nobody can stop: the pump itself does its ops."""
+        with self._lock:
+            return not (self._ended or (self._cancelling and self._stops()))
+
+    def passed(self, run: "PassedRun", definition: Definition, buffers: Sequence[Buffer]) -> None:
+        """The pump has done a run of which nothing was in the order of works."""
+        with self._lock:
+            if self._latest is not None and self._latest.ends_iteration:
+                self._begin_iteration()
+            self._latest = run
+            if definition.plan.written:
+                self._keep(definition, buffers, definition.ops)
+
     def leave(self, definition: Definition, buffers: Sequence[Buffer], done: int) -> bool:
         """The lane is past so many ops of a run; returns whether their results are wanted."""
         with self._lock:
             self._running = None
             if definition.plan.written and done:
-                self._runs.append((definition, buffers, done))
-                if len(self._runs) > _MOST_RUNS:
-                    self._look_at_runs()
+                self._keep(definition, buffers, done)
             return not self._ended
 
     # -- the pump ----------------------------------------------------------------------------
@@ -116,7 +136,8 @@ class Course:
         """
         with self._lock:
             self._cancelling, self._since = True, since
-            begun = works.index(self._latest) + 1 if self._latest in works else 0
+            latest = self._latest
+            begun = next((k for k, work in enumerate(works, 1) if work is latest), 0)
             older = sum(work.number <= since for work in works)
             if older and older >= begun:
                 begun = older
@@ -164,6 +185,11 @@ class Course:
                 free(None, 0)
 
     # -- inside, under the lock --------------------------------------------------------------
+
+    def _keep(self, definition: Definition, buffers: Sequence[Buffer], done: int) -> None:
+        self._runs.append((definition, buffers, done))
+        if len(self._runs) > _MOST_RUNS:
+            self._look_at_runs()
 
     def _begin_iteration(self) -> None:
         self._runs.clear()

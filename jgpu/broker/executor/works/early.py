@@ -1,4 +1,4 @@
-"""Downloads answered as soon as their bytes are there.
+"""Bytes for the host as soon as they are there: downloads, and values that are told unasked.
 
 A notebook that reads its loss after the optimizer's step asks for a number that was computed before
 most of that step ran. Such a download is answered when the last work that writes its buffer is
@@ -9,19 +9,27 @@ Where the host reads the device's memory itself (`cpu`) the bytes are read then.
 copied right behind the writer's ops, so a download follows a work that was not launched yet; else
 it takes its place in the order of works.
 
+A value that the client said it will read is told in the midst of the run that computes it, behind
+the last op that writes it.
+
 Invariant: every download is answered exactly once, by whichever thread takes it from its writer's
 `followers`.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
+
+import torch
 
 from jgpu.broker.executor.devices.base import Device, Port
 from jgpu.broker.executor.programs import Buffer, Failure
 from jgpu.broker.executor.works.base import Work
 from jgpu.broker.executor.works.transfers import DownloadWork
+from jgpu.wire import limits, messages
 
 if TYPE_CHECKING:
     from jgpu.broker.executor.session import ExecutorSession
+    from jgpu.broker.executor.works.runs import RunWork
 
 __all__ = [
     "FOLLOWERS",
@@ -30,6 +38,9 @@ __all__ = [
     "last_writer",
     "may_answer_early",
     "may_follow",
+    "own_up",
+    "tell",
+    "tell_late",
 ]
 
 #: downloads that may follow one work; what comes then takes its place in the order of works
@@ -121,3 +132,46 @@ def last_writer(session: "ExecutorSession", buffer: int) -> Work | None:
             if work.may_write(buffer) and not work.over:
                 return work
     return None
+
+
+# -- values told unasked -------------------------------------------------------------------------
+
+
+def tell(run: "RunWork", port: Port, slot: int, made: torch.Tensor) -> None:
+    """Say what a wanted slot of a run holds, as soon as the ops before are over."""
+    storage, session = made.untyped_storage(), run.session
+    if storage.nbytes() > limits.WANTED_BYTES:  # some kernels take more than they return
+        return
+    if made.device != session.device.torch_device:  # it lives on the host
+        return
+    if session.faults is not None and not session.faults.tell_before(run, port):
+        return
+    if port.tell(storage, partial(_send_value, run, slot)):
+        run.told.add(slot)
+
+
+def tell_late(run: "RunWork", port: Port) -> None:
+    """Say what wanted slots hold that nothing was said of in the midst of the run."""
+    session = run.session
+    if not session.device.tells:
+        return
+    for slot in run.message.wanted:
+        if slot in run.told:
+            continue
+        buffer = session.table.buffers.get(run.message.first + slot)
+        if buffer is not None and buffer.base is not None:
+            tell(run, port, slot, buffer.base)
+
+
+def own_up(run: "RunWork") -> None:
+    """The run is over: wanted slots of which nothing was said have to be asked for."""
+    for slot in run.message.wanted:
+        if slot not in run.told:
+            _send_value(run, slot, b"")
+
+
+def _send_value(run: "RunWork", slot: int, data: bytes) -> None:
+    faults = run.session.faults
+    if slot in run.spoiled or (faults is not None and faults.suspected):
+        data = b""  # it has to be asked for: whoever asks is told why there is none
+    run.session.send(messages.Value(run.message.first + slot, data))

@@ -22,39 +22,30 @@ from jgpu.broker.executor.programs import (
     Running,
     Stopped,
     Suspended,
+    bits,
     gate,
 )
 from jgpu.broker.executor.programs.checking.proofs import forget, proven
 from jgpu.broker.executor.programs.running.following import follow
 from jgpu.broker.executor.works.base import Paused, ShortOfMemory, Work, report_failure
+from jgpu.broker.executor.works.early import own_up, tell, tell_late
 from jgpu.broker.executor.works.states import LaneProgress
 from jgpu.broker.flightpage import Kind
 from jgpu.errors import ProgramError
-from jgpu.wire import limits, messages
+from jgpu.wire import messages
 
 if TYPE_CHECKING:
     from jgpu.broker.executor.programs.running.notes import ValueNote
     from jgpu.broker.executor.session import ExecutorSession
     from jgpu.wire.messages import TensorReport
 
-__all__ = ["RunWork", "bits"]
+__all__ = ["RunWork"]
 
 #: programs of which a session's client is remembered to know the learnt geometry
 _TOLD: Final = 8192
 _SKIPPED: Final = LaneProgress.SKIPPED
 #: what is said of a run that an interrupt stopped
 STOPPED: Final = "The computation was interrupted before it was over."
-
-
-def bits(flags: bytes, count: int) -> tuple[int, ...]:
-    """Indices below `count` whose bit is set, least significant bit first."""
-    number = int.from_bytes(flags, "little") & ((1 << count) - 1)
-    found = []
-    while number:
-        lowest = number & -number
-        found.append(lowest.bit_length() - 1)
-        number ^= lowest
-    return tuple(found)
 
 
 class RunWork(Work):
@@ -74,6 +65,8 @@ class RunWork(Work):
         self._suspended: tuple[Suspended | Stopped, RunContext] | None = None
         #: it does not fit as a whole: memory is counted op by op, and what does not fit fails alone
         self._counts = False
+        #: what came of its ops already, which `scheduling.shortway` has begun
+        self.begun: tuple[Outcome, RunContext] | None = None
         #: nothing else is on the device: it is tried, op by op
         self.alone = False
         #: bytes that the op takes which was counted last
@@ -83,14 +76,14 @@ class RunWork(Work):
         #: how many of its ops were done, or failed by themselves
         self._done = 0
         #: fresh slots that a wrong value spoiled, which only the device saw
-        self._spoiled: set[int] = set()
+        self.spoiled: set[int] = set()
         self._failures: list[tuple[Failure, list[int]]] = []
         self._learnt: tuple[TensorReport, ...] = ()
         #: what its masks say, and its inputs that end with it, when they were asked for
         self._masks: Masks | None = None
         self._dead: list[int] | None = None
         #: wanted slots that were told
-        self._told: set[int] = set()
+        self.told: set[int] = set()
 
     @property
     def ready(self) -> bool:
@@ -147,6 +140,8 @@ class RunWork(Work):
 
     def note(self, port: Port) -> None:
         """Say which program begins here, and what its ops are called."""
+        if self.begun is not None:
+            return  # it was said, and at which op it is
         definition, key = self.definition, self.message.program
         names, ops = b"", 0
         if isinstance(definition, Definition):
@@ -204,6 +199,10 @@ class RunWork(Work):
 
     def _run(self, definition: Definition, buffers: list[Buffer], port: Port) -> None:
         session, message = self.session, self.message
+        may_be_stopped = port.stoppable or self._counts or self._suspended or self.last_try
+        if self.begun is not None or not may_be_stopped:
+            self._run_through(definition, buffers, port)
+            return
         port.use(buffers)
         if session.faults is not None:
             session.faults.notes.proven = proven(definition.plan, buffers)
@@ -242,6 +241,38 @@ class RunWork(Work):
             else:
                 self._suspended = suspended, context
                 raise ShortOfMemory(max(1, suspended.nbytes))
+        self._conclude(outcome, definition, buffers, port)
+
+    def _run_through(self, definition: Definition, buffers: list[Buffer], port: Port) -> None:
+        """The same where nobody can stop it before its last op, and nobody could have before."""
+        session, message = self.session, self.message
+        done, suspended = 0, None
+        try:
+            if self.begun is not None:
+                (outcome, context), self.begun = self.begun, None
+            else:
+                session.table.note_peak(self.transient)
+                context = self._context(port)
+                context.mark = port.flight.op
+                if not session.course.may_enter():
+                    self._stop(definition, buffers, None, port)
+                    return
+                live, dead = message.live, message.dead
+                outcome = definition.run(buffers, message.params, live, dead, context)
+            suspended = outcome.suspended
+            done = definition.ops if suspended is None else suspended.op
+        finally:
+            session.course.leave(definition, buffers, done)
+        if suspended is not None:
+            self._suspended = suspended, context
+            raise ShortOfMemory(max(1, suspended.nbytes))
+        self._conclude(outcome, definition, buffers, port)
+
+    def _conclude(
+        self, outcome: Outcome, definition: Definition, buffers: list[Buffer], port: Port
+    ) -> None:
+        """Each of its ops was done, or failed by itself."""
+        session, message = self.session, self.message
         self._suspended, self.whole, self._done = None, True, definition.ops
         self._settle(outcome, definition, buffers, port)
         if not outcome.learnt and message.program not in session.programs.told:
@@ -299,7 +330,7 @@ class RunWork(Work):
             self.session.table.remeasure(buffers[k])
         self._keep(outcome, port)
         if self.message.wanted:
-            self._tell_late(port)
+            tell_late(self, port)
 
     def _skip(self) -> None:
         """Its buffers may be gone: touch nothing."""
@@ -316,7 +347,7 @@ class RunWork(Work):
             device.torch_device, session.generators, work=self.number, report=message.report
         )
         if message.wanted and device.tells:
-            context.wanted, context.tell = message.wanted, partial(self._tell, port)
+            context.wanted, context.tell = message.wanted, partial(tell, self, port)
         if device.launches_ahead:
             context.pauses, context.one_by_one = port.pauses, self.alone
         if session.faults is not None:
@@ -362,12 +393,7 @@ class RunWork(Work):
             self._keep_each(outcome, port)
             return
         # As nearly always: each is a tensor, and what is to be known of it is known.
-        first, outputs = self.message.first, outcome.outputs
-        fresh = [
-            Buffer(first + k, outputs[k], nbytes, seen=spec)  # type: ignore[arg-type]
-            for k, nbytes, spec in outcome.exact
-            if outputs[k] is not None
-        ]
+        fresh = outcome.made(self.message.first)
         replaced = self.session.table.add_made(fresh)
         if replaced:
             port.retire(replaced)
@@ -424,37 +450,8 @@ class RunWork(Work):
             report_failure(self.session, failure, buffers)
         if self._learnt or self.message.report:
             self.session.send(messages.Learnt(self.number, self.message.program, self._learnt))
-        for slot in self.message.wanted:
-            if slot not in self._told:  # it has to be asked for
-                self._send_value(slot, b"")
-
-    def _tell(self, port: Port, slot: int, made: torch.Tensor) -> None:
-        """Say what a wanted slot holds, as soon as the ops before are over."""
-        storage = made.untyped_storage()
-        if storage.nbytes() > limits.WANTED_BYTES:  # some kernels take more than they return
-            return
-        if made.device != self.session.device.torch_device:  # it lives on the host
-            return
-        faults = self.session.faults
-        if faults is not None and not faults.tell_before(self, port):
-            return
-        if port.tell(storage, partial(self._send_value, slot)):
-            self._told.add(slot)
-
-    def _tell_late(self, port: Port) -> None:
-        """Say what wanted slots hold that nothing was said of in the midst of the run."""
-        if not self.session.device.tells:
-            return
-        for slot in self.message.wanted:
-            buffer = self.session.table.buffers.get(self.message.first + slot)
-            if slot not in self._told and buffer is not None and buffer.base is not None:
-                self._tell(port, slot, buffer.base)
-
-    def _send_value(self, slot: int, data: bytes) -> None:
-        faults = self.session.faults
-        if slot in self._spoiled or (faults is not None and faults.suspected):
-            data = b""  # it has to be asked for: whoever asks is told why there is none
-        self.session.send(messages.Value(self.message.first + slot, data))
+        if self.message.wanted:
+            own_up(self)
 
     @property
     def reads_notes(self) -> bool:  # type: ignore[override]
@@ -485,7 +482,7 @@ class RunWork(Work):
             fresh = slot - len(inputs)
             tainted.setdefault(self.message.first + fresh if fresh >= 0 else inputs[slot], failure)
             if fresh >= 0:
-                self._spoiled.add(fresh)
+                self.spoiled.add(fresh)
         return began
 
     def cancel(self, port: Port, failure: Failure) -> list[int]:

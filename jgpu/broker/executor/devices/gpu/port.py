@@ -81,6 +81,8 @@ class Uses:
 class StreamPort:
     """A stream, what flies on it, and the port of its jobs."""
 
+    stoppable = True
+
     def __init__(self, stream: Any, shared: Uses, flight: Record) -> None:
         self.stream = stream
         self.flight = flight

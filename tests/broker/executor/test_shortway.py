@@ -1,0 +1,472 @@
+"""A known, brief run of somebody alone goes a short way, and nothing but time tells."""
+
+import os
+import socket
+from struct import pack, unpack
+
+import pytest
+import torch
+from client import Client, add, add_in_place, bad_index, chain, scale
+
+from jgpu.broker.executor.connection import Connection
+from jgpu.broker.executor.devices import cpu, make_device
+from jgpu.broker.executor.memory.accounts import Account
+from jgpu.broker.executor.pump import Pump
+from jgpu.broker.executor.session import ExecutorSession, SessionOwner
+from jgpu.broker.flightpage import FlightPage, Kind, State
+from jgpu.broker.settings import ExecutorSettings
+from jgpu.wire import messages as m
+from jgpu.wire.arena import Arena
+
+CAPACITY = 1 << 24
+WARM = 3
+
+
+class Host:
+    """A pump with clients, one thread, no process; `short`: runs may go the short way."""
+
+    def __init__(self, *, short=True):
+        settings = ExecutorSettings(device="cpu", lanes=2, threads=1, capacity=CAPACITY)
+        self.device = make_device(settings, None)
+        self.page = FlightPage.unshared()
+        self.device._page = self.page
+        self.pump = Pump(self.device, settings, page=self.page)
+        self.clients, self.accounts = [], {}
+        #: numbers of the works that went the short way
+        self.went = []
+        run = self.pump.turns.run_at_once
+
+        def noted(session, message, definition):
+            if not (short and run(session, message, definition)):
+                return False
+            self.went.append(message.work)
+            return True
+
+        self.pump.turns.run_at_once = noted
+
+    def connect(self, user="user1"):
+        ours, theirs = socket.socketpair()
+        number = len(self.clients) + 1
+        client = Client(ours, Arena.create(1 << 20), number)
+        account = self.accounts.setdefault(user, Account(user, CAPACITY))
+        arena = Arena.adopt(os.dup(client.arena.descriptor), 1 << 20)
+        connection = Connection(theirs, m.ClientMessage)
+        owner = SessionOwner(user)
+        session = ExecutorSession(number, owner, connection, arena, account, self.device)
+        self.pump.adopt(session, 0)
+        self.clients.append(client)
+        return client
+
+    def session(self, client):
+        return self.pump.sessions[client.session]
+
+    def settle(self):
+        """Rounds of the pump until nothing is left to do."""
+        for _ in range(2000):
+            self.pump.turn(0.01)
+            sessions = self.pump.sessions.values()
+            if not any(
+                each.programs.helping
+                or each.queue.outstanding
+                or each.queue.cancel_requests
+                or each.connection.inbox is not None
+                for each in sessions
+            ):
+                break
+        else:
+            raise AssertionError("it does not end")
+        self.pump.turn(0.0)
+        self.pump.validate()
+
+    def close(self):
+        for client in self.clients:
+            client.socket.close()
+            client.arena.close()
+        for _ in range(1000):
+            self.pump.turn(0.01)
+            if not self.pump.sessions:
+                break
+        self.pump.close()
+
+
+@pytest.fixture
+def hosts(monkeypatch):
+    monkeypatch.setattr(cpu, "_BRIEF_S", 60.0)  # everything that is known is brief
+    torch.set_grad_enabled(False)
+    made = []
+
+    def make(**how):
+        made.append(Host(**how))
+        return made[-1]
+
+    yield make
+    for host in made:
+        host.close()
+    torch.set_grad_enabled(True)
+
+
+def heard(client):
+    """All that a client was sent since, without what differs from run to run."""
+    client.socket.setblocking(False)
+    try:
+        while data := client.socket.recv(1 << 20):
+            client.inbox.extend(client.reader.feed(data))
+    except BlockingIOError:
+        pass
+    client.socket.setblocking(True)
+    found = [each for each in client.inbox if not isinstance(each, m.Ready | m.Ack)]
+    client.inbox.clear()
+    return [m.Synced(each.request) if isinstance(each, m.Synced) else each for each in found]
+
+
+def known(host, client):
+    """What is known of a session, anywhere, but for times."""
+    session, turns = host.session(client), host.pump.turns
+    forecast, course, cells = turns._forecasts[client.session], session.course, session.cells
+    core = turns._core
+    scheduled = core._table.sessions[client.session]
+    flights = [entry for entry in host.page.entries() if entry.label.startswith("lane")]
+    return {
+        "buffers": {
+            number: (buffer.nbytes, buffer.resident, buffer.poison, bytes_of(buffer))
+            for number, buffer in session.table.buffers.items()
+        },
+        "table": (session.table.resident, session.table.kept, session.table.peak),
+        "queue": (session.queue.next_number, session.queue.outstanding, session.queue.nbytes),
+        "standing": (
+            session.standing.lane, session.standing.riders, session.standing.leader,
+            session.standing.at_boundary, session.standing.iterations,
+        ),
+        "course": (
+            course._latest is None or course._latest.ends_iteration,
+            course._work, len(course._runs), course.stops,
+        ),
+        "cells": (cells.running, cells.first_buffer, cells.failed_from, [*cells.times.seconds]),
+        "forecast": (
+            dict(forecast._made), forecast._made_bytes, forecast._peak, [*forecast._peaks],
+            [*forecast._pending], forecast._told,
+        ),
+        "rest": (session.rest.is_told, session.rest.asked),
+        "wait": session.wait.users,
+        "gate": set(host.pump._dispatch._gate._begun),
+        "runs": sum(turns.tallies.programs.now.counts),
+        "told": set(session.programs.told),
+        "core": (
+            scheduled.state, scheduled.lane and scheduled.lane.id, scheduled.iteration_open,
+            scheduled.iterations, scheduled.room.claim, scheduled.memory.kept,
+            scheduled.memory.resident, scheduled.in_flight,
+            [(line.what, line.why.split(" s")[0]) for line in core.story(client.session)],
+        ),
+        "users": sorted(core._ledger.active),
+        "flight": [
+            (entry.state, entry.session, entry.work, entry.kind, entry.program, entry.ops, entry.op)
+            for entry in flights
+        ],
+    }  # fmt: skip
+
+
+def bytes_of(buffer):
+    return None if buffer.base is None else bytes(buffer.bytes().numpy())
+
+
+def bits(*slots):
+    return sum(1 << slot for slot in slots).to_bytes(1, "little")
+
+
+def both(hosts, *steps):
+    """Do the same on two hosts, of which one has the short way; returns it, and its client.
+
+    After each step all that is known and was heard is compared.
+    """
+    pair = [hosts(), hosts(short=False)]
+    clients = [host.connect() for host in pair]
+    for number, step in enumerate(steps):
+        seen = []
+        for host, client in zip(pair, clients, strict=True):
+            step(client)
+            host.settle()
+            seen.append({**known(host, client), "heard": heard(client)})
+        for what, value in seen[0].items():
+            assert value == seen[1][what], f"{what} after step {number}"
+    assert not pair[1].went
+    return pair[0], clients[0], seen[0]
+
+
+def uploaded(*values):
+    return lambda client: client.floats(*values)
+
+
+def ran(program, inputs, **kwargs):
+    return lambda client: client.run(program, inputs, **kwargs)
+
+
+def test_runs_are_known_as_if_they_had_gone_the_usual_way(hosts):
+    warm = [ran(scale(), (1,), params=(2.0,), ends_iteration=True)] * WARM
+    short, client, _ = both(
+        hosts,
+        uploaded(1, 2, 3, 4),
+        *warm,
+        ran(scale(), (1,), params=(3.0,), ends_iteration=True),
+        *[ran(scale(), (1,), params=(5.0,), ends_iteration=False)] * 4,
+        ran(scale(), (1,), params=(-0.0,), ends_iteration=True),
+    )
+    assert short.went[-6:] == list(range(client.work - 5, client.work + 1))
+
+
+def test_a_wanted_value_is_told_and_a_download_answered(hosts):
+    run = {"params": (2.0,), "wanted": (0,), "ends_iteration": True}
+
+    def asks(client):
+        client.run(scale(), (1,), **run)
+        client.ask(client.buffers, 16)
+
+    short, client, seen = both(
+        hosts, uploaded(1, 2, 3, 4), *[ran(scale(), (1,), **run)] * WARM, asks, asks
+    )
+    assert short.went[-2:] == [client.work - 3, client.work - 1]
+    value, answer = seen["heard"]
+    assert isinstance(value, m.Value)
+    assert unpack("4f", value.data) == unpack("4f", answer.data) == (2.0, 4.0, 6.0, 8.0)
+
+
+def test_what_ends_with_a_run_and_what_was_forgotten_before_is_freed(hosts):
+    def step(client):
+        forgotten = client.buffers
+        ends = client.floats(1, 2, 3, 4)
+        client.run(chain(ops=3), (ends,), live=bits(2), dead=bits(0), free=(forgotten,))
+
+    def runs(client):
+        forgotten, ends = client.buffers - 1, client.buffers
+        client.run(chain(ops=3), (ends,), live=bits(2), dead=bits(0), free=(forgotten,))
+
+    short, client, seen = both(hosts, uploaded(1), *[step, uploaded(1, 2, 3, 4), runs] * 4)
+    assert short.went[-1] == client.work
+    assert [*seen["buffers"]][-1] == client.buffers
+    assert not {client.buffers - 3, client.buffers - 4} & seen["buffers"].keys()
+
+
+def test_what_is_written_in_place_counts_for_an_interrupt(hosts):
+    def tags(client):
+        client.send(m.Tag((1,), m.RESIDENT))
+
+    short, _, seen = both(
+        hosts,
+        uploaded(1, 2, 3, 4),
+        uploaded(1, 1, 1, 1),
+        tags,
+        *[ran(add_in_place(), (1, 2), ends_iteration=True)] * WARM,
+        ran(add_in_place(), (1, 2)),
+        lambda client: client.cancel(),
+        ran(add_in_place(), (1, 2), ends_iteration=True),
+    )
+    assert len(short.went) >= 2
+    assert unpack("4f", seen["buffers"][1][3]) == (6.0, 7.0, 8.0, 9.0)
+
+
+def test_an_op_that_fails_is_told_with_its_place_and_what_it_spoiled(hosts):
+    def indices(*values):
+        return lambda client: client.upload(pack(f"{len(values)}q", *values))
+
+    short, client, seen = both(
+        hosts,
+        uploaded(1, 2, 3, 4),
+        indices(0, 1, 2, 3),
+        indices(0, 1, 2, 9),
+        *[ran(bad_index(), (1, 2), ends_iteration=True)] * WARM,
+        ran(bad_index(), (1, 2), wanted=(0,), ends_iteration=True),
+        ran(bad_index(), (1, 2), wanted=(0,), ends_iteration=True),
+        ran(bad_index(), (1, 3), wanted=(0,), ends_iteration=True),
+    )
+    (failed, value) = seen["heard"]
+    assert (failed.work, failed.op, failed.error) == (client.work, 0, "IndexError")
+    assert failed.buffers == (client.buffers,)
+    assert value == m.Value(client.buffers, b"")
+    assert short.went[-1] == client.work  # it was begun there
+    poisoned = client.buffers
+
+    short, client, seen = both(
+        hosts,
+        uploaded(1, 2, 3, 4),
+        indices(0, 9, 2, 3),
+        indices(0, 1, 2, 3),
+        *[ran(bad_index(), (1, 3), ends_iteration=True)] * WARM,
+        *[ran(add(), (1, 4), ends_iteration=True)] * WARM,
+        ran(bad_index(), (1, 2), ends_iteration=True),
+        lambda client: client.run(add(), (1, client.buffers), ends_iteration=True),
+    )
+    assert poisoned
+    assert client.work not in short.went  # it had a poisoned input, which is not as ever
+
+
+def test_an_allocation_that_fails_makes_a_work_that_goes_on_where_it_failed(hosts):
+    def starve(host, client):
+        """The next kernel of the program gets no memory, once."""
+        (definition,) = host.pump.definitions._cache
+        (variant,) = definition._variants.values()
+        space = variant.function.__globals__
+        name = next(k for k, v in space.items() if k.startswith("k") and callable(v))
+        kernel = space[name]
+
+        def once(*args, **kwargs):
+            space[name] = kernel
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+        space[name] = once
+
+    host = hosts()
+    client = host.connect()
+    client.floats(1, 2, 3, 4)
+    for _ in range(WARM + 1):
+        client.run(chain(ops=2), (1,), live=bits(1), ends_iteration=True)
+        host.settle()
+    assert host.went
+    assert heard(client) == []
+    starve(host, client)
+    made = client.run(chain(ops=2), (1,), live=bits(1), ends_iteration=True)
+    host.settle()
+    assert heard(client) == []
+    assert unpack("4f", known(host, client)["buffers"][made + 1][3]) == (4.0, 8.0, 12.0, 16.0)
+    assert host.session(client).course.halted is None
+
+
+@pytest.fixture
+def warmed(hosts):
+    """A host whose client's next run of `scale` would go the short way."""
+    host = hosts()
+    client = host.connect()
+    client.floats(1, 2, 3, 4)
+    for _ in range(WARM):
+        client.run(scale(), (1,), params=(2.0,), ends_iteration=True)
+        host.settle()
+    client.run(scale(), (1,), params=(2.0,), ends_iteration=True)
+    host.settle()
+    assert host.went[-1:] == [client.work]
+    return host, client
+
+
+def runs_short(host, client, **kwargs):
+    kwargs = {"params": (2.0,), "ends_iteration": True, **kwargs}
+    inputs = kwargs.pop("inputs", (1,))
+    program = kwargs.pop("program", scale())
+    client.run(program, inputs, **kwargs)
+    host.settle()
+    return client.work in host.went
+
+
+def test_what_is_not_as_ever_goes_the_usual_way(warmed):
+    host, client = warmed
+    assert runs_short(host, client)
+    assert not runs_short(host, client, report=True)
+    assert not runs_short(host, client, live=b"\x00")  # masks of which nothing is known
+    client.run(chain(), (1,))  # a program of which nothing is known
+    host.settle()
+    assert client.work not in host.went
+    client.send(m.Free((1000,)))
+    client.run(scale(), (1,), params=(2.0,), ends_iteration=True)  # behind a note
+    host.settle()
+    assert runs_short(host, client)
+
+
+def test_nobody_goes_before_others_who_have_work(warmed, monkeypatch):
+    host, client = warmed
+    other = host.connect("user2")
+    other.floats(1, 2, 3, 4)
+    other.run(scale(), (1,), params=(2.0,), ends_iteration=True)
+    host.settle()
+    assert runs_short(host, client)
+    assert runs_short(host, other) or runs_short(host, other)
+    monkeypatch.setattr(cpu, "_BRIEF_S", 0.0)  # a thread does it
+    monkeypatch.setattr(cpu, "_BRIEF_ALONE_S", 0.0)
+    assert not runs_short(host, client)
+
+
+def test_a_limit_holds_here_too(warmed):
+    host, client = warmed
+    account = host.accounts["user1"]
+    account.limit = account.used
+    assert not runs_short(host, client)
+    (failed,) = heard(client)
+    assert failed.error == "OutOfMemoryError"
+    account.limit = 0
+    assert runs_short(host, client)
+    account.refusal, account.refused_as = "no more", "BudgetExceeded"
+    assert not runs_short(host, client)
+    (failed,) = heard(client)
+    assert (failed.error, failed.text) == ("BudgetExceeded", "no more")
+
+
+def test_who_has_lost_their_lane_is_given_one_the_usual_way(warmed):
+    host, client = warmed
+    session = host.session(client)
+    session.rest.since -= 60.0
+    host.pump.turns.look_around()  # it has rested for long
+    assert not host.device._lanes
+    assert not runs_short(host, client)
+    assert heard(client) == []
+    assert runs_short(host, client)
+
+
+def test_one_goes_so_and_the_core_hears_of_it_before_the_pump_waits(warmed):
+    host, client = warmed
+    teller = host.pump.turns._teller
+    for _ in range(3):
+        client.run(scale(), (1,), params=(2.0,), ends_iteration=True)
+    host.pump.turn(0.0)
+    assert client.work - 2 in host.went
+    assert client.work - 1 not in host.went  # others would wait for all of them
+    assert client.work not in host.went
+    host.settle()
+    for _ in range(2):
+        client.run(scale(), (1,), params=(2.0,), ends_iteration=True)
+        host.pump.turn(0.0)
+        assert host.went[-1] == client.work
+        assert teller.untold is None
+        assert not host.session(client).queue.outstanding
+        assert host.device.poll_interval_s() is None
+        host.pump.validate()
+
+
+def test_drained_devices_begin_nothing_the_short_way(warmed):
+    host, client = warmed
+    host.pump.turns.drain(on=True)
+    client.run(scale(), (1,), params=(2.0,), ends_iteration=True)
+    for _ in range(20):
+        host.pump.turn(0.0)
+    assert client.work not in host.went
+    assert host.session(client).queue.outstanding == 1
+    host.pump.turns.drain(on=False)
+    host.settle()
+    assert runs_short(host, client)
+
+
+def test_whoever_breaks_the_protocol_is_ended_as_ever(warmed):
+    host, client = warmed
+    client.work += 1  # a gap
+    client.run(scale(), (1,), params=(2.0,), ends_iteration=True)
+    for _ in range(20):
+        host.pump.turn(0.0)
+    assert client.session not in host.pump.sessions
+    refused = heard(client)[-1]
+    assert isinstance(refused, m.Refused)
+    assert "was due" in refused.text
+
+
+def test_a_fault_in_its_midst_would_name_its_culprit(warmed):
+    """While its op runs, the page says whose it is."""
+    host, client = warmed
+    seen = []
+    (definition,) = host.pump.definitions._cache
+    space = next(iter(definition._variants.values())).function.__globals__
+    name = next(k for k, v in space.items() if k.startswith("k") and callable(v))
+    kernel = space[name]
+
+    def looked(*args, **kwargs):
+        seen.extend(each for each in host.page.entries() if each.state is State.WORKS)
+        return kernel(*args, **kwargs)
+
+    space[name] = looked
+    assert runs_short(host, client)
+    (entry,) = seen
+    assert (entry.session, entry.work, entry.kind) == (client.session, client.work, Kind.PROGRAM)
+    assert (entry.program, entry.op, entry.name) == (definition.hash, 0, "aten::mul.Tensor")
+    assert all(each.state is State.RESTS for each in host.page.entries() if each.work)
