@@ -78,6 +78,9 @@ def make_environment(place, release):
         said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         why = said[-1].removeprefix("ERROR: ") if said else f"status {done.returncode}"
         raise NotMade(f"{wanted} could not be fetched, so nothing was tried: {why}")
+    run(
+        python, "-m", "jgpu.device.accelerator"
+    )  # where it cannot, it says so, and the plain form is tried
     return python
 
 

@@ -230,6 +230,22 @@ def lstm_with_state_carried_and_evaluated(device):
 
 
 @case
+def lstm_with_gradients_and_without_in_either_mode(device):
+    core = nn.LSTM(4, 12).to(device)
+    series, shown = torch.randn(5, 3, 4).to(device), []
+    for training in (True, False):
+        core.train(training)
+        for recorded in (True, False, True):  # the kernel takes another algorithm without
+            with torch.set_grad_enabled(recorded):
+                y, state = core(series)
+            shown += [y.detach(), *(part.detach() for part in state)]
+            if recorded:
+                y.sum().backward()
+                shown += [weight.grad.clone() for weight in core.parameters()]
+    return shown
+
+
+@case
 def packed_sequences(device):
     from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 

@@ -229,9 +229,12 @@ def take_apart(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 
 def _train_if_grad(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The kernel asks whether gradients are recorded, which the executor cannot know: say it."""
+    """The kernel asks whether gradients are recorded, which the executor cannot know: say it.
+
+    In place of `train`, which no kernel looks at.
+    """
     at = info.positions["train"]
-    return Rewritten((*args[:at], bool(args[at]) and torch.is_grad_enabled(), *args[at + 1 :]))
+    return Rewritten((*args[:at], torch.is_grad_enabled(), *args[at + 1 :]))
 
 
 def _choose(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -50,8 +50,13 @@ def _zeroed(attempt: Attempt, device: str, *, all_types: bool = False) -> Any:
 
 @precaution("mkldnn_rnn_layer", on=("cpu",))
 def _with_workspace(attempt: Attempt) -> Any:
-    """The workspace has gaps for alignment that nobody writes."""
-    return _zeroed(attempt, "cpu")
+    """The workspace has gaps for alignment that nobody writes.
+
+    Whether there is one the kernel asks the grad mode, which the notebook says in place of `train`.
+    Without, it computes by another algorithm, whose last bits are others on some processors.
+    """
+    with torch.set_grad_enabled(bool(attempt["train"])):
+        return _zeroed(attempt, "cpu")
 
 
 @precaution("_cudnn_rnn", "_cudnn_init_dropout_state", on=("cuda",))
