@@ -2,7 +2,7 @@
 #
 #   make demo        notebooks of several users train at once on one shared device
 #   make test        the everyday tests          make test-slow   the slow ones
-#   make test-plain  the device's and the parity suite once more, without the accelerator
+#   make test-plain  the device's tests once more, without the accelerator; ARGS=tests/parity for those
 #   make test-long   the longest, by hand         make test-anywhere   the everyday ones, everywhere
 #   make test-versions   beside each torch        make test-cuda-build   beside the newest CUDA build
 #   make test-gpu    on the first day with a GPU; PYTHON names an interpreter that has everything
@@ -44,7 +44,7 @@ test: $(STAMP)
 
 # As on a host without a C++ compiler: every op is recorded by Python.
 test-plain: $(STAMP)
-	JGPU_ACCELERATOR=0 $(PYTEST) $(SIDE_BY_SIDE) -m "not slow and not long" tests/device tests/parity $(ARGS)
+	JGPU_ACCELERATOR=0 $(PYTEST) $(SIDE_BY_SIDE) -m "not slow and not long" tests/device $(ARGS)
 
 test-slow: $(STAMP) $(NODE)
 	$(PYTEST) $(SIDE_BY_SIDE) -m "slow and not long" $(ARGS)
