@@ -44,7 +44,7 @@ test: $(STAMP)
 
 # As on a host without a C++ compiler: every op is recorded by Python.
 test-plain: $(STAMP)
-	JGPU_ACCELERATOR=0 $(PYTEST) $(SIDE_BY_SIDE) -m "not slow and not long" tests/device $(ARGS)
+	JGPU_ACCELERATOR=0 $(PYTEST) $(SIDE_BY_SIDE) -m "not slow and not long" tests/device/test_on_device.py $(ARGS)
 
 test-slow: $(STAMP) $(NODE)
 	$(PYTEST) $(SIDE_BY_SIDE) -m "slow and not long" $(ARGS)
