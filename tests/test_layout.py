@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "jgpu.untried": {"jgpu", "jgpu.requirements"},
     "jgpu.wire": {"jgpu.errors"},
     "jgpu.sched": {"jgpu.errors"},
-    "jgpu.device": {"jgpu", "jgpu.errors", "jgpu.untried", "jgpu.wire"},
+    "jgpu.device": {"jgpu", "jgpu.errors", "jgpu.requirements", "jgpu.untried", "jgpu.wire"},
     "jgpu.kernelprovider": {"jgpu", "jgpu.errors", "jgpu.requirements", "jgpu.wire"},
     "jgpu.broker": {"jgpu", "jgpu.errors", "jgpu.untried", "jgpu.wire", "jgpu.sched"},
     "jgpu.selfcheck": {"jgpu.broker", "jgpu.device", "jgpu.errors", "jgpu.wire"},

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from jgpu import requirements, untried
+from jgpu.device.accelerator.place import SWITCH
 from jgpu.selfcheck import steps
 
 NEWER = "99.0.1+cu140"
@@ -183,7 +184,8 @@ def test_this_torch_passes_and_each_step_is_told_before_it_begins(cache):
         ("torch._C._swap_tensor_impl = lambda one, other: None", "training: "),
         ("torch.save = lambda *_: os.abort()", "saving and loading: ended the process by SIGABRT"),
         (
-            # backward enters the engine elsewhere
+            # backward enters the engine elsewhere, beside the guard in Python
+            f"os.environ['{SWITCH}'] = '0'\n"
             "engine = torch.autograd.Variable._execution_engine\n"
             "torch.Tensor.backward = lambda self: engine.run_backward((self,), "
             "(torch.ones_like(self),), False, False, (), "

@@ -18,6 +18,7 @@ from typing import Final
 
 from jgpu.device.accelerator.place import SOURCE, library
 from jgpu.errors import HostError
+from jgpu.requirements import was_tried
 
 __all__ = ["build", "fault_of"]
 
@@ -40,6 +41,11 @@ def build() -> Path:
         place = library()
     except metadata.PackageNotFoundError:
         raise HostError(f"{sys.executable} has no torch; install it there.") from None
+    if not was_tried(version := metadata.version("torch")):
+        raise HostError(
+            f"torch {version} was not tried with this jgpu, which goes without the accelerator "
+            "there: all works, small steps more slowly."
+        )
     if place.exists() and not fault_of(place):
         return place
     try:

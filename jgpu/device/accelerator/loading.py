@@ -1,7 +1,7 @@
 """Finds the library that was built for this process's torch, if there is one.
 
 Where it is not there, or does not load, the plain form is used, and nobody is told but who asks
-(`jgpu doctor`).
+(`jgpu doctor`). It is used, too, beside a torch that nobody has tried, and is what checks itself.
 """
 
 import importlib.util
@@ -10,7 +10,10 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
+import torch
+
 from jgpu.device.accelerator.place import SWITCH, library
+from jgpu.requirements import was_tried
 
 __all__ = ["load"]
 
@@ -18,7 +21,7 @@ __all__ = ["load"]
 @cache
 def load() -> Any:
     """The library, once a process; None where the plain form is to be used."""
-    if os.environ.get(SWITCH) == "0":
+    if os.environ.get(SWITCH) == "0" or not was_tried(torch.__version__):
         return None
     try:
         file = library()

@@ -231,8 +231,7 @@ def test_a_workspace_is_of_the_layer_that_was_asked_for():
     if torch.ops.mkldnn._is_mkldnn_bf16_supported():  # by this processor
         dtypes.append(torch.bfloat16)
     calls = [
-        (*size, dtype, plain)
-        for size, plain, dtype in itertools.product(sizes, layers, dtypes)
+        (*size, dtype, plain) for size, plain, dtype in itertools.product(sizes, layers, dtypes)
     ]
     truth = {call: recurrent._workspace.__wrapped__(*call) for call in calls}
     for seed in range(2):

@@ -95,3 +95,8 @@ def test_a_seat_leaves_the_switch_as_it_is():
     furnish(environ, where=None, ticket="a")
     assert environ[SWITCH] == "0"
     assert outer_environment(environ)[SWITCH] == "0"
+
+
+def test_beside_a_torch_that_nobody_tried_the_plain_form_is_used(monkeypatch):
+    monkeypatch.setattr(loading.torch, "__version__", "99.0.1")
+    assert loading.load.__wrapped__() is None
