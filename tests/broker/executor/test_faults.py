@@ -65,6 +65,19 @@ def test_a_wrong_index_is_told_once_at_the_next_wait_with_its_work_and_op(client
     assert client.read_floats(client.run(bad_index(), [table, good]), 4) == (1, 2, 3, 4)
 
 
+def test_what_was_proven_of_one_index_says_nothing_of_the_next(client):
+    """Each run is alone on the device, and so done at once when its time is known."""
+    table, good = client.floats(1, 2, 3, 4), index(client, GOOD)
+    for told in range(1, 13):
+        assert client.read_floats(client.run(bad_index(), [table, good]), 4) == (1, 2, 3, 4)
+        bad = index(client, BAD)
+        assert isinstance(client.sync(), m.Synced)
+        client.run(bad_index(), [table, bad])
+        assert isinstance(client.sync(), m.Synced)
+        assert [failed.error for failed in client.failures] == ["IndexError"] * told
+        assert client.failures[-1].text.endswith("holds a value that is not in [0, 4).")
+
+
 def test_no_number_is_given_that_was_computed_of_a_wrong_index(client):
     table = client.floats(1, 2, 3, 4)
     made = client.run(bad_index(), [table, index(client, BAD)])

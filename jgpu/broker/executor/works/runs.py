@@ -199,14 +199,14 @@ class RunWork(Work):
 
     def _run(self, definition: Definition, buffers: list[Buffer], port: Port) -> None:
         session, message = self.session, self.message
+        if session.faults is not None:
+            session.faults.notes.proven = proven(definition.plan, buffers)
+            forget(definition.plan, buffers)
         may_be_stopped = port.stoppable or self._counts or self._suspended or self.last_try
         if self.begun is not None or not may_be_stopped:
             self._run_through(definition, buffers, port)
             return
         port.use(buffers)
-        if session.faults is not None:
-            session.faults.notes.proven = proven(definition.plan, buffers)
-            forget(definition.plan, buffers)
         halted: Suspended | Stopped | None = None
         if self._suspended is None:
             if not self._counts:
