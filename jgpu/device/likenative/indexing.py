@@ -13,7 +13,7 @@ from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor
 from jgpu.wire.formulas.shapes import broadcast
 
-__all__ = ["check_empty"]
+__all__ = ["check_empty", "fills_nothing"]
 
 _INDEXING: Final = frozenset(
     f"aten::{name}"
@@ -22,6 +22,8 @@ _INDEXING: Final = frozenset(
         "_unsafe_index", "_unsafe_index_put",
     )
 )  # fmt: skip
+#: into which torch makes `x[rows] = number` from 2.15 on
+_FILLING: Final = frozenset({"aten::index_fill", "aten::index_fill_"})
 #: types of indices that are no masks
 _NUMBERS: Final = (torch.int64, torch.int32)
 
@@ -37,3 +39,15 @@ def check_empty(info: OpInfo, args: tuple[Any, ...]) -> None:
         asked = broadcast(*(tuple(index.shape) for _, index in pairs))
         if asked is not None and 0 not in asked:
             raise IndexError("index is out of bounds for dimension with size 0")
+
+
+def fills_nothing(info: OpInfo, args: tuple[Any, ...]) -> bool:
+    """Whether at least one number is an index of a dimension of size 0 that is to be filled.
+
+    What native says of it holds the number, which the device knows: it is to be waited for.
+    """
+    if info.name.partition(".")[0] not in _FILLING or not args[0].dim():
+        return False
+    shape, dim = args[0].shape, args[1]
+    inside = -len(shape) <= dim < len(shape)
+    return inside and shape[dim] == 0 and args[2].numel() > 0

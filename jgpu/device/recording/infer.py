@@ -169,6 +169,8 @@ def plan_for(
     if info.name == "aten::convolution":
         mixed.check(info, args, kwargs)  # it compares types, too
     indexing.check_empty(info, args)
+    if indexing.fills_nothing(info, args):
+        return plan
     meta, tensors = _meta_call(info, args, kwargs)
     try:
         with warned.collected() as said:
