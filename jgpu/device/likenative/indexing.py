@@ -49,5 +49,5 @@ def fills_nothing(info: OpInfo, args: tuple[Any, ...]) -> bool:
     if info.name.partition(".")[0] not in _FILLING or not args[0].dim():
         return False
     shape, dim = args[0].shape, args[1]
-    inside = -len(shape) <= dim < len(shape)
-    return inside and shape[dim] == 0 and args[2].numel() > 0
+    inside: bool = -len(shape) <= dim < len(shape)
+    return inside and shape[dim] == 0 and bool(args[2].numel())
