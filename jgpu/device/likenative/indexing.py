@@ -22,7 +22,7 @@ _INDEXING: Final = frozenset(
         "_unsafe_index", "_unsafe_index_put",
     )
 )  # fmt: skip
-#: into which torch makes `x[rows] = number` from 2.15 on
+#: what torch makes of `x[rows] = number` from 2.15 on
 _FILLING: Final = frozenset({"aten::index_fill", "aten::index_fill_"})
 #: types of indices that are no masks
 _NUMBERS: Final = (torch.int64, torch.int32)
@@ -42,9 +42,9 @@ def check_empty(info: OpInfo, args: tuple[Any, ...]) -> None:
 
 
 def fills_nothing(info: OpInfo, args: tuple[Any, ...]) -> bool:
-    """Whether at least one number is an index of a dimension of size 0 that is to be filled.
+    """Whether a dimension of size 0 is to be filled at at least one place, which cannot be.
 
-    What native says of it holds the number, which the device knows: it is to be waited for.
+    Native torch names the place, which only the device knows: the op is to be waited for.
     """
     if info.name.partition(".")[0] not in _FILLING or not args[0].dim():
         return False

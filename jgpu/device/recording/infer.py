@@ -170,7 +170,7 @@ def plan_for(
         mixed.check(info, args, kwargs)  # it compares types, too
     indexing.check_empty(info, args)
     if indexing.fills_nothing(info, args):
-        return plan
+        return plan  # of which nothing is settled, so it is run alone and waited for
     meta, tensors = _meta_call(info, args, kwargs)
     try:
         with warned.collected() as said:
