@@ -73,6 +73,7 @@ def test_no_row_outlives_its_kernel_by_two_seconds(browser, jupyter):
     expect(one.cells.nth(1)).not_to_have_attribute("data-jgpu", "waiting", timeout=END_MS)
     for page in (one, other):
         says(page, "GPU · resting", END_MS)
+    jupyter.kernel(NAME)  # is idle: whatever reaches it before that, after an error, it skips
     waits(one, other)
     kill(kernel)
     gone(jupyter, kernel, one, other)
