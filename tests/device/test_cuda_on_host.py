@@ -124,9 +124,34 @@ def test_a_wrong_value_is_an_error_on_its_line_and_the_device_goes_on(gpu):
 @pytest.mark.timeout(300)
 def test_indices_and_what_is_empty_are_told_of_as_on_the_other_device(gpu):
     """But for what is in the device's own words, or lost with what it was written to."""
-    own = ("is_not_there_is_told_of_with_its_op", "decides_by_what_it_holds")
+    own = (
+        "is_not_there_is_told_of_with_its_op",
+        "decides_by_what_it_holds",
+        "is_filled_where_nothing_is",
+    )
     chosen = " and ".join(f"not {name}" for name in own)
     gpu.seat(PYTEST, "-k", chosen, INDEXING, environment={"JGPU_EVERY": "11"}).check()
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(300)
+def test_what_is_filled_where_nothing_is_says_so_on_its_line(gpu):
+    source = """
+import torch
+kept, index = torch.arange(6.0, device="cuda"), torch.tensor([5, 1], device="cuda")
+for value in 3 * (4.0, torch.tensor(4.0, device="cuda")):
+    for nothing in (torch.zeros(0, 3, device="cuda"), torch.zeros(2, 0, device="cuda").t()):
+        for fill in (nothing.index_fill, nothing.index_fill_):
+            try:
+                fill(0, index, value)
+            except IndexError as error:
+                assert "index looks into nothing" in str(error), error
+            else:
+                raise SystemExit("it was filled")
+torch.cuda.synchronize()
+print(kept.tolist())
+"""
+    assert gpu.seat(source).check().out.strip() == "[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]"
 
 
 @pytest.mark.e2e
