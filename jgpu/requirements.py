@@ -50,7 +50,7 @@ TORCH: Final = {
     "2.14": TriedTorch("2.14.1+cu130, no GPU", f"{_BOTH}, with the accelerator", _LAST, "passed"),
     "2.15": TriedTorch(
         "2.15.0+cu132, no GPU",
-        f"{_BOTH}, with the accelerator; lessons, parity on a CUDA without a GPU on 2026-11-24",
+        f"{_BOTH}, with the accelerator; lessons, parity on a CUDA without a GPU",
         _LAST,
         "passed; one group of device tests once what it found was mended",
     ),
