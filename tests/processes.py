@@ -145,9 +145,19 @@ def of_the_tests():
     for pid in psutil.pids():
         # Not ours to read: somebody else's, or over.
         with contextlib.suppress(OSError, psutil.NoSuchProcess):
-            if pid != os.getpid() and mark in Path(f"/proc/{pid}/environ").read_bytes():
+            if pid != os.getpid() and mark in _environ(pid):
                 found.add(psutil.Process(pid))
     return {process for process in found if _is_alive(process)}
+
+
+def _environ(pid):
+    """A process's environment, which is empty for a moment while it becomes another program."""
+    place = Path(f"/proc/{pid}")
+    for _ in range(20):
+        if (text := (place / "environ").read_bytes()) or not os.readlink(place / "exe"):
+            break
+        time.sleep(0.0005)
+    return text
 
 
 def described(process):

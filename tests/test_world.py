@@ -182,6 +182,17 @@ def test_a_test_that_leaves_a_process_behind_fails_and_the_process_is_ended(tmp_
     assert not is_used(tmp_path)
 
 
+def test_a_process_that_becomes_another_program_is_seen_at_each_moment(tmp_path):
+    script = tmp_path / "becomes.sh"
+    script.write_text('exec sh "$0"\n')
+    with processes.start(["sh", "-c", f"setsid sh {script} & echo $!"], stdout=-1, text=True) as it:
+        found = psutil.Process(int(it.line()))
+        try:
+            assert all(found in processes.of_the_tests() for _ in range(200))
+        finally:
+            processes.kill([found])
+
+
 STANDS_STILL = """
 import subprocess, sys, threading
 import pytest
