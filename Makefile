@@ -23,7 +23,7 @@ BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -q
 NODE := $(addsuffix /node_modules/.package-lock.json,tests/hub tests/lab)
-ACCELERATOR := $(wildcard jgpu/device/accelerator/source/*)
+ACCELERATOR := $(wildcard jgpu/accelerator/source/*)
 SIDE_BY_SIDE := --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: env test test-plain test-slow test-long test-anywhere test-versions test-cuda-build test-gpu coverage lint docs demo lab clean
@@ -108,4 +108,4 @@ lab: $(STAMP)
 	@PATH="$(BIN):$$PATH" JUPYTER_DEFAULT_PROVISIONER_NAME=jgpu-provisioner $(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS) notebooks
 
 clean:
-	rm -rf $(VENV) docs/_build docs/_made jgpu/device/accelerator/built .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage
+	rm -rf $(VENV) docs/_build docs/_made jgpu/accelerator/built .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage

@@ -12,7 +12,13 @@ import pytest
 from containers import containers
 
 TESTS = Path(__file__).parent
-PACKAGES = ("jgpu.device", "jgpu.broker.executor", "jgpu.wire", "jgpu.sched")
+PACKAGES = (
+    "jgpu.accelerator",
+    "jgpu.device",
+    "jgpu.broker.executor",
+    "jgpu.wire",
+    "jgpu.sched",
+)
 #: kinds that remember by a key; a cached function or property is a cache whatever is said of it
 KEYED = {"mapping", "set", "lazy", "function", "property"}
 ALWAYS = {"function", "property"}
@@ -45,9 +51,9 @@ CACHES = {
         "log has; the default dtype: plans are forgotten when it is set",
         f"{ON_DEVICE}::test_a_plan_answers_for_other_numbers_places_and_defaults",
     ),
-    "jgpu.device.accelerator.loading.load": (
+    "jgpu.accelerator.loading.load": (
         "nothing: it has no key; what is built, or switched off, counts from a kernel's next start",
-        "device/accelerator/test_accelerator_loading.py"
+        "accelerator/test_accelerator_loading.py"
         "::test_what_was_built_is_loaded_unless_it_is_switched_off",
     ),
     "jgpu.device.likenative.mixed._declared": (

@@ -79,7 +79,7 @@ def make_environment(place, release):
         why = said[-1].removeprefix("ERROR: ") if said else f"status {done.returncode}"
         raise NotMade(f"{wanted} could not be fetched, so nothing was tried: {why}")
     run(
-        python, "-m", "jgpu.device.accelerator"
+        python, "-m", "jgpu.accelerator"
     )  # where it cannot, it says so, and the plain form is tried
     return python
 

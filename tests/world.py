@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from jgpu.device.accelerator.place import SWITCH
+from jgpu.accelerator.place import SWITCH
 from jgpu.kernelprovider.environment import HIDDEN, outer_environment
 from jgpu.wire.address import ADDRESS, Address, user_socket
 

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import Final
 
-from jgpu.device.accelerator.building import fault_of
-from jgpu.device.accelerator.place import SWITCH, library
+from jgpu.accelerator.building import fault_of
+from jgpu.accelerator.place import SWITCH, library
 
 __all__ = ["is_missing_for", "look_at_accelerator"]
 
 _TIMEOUT_S: Final = 60.0
 _SUBJECT: Final = "accelerator"
 #: runs in the other interpreter
-_LOOK: Final = "from jgpu.device.accelerator.place import library; print(library().exists())"
+_LOOK: Final = "from jgpu.accelerator.place import library; print(library().exists())"
 
 
 def look_at_accelerator() -> Iterator[tuple[str, str, str, str]]:

@@ -14,14 +14,14 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from jgpu.accelerator.building import build
 from jgpu.cli._accelerator import is_missing_for
-from jgpu.device.accelerator.building import build
 from jgpu.errors import HostError
 from jgpu.kernelprovider.interpreter import Interpreter, examine
 
 __all__ = ["main"]
 
-_MODULE: Final = "jgpu.device.accelerator"
+_MODULE: Final = "jgpu.accelerator"
 
 
 def main(arguments: Sequence[str]) -> int:

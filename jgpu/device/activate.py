@@ -74,8 +74,8 @@ def _register_backend() -> None:
     """As `torch.utils.backend_registration` does it, but that the module is `torch.cuda`."""
     from torch.utils import backend_registration
 
+    from jgpu.accelerator import loading
     from jgpu.device import tensor
-    from jgpu.device.accelerator import loading
     from jgpu.device.hooks.guard import BackwardGuard, install_engine
 
     acc: Any = torch._C._acc

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 import torch
 
-from jgpu.device.accelerator import loading
+from jgpu.accelerator import loading
 from jgpu.device.geometry import InternedGeometry, contiguous_stride
 from jgpu.wire import program as wire
 

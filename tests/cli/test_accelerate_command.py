@@ -7,9 +7,9 @@ from importlib import metadata
 import pytest
 
 import jgpu
+from jgpu.accelerator import place
+from jgpu.accelerator.place import SWITCH
 from jgpu.cli import _accelerator, accelerate, doctor, main
-from jgpu.device.accelerator import place
-from jgpu.device.accelerator.place import SWITCH
 from jgpu.errors import HostError
 
 
@@ -71,7 +71,7 @@ def test_where_it_cannot_be_built_that_is_a_sentence(monkeypatch, capsys):
 
 
 def test_it_is_built_by_another_interpreter(interpreter, capsys):
-    python = interpreter(HAS, module='test "$3" = jgpu.device.accelerator && echo /x/y.so')
+    python = interpreter(HAS, module='test "$3" = jgpu.accelerator && echo /x/y.so')
     assert main(["accelerate", "--python", python]) == 0
     said = "The accelerator is /x/y.so; kernels use it from their next start.\n"
     assert capsys.readouterr().out == said
@@ -85,7 +85,7 @@ def test_it_is_built_by_another_interpreter(interpreter, capsys):
         (HAS | {"jgpu": ""}, "false", "has no jgpu. `jgpu kernelspec install --python "),
         (
             HAS,
-            "echo /p: No module named jgpu.device.accelerator >&2; exit 1",
+            "echo /p: No module named jgpu.accelerator >&2; exit 1",
             "is older than the accelerator. Upgrade it there.",
         ),
     ],

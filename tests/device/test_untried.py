@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from jgpu import requirements, untried
-from jgpu.device.accelerator.place import SWITCH
+from jgpu.accelerator.place import SWITCH
 from jgpu.selfcheck import steps
 
 NEWER = "99.0.1+cu140"

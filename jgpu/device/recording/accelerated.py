@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from jgpu.accelerator import loading
 from jgpu.device import current
-from jgpu.device.accelerator import loading
 from jgpu.device.recording.dispatch import plans
 from jgpu.device.recording.ops import STREAM, VIEW, info_of
 from jgpu.device.recording.viewing import stretches, views

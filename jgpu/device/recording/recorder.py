@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from jgpu.device.accelerator import loading
+from jgpu.accelerator import loading
 from jgpu.device.geometry import InternedGeometry
 from jgpu.device.recording.infer import OpPlan, TensorRef
 from jgpu.device.tensor import BufferHandle

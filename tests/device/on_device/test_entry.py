@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from jgpu.accelerator import loading
 from jgpu.device import current
-from jgpu.device.accelerator import loading
 from jgpu.device.geometry import intern
 from jgpu.device.recording.dispatch import dispatch
 from jgpu.device.recording.entry import torch_dispatch

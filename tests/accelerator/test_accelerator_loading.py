@@ -6,8 +6,8 @@ import sysconfig
 import pytest
 import torch
 
-from jgpu.device.accelerator import building, loading, place
-from jgpu.device.accelerator.place import SWITCH
+from jgpu.accelerator import building, loading, place
+from jgpu.accelerator.place import SWITCH
 from jgpu.kernelprovider.environment import furnish, outer_environment
 
 load = loading.load.__wrapped__  # without what this process has loaded
@@ -46,7 +46,7 @@ def test_what_is_no_library_leaves_the_plain_form(built):
 
 PROGRAM = """
 import json, torch
-from jgpu.device.accelerator import loading
+from jgpu.accelerator import loading
 from jgpu.device.recording import recorder
 
 torch.manual_seed(3)
@@ -98,5 +98,6 @@ def test_a_seat_leaves_the_switch_as_it_is():
 
 
 def test_beside_a_torch_that_nobody_tried_the_plain_form_is_used(monkeypatch):
-    monkeypatch.setattr(loading.torch, "__version__", "99.0.1")
-    assert loading.load.__wrapped__() is None
+    with monkeypatch.context() as untried:
+        untried.setattr(loading.metadata, "version", lambda name: "99.0.1")
+        assert loading.load.__wrapped__() is None

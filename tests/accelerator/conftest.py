@@ -1,16 +1,28 @@
 """A place for libraries of a test's own, and a source that compiles in a moment."""
 
 import shutil
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "device"))
 
 import pytest
+from seat import cpu_broker
 
-from jgpu.device.accelerator import building, place
+from jgpu.accelerator import building, place
 
 TINY = """
 #include <Python.h>
 static PyModuleDef made = {PyModuleDef_HEAD_INIT, "jgpu_accelerator"};
 PyMODINIT_FUNC PyInit_jgpu_accelerator() { return PyModule_Create(&made); }
 """
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory):
+    """A broker that serves from the CPU."""
+    with cpu_broker(tmp_path_factory.mktemp("accelerator")) as running:
+        yield running
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@
 // a view that was seen. Whatever else comes (a mode, a tensor of another kind, an argument of
 // another type) goes on into Python as if this library were not there.
 //
-// It is built against one release of torch, for one Python (`jgpu.device.accelerator.building`).
+// It is built against one release of torch, for one Python (`jgpu.accelerator.building`).
 
 #include "cutting.h"
 #include "guard.h"

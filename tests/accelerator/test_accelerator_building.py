@@ -5,8 +5,8 @@ from importlib import metadata
 
 import pytest
 
-from jgpu.device.accelerator import building, loading, place
-from jgpu.device.accelerator.building import build
+from jgpu.accelerator import building, loading, place
+from jgpu.accelerator.building import build
 from jgpu.errors import HostError
 
 WITHOUT = "All works without it, small steps more slowly."

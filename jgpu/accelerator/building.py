@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from jgpu.device.accelerator.place import SOURCE, library
+from jgpu.accelerator.place import SOURCE, library
 from jgpu.errors import HostError
 from jgpu.requirements import was_tried
 

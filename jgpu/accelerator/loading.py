@@ -2,6 +2,8 @@
 
 Where it is not there, or does not load, the plain form is used, and nobody is told but who asks
 (`jgpu doctor`). It is used, too, beside a torch that nobody has tried, and is what checks itself.
+
+Imports no torch, which has to be there before `load` is called.
 """
 
 import importlib.util
@@ -10,9 +12,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-import torch
-
-from jgpu.device.accelerator.place import SWITCH, library
+from jgpu.accelerator.place import SWITCH, library
 from jgpu.requirements import was_tried
 
 __all__ = ["load"]
@@ -21,9 +21,11 @@ __all__ = ["load"]
 @cache
 def load() -> Any:
     """The library, once a process; None where the plain form is to be used."""
-    if os.environ.get(SWITCH) == "0" or not was_tried(torch.__version__):
+    if os.environ.get(SWITCH) == "0":
         return None
     try:
+        if not was_tried(metadata.version("torch")):
+            return None
         file = library()
         if not file.exists():
             return None

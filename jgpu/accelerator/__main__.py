@@ -1,8 +1,8 @@
-"""`python -m jgpu.device.accelerator`: build it for this interpreter, and say where it is."""
+"""`python -m jgpu.accelerator`: build it for this interpreter, and say where it is."""
 
 import sys
 
-from jgpu.device.accelerator.building import build
+from jgpu.accelerator.building import build
 from jgpu.errors import JgpuError
 
 if __name__ == "__main__":
