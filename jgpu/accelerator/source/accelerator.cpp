@@ -10,6 +10,7 @@
 #include "guard.h"
 #include "recorded.h"
 #include "shown.h"
+#include "straight.h"
 
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/library.h>
@@ -194,18 +195,42 @@ PyObject* watch_large(PyObject*, PyObject* nbytes) {
   END_HANDLE_TH_ERRORS
 }
 
+PyObject* assemble(PyObject*, PyObject* told) {
+  HANDLE_TH_ERRORS
+  return assembled(told);
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* run(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  if (count != 7 || !(PyList_Check(given[2]) || PyTuple_Check(given[2]))) {
+    PyErr_SetString(
+        PyExc_TypeError, "run(program, inputs, parameters, generators, notes, tell, mark)");
+    return nullptr;
+  }
+  return run_assembled(given);
+  END_HANDLE_TH_ERRORS
+}
+
 PyObject* counts(PyObject*, PyObject*) {
   return Py_BuildValue("KK", carried_out, left_to_python);
 }
 
+template <typename Function>
+constexpr PyCFunction fast(Function* function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
 PyMethodDef methods[] = {
+    {"assemble", assemble, METH_O, "A program for `run`, of names, inputs, outputs, instructions."},
     {"connect", connect, METH_VARARGS, "Hand over what is looked up; ops come here from now on."},
     {"counts", counts, METH_NOARGS, "Calls carried out here, and calls left to Python."},
     {"cut", cut, METH_VARARGS, "Sequence, inputs' ids, outputs, numbers and lines of entries."},
     {"install_guard", install_guard, METH_NOARGS, "Answer torch's questions about the device."},
+    {"run", fast(run), METH_FASTCALL, "What a program returns; or step, variables, error."},
     {"watch_large", watch_large, METH_O, "Tell of new buffers of more bytes."},
     {"wrap",
-     reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(wrap_object)),
+     fast(wrap_object),
      METH_FASTCALL,
      "A tensor over a buffer, from an offset on."},
     {nullptr, nullptr, 0, nullptr}};

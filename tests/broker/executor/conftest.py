@@ -1,5 +1,10 @@
 """Executor processes for the tests: one of each kind for all, others on demand."""
 
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "programs"))
+
 import pytest
 from client import Executor
 

@@ -7,6 +7,7 @@ from struct import pack, unpack
 import pytest
 import torch
 from client import Client, add, add_in_place, bad_index, chain, scale
+from faulty import replace_op
 
 from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.devices import cpu, make_device
@@ -298,20 +299,21 @@ def test_an_op_that_fails_is_told_with_its_place_and_what_it_spoiled(hosts):
     assert client.work not in short.went  # it had a poisoned input, which is not as ever
 
 
-def test_an_allocation_that_fails_makes_a_work_that_goes_on_where_it_failed(hosts):
+def test_an_allocation_that_fails_makes_a_work_that_goes_on_where_it_failed(hosts, monkeypatch):
     def starve(host, client):
         """The next kernel of the program gets no memory, once."""
         (definition,) = host.pump.definitions._cache
-        (variant,) = definition._variants.values()
-        space = variant.function.__globals__
-        name = next(k for k, v in space.items() if k.startswith("k") and callable(v))
-        kernel = space[name]
+        short = iter([True])
 
-        def once(*args, **kwargs):
-            space[name] = kernel
-            raise torch.OutOfMemoryError("CUDA out of memory.")
+        def starving(call):
+            def once(*args, **kwargs):
+                if next(short, False):
+                    raise torch.OutOfMemoryError("CUDA out of memory.")
+                return call(*args, **kwargs)
 
-        space[name] = once
+            return once
+
+        replace_op(monkeypatch, definition, 0, starving)
 
     host = hosts()
     client = host.connect()
@@ -451,20 +453,20 @@ def test_whoever_breaks_the_protocol_is_ended_as_ever(warmed):
     assert "was due" in refused.text
 
 
-def test_a_fault_in_its_midst_would_name_its_culprit(warmed):
+def test_a_fault_in_its_midst_would_name_its_culprit(warmed, monkeypatch):
     """While its op runs, the page says whose it is."""
     host, client = warmed
     seen = []
     (definition,) = host.pump.definitions._cache
-    space = next(iter(definition._variants.values())).function.__globals__
-    name = next(k for k, v in space.items() if k.startswith("k") and callable(v))
-    kernel = space[name]
 
-    def looked(*args, **kwargs):
-        seen.extend(each for each in host.page.entries() if each.state is State.WORKS)
-        return kernel(*args, **kwargs)
+    def looking(call):
+        def looked(*args, **kwargs):
+            seen.extend(each for each in host.page.entries() if each.state is State.WORKS)
+            return call(*args, **kwargs)
 
-    space[name] = looked
+        return looked
+
+    replace_op(monkeypatch, definition, 0, looking)
     assert runs_short(host, client)
     (entry,) = seen
     assert (entry.session, entry.work, entry.kind) == (client.session, client.work, Kind.PROGRAM)

@@ -1,7 +1,7 @@
 """A compiled step that returns otherwise than it was seen to: an error and no number, once.
 
 The fault is put where such a fault once was: the cache of quick bindings answers with a call that
-was not tried.
+was not tried. Of what the accelerator does the fault is in the op.
 """
 
 from collections import OrderedDict
@@ -11,7 +11,7 @@ import torch
 from sketch import Sketch, all_live, buffers, context, contiguous
 
 from jgpu.broker.executor.programs import Failure
-from jgpu.broker.executor.programs.running import callables
+from jgpu.broker.executor.programs.running import assembly, callables
 
 NINE = contiguous(9)
 SCALAR = contiguous()
@@ -19,10 +19,15 @@ X = torch.linspace(0.1, 0.9, 9)
 
 
 @pytest.fixture
-def answer(monkeypatch):
-    """Has the cache of quick bindings answer for an op with another callable."""
+def answer(form, monkeypatch):
+    """Has compiled runs call another callable for an op."""
+
+    def in_python(step):
+        return answers.get(step.info.base, step.precaution)
+
     monkeypatch.setattr(callables, "_known", OrderedDict())
     monkeypatch.setattr(callables, "_find", lambda step, _: answers.get(step.info.base))
+    monkeypatch.setattr(assembly, "_in_python", in_python)
     answers = {}
     return answers.__setitem__
 

@@ -355,10 +355,10 @@ def test_a_compiled_function_passes_clamped_indices_on():
     variant = compile_plan(plan, [True] * 3, set(), clamps=True)
     x, notes = torch.rand(4, 2), ValueNotes(CPU)
     mark = memoryview(bytearray(8)).cast("q")
-    (made,) = variant.function([x, torch.tensor([1, -2, 1])], (), {}, notes, None, mark)
+    (made,) = variant.written.function([x, torch.tensor([1, -2, 1])], (), {}, notes, None, mark)
     assert torch.equal(made, x[:, torch.tensor([1, 0, 1])])
     assert noted(notes) == []
-    (made,) = variant.function([x, torch.tensor([1, 7, 1])], (), {}, notes, None, mark)
+    (made,) = variant.written.function([x, torch.tensor([1, 7, 1])], (), {}, notes, None, mark)
     assert torch.equal(made, x[:, torch.tensor([1, 0, 1])])
     assert noted(notes) == [0]
 

@@ -6,12 +6,12 @@ from threading import Event, Thread
 
 import pytest
 import torch
+from faulty import replace_op
 from sketch import CPU, Sketch, all_live, buffers, context, contiguous
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu.broker.executor.programs import Buffer, Failure, RunContext
 from jgpu.broker.executor.programs.flags import FlagGate
-from jgpu.broker.executor.programs.running.callables import quickest
 from jgpu.errors import ProgramError
 from jgpu.wire.program import DeviceArgument, Dtype, Flags, Geometry, Op, Out, Param
 
@@ -132,25 +132,23 @@ def test_memory_that_never_comes_is_the_op_s_failure():
     assert torch.equal(bufs[0].base, x + 1)
 
 
+@pytest.mark.usefixtures("form")
 def test_memory_that_runs_out_in_a_compiled_run_suspends_too(monkeypatch):
     definition = chain().define()
     x, index = torch.rand(4, 4), torch.tensor([3, 0, 0, 1])
     run(definition, buffers(x, index))
     run(definition, buffers(x, index))
-    (variant,) = definition._variants.values()
-    space = variant.function.__globals__
-    target = quickest(definition.plan.steps[3], definition.plan.views)
     short = iter([True])
 
-    def failing(*args):
-        if next(short, False):
-            raise torch.OutOfMemoryError("no room")
-        return target(*args)
+    def failing(call):
+        def once(*args):
+            if next(short, False):
+                raise torch.OutOfMemoryError("no room")
+            return call(*args)
 
-    # the first product runs in the same function, so only its second call may fail
-    name = next(n for n, value in space.items() if value is target)
-    calls = iter([target, failing])
-    monkeypatch.setitem(space, name, lambda *args: next(calls)(*args))
+        return once
+
+    replace_op(monkeypatch, definition, 3, failing)
     bufs = buffers(x, index)
     outcome = run(definition, bufs)
     assert outcome.suspended.op == 3

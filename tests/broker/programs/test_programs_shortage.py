@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from faulty import replace_op
 from sketch import Sketch, buffers, context, contiguous
 
 from jgpu.broker.executor.programs.asking.probe import Prober
-from jgpu.broker.executor.programs.running.callables import quickest
 from jgpu.broker.executor.programs.running.interpret import Walker
 from jgpu.broker.executor.programs.running.shortage import (
     CERTAIN,
@@ -93,11 +93,7 @@ def fail(monkeypatch, definition, error, times, *, compiled=False):
             lambda self, at, *rest: (failing if at is step else call)(self, at, *rest),
         )
         return
-    target = quickest(step, definition.plan.views)
-    (variant,) = definition._variants.values()
-    space = variant.function.__globals__
-    name = next(name for name, value in space.items() if value is target)
-    monkeypatch.setitem(space, name, raising(target))
+    replace_op(monkeypatch, definition, 1, raising)
 
 
 EVERY = [kind(text) for kind, text in SAID] + [RuntimeError(text) for text in DOUBTFUL]
@@ -107,6 +103,7 @@ def name_of(error):
     return str(error)[:60]
 
 
+@pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("error", EVERY, ids=name_of)
 def test_an_op_that_a_library_had_no_memory_for_goes_on_when_there_is_some(

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
+from jgpu.accelerator import loading
 from jgpu.broker.executor.programs.buffers import (
     Buffer,
     Failure,
@@ -32,9 +33,15 @@ from jgpu.broker.executor.programs.flags import check_flags, gate
 from jgpu.broker.executor.programs.inputs import InputCheck
 from jgpu.broker.executor.programs.kinds import KINDS, DeviceKind
 from jgpu.broker.executor.programs.outcome import Outcome, RunContext, Stopped, Suspended
-from jgpu.broker.executor.programs.plan import ProgramPlan, mask_bits
+from jgpu.broker.executor.programs.plan import PlanStep, ProgramPlan, mask_bits
 from jgpu.broker.executor.programs.running.callables import below_autograd
-from jgpu.broker.executor.programs.running.compile import Pause, Variant, compile_plan
+from jgpu.broker.executor.programs.running.compile import (
+    Pause,
+    Unlike,
+    Variant,
+    Written,
+    compile_plan,
+)
 from jgpu.broker.executor.programs.running.interpret import (
     Halted,
     OutOfMemory,
@@ -53,6 +60,8 @@ _log = logging.getLogger(__name__)
 _MAX_VARIANTS: Final = 8
 #: Weight of the newest run in `predicted_s`.
 _NEWEST: Final = 0.25
+#: does ops without Python between them, where it was built
+_ACCELERATOR: Final = loading.load()
 
 
 #: masks of live fresh slots and of dead inputs, and the wanted slots
@@ -351,21 +360,40 @@ class Definition:
         masks: Masks,
         context: RunContext,
     ) -> Outcome:
-        if context.running is not None:
-            context.running.code = variant.code
-        try:
-            with self._passage, below_autograd():
-                made = variant.function(
+        made: Sequence[torch.Tensor]
+        if variant.straight is not None and context.running is None and context.pauses is None:
+            with self._passage:
+                made = _ACCELERATOR.run(
+                    variant.straight,
                     given,
                     values,
                     generators,
                     context.notes,
                     context.tell,
                     context.mark,
-                    context.pauses,
                 )
-        except Exception as error:
-            return self._recover(error, variant, values, generators, masks, context)
+            if type(made) is tuple:
+                step, env, error = made
+                at = self.plan.steps[step], env, error is None
+                return self._recover(error or Unlike(), at, values, generators, masks, context)
+        else:
+            written = variant.written
+            if context.running is not None:
+                context.running.code = written.code
+            try:
+                with self._passage, below_autograd():
+                    made = written.function(
+                        given,
+                        values,
+                        generators,
+                        context.notes,
+                        context.tell,
+                        context.mark,
+                        context.pauses,
+                    )
+            except Exception as error:
+                at = self._where(error, written)
+                return self._recover(error, at, values, generators, masks, context)
         kept, fresh = variant.kept, self.fresh
         if len(made) == fresh == len(masks.live):
             return Outcome(list(made), exact=masks.exact)
@@ -396,6 +424,7 @@ class Definition:
                     self._restrides,
                     clamps=KINDS[self._device].trusts_values,
                     wanted=wanted,
+                    ahead=self.aside is not None,
                 )
                 if self.aside is None:
                     found = self._variants[key] = task()
@@ -413,25 +442,29 @@ class Definition:
             self._broken = True
             _log.error("a program could not be compiled", exc_info=result)
 
+    def _where(self, error: Exception, written: Written) -> tuple[PlanStep, dict[str, Any], bool]:
+        """Of an exception in the function its step, the variables, and whether it compared."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code is not written.code:
+            trace = trace.tb_next
+        if trace is None:
+            raise error
+        step = self.plan.steps[written.step_of_line[trace.tb_lineno]]
+        return step, dict(trace.tb_frame.f_locals), trace.tb_lineno in written.comparisons
+
     def _recover(
         self,
         error: Exception,
-        variant: Variant,
+        at: tuple[PlanStep, dict[str, Any], bool],
         values: Sequence[Any],
         generators: dict[int, torch.Generator],
         masks: Masks,
         context: RunContext,
     ) -> Outcome:
-        """Go on step by step after an exception in the compiled function."""
-        trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code is not variant.code:
-            trace = trace.tb_next
-        if trace is None:
-            raise error
-        step = self.plan.steps[variant.step_of_line[trace.tb_lineno]]
-        env = dict(trace.tb_frame.f_locals)
+        """Go on step by step after an exception in a compiled run."""
+        step, env, compared = at
         walker = Walker(self.plan, env, values, generators, masks.keep, self._restrides)
-        if trace.tb_lineno in variant.comparisons:
+        if compared:
             self._broken = True
             error.__traceback__ = None
             return self._walk(walker, step.index, context, made=True)

@@ -6,11 +6,11 @@ nobody keeps are deleted after their last use, so each mask of kept slots has it
 What an op returns is compared with its claim in the numbers that cost next to nothing: a call that
 is made otherwise than the one that was tried ends as an error, not as a number.
 
-Invariant: every line belongs to exactly one step (`Variant.step_of_line`), so that an exception
+Invariant: every line belongs to exactly one step (`Written.step_of_line`), so that an exception
 says which op failed and what was there.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -29,13 +29,14 @@ from jgpu.broker.executor.programs.checking.guards import Guard, check_range, cl
 from jgpu.broker.executor.programs.checking.inference import flatten
 from jgpu.broker.executor.programs.geometry import ViewSpec, is_contiguous
 from jgpu.broker.executor.programs.plan import PlanStep, ProgramPlan, draws
+from jgpu.broker.executor.programs.running.assembly import assemble
 from jgpu.broker.executor.programs.running.callables import quickest, trimmed
 from jgpu.broker.executor.programs.running.clean import clear, grow, has_holes, settled
 from jgpu.broker.executor.programs.running.rng import drawing
 from jgpu.wire.limits import WANTED_BYTES
 from jgpu.wire.program import NO_SLOT
 
-__all__ = ["Pause", "Variant", "compile_plan"]
+__all__ = ["Pause", "Unlike", "Variant", "Written", "compile_plan"]
 
 
 class Pause(Exception):
@@ -47,8 +48,8 @@ class Unlike(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
-    """A compiled plan for one set of kept slots."""
+class Written:
+    """The function."""
 
     #: inputs, parameters, generators, notes, `tell`, `mark`, `pauses`
     function: Callable[..., tuple[Any, ...]]
@@ -57,8 +58,30 @@ class Variant:
     step_of_line: list[int]
     #: lines that compare what a step returned with its claims
     comparisons: frozenset[int]
-    #: fresh slots (counted from 0) that the function returns, in order
-    kept: tuple[int, ...]
+
+
+class Variant:
+    """A compiled plan for one set of kept slots: a function, and instructions that do the same.
+
+    The function is written when it is first asked for, where there are instructions.
+    """
+
+    __slots__ = ("_write", "_written", "kept", "straight")
+
+    def __init__(self, kept: tuple[int, ...], write: Callable[[], Written], straight: Any) -> None:
+        #: fresh slots (counted from 0) that are returned, in order
+        self.kept = kept
+        #: for the accelerator (see `assembly`); None where the function does it all
+        self.straight = straight
+        self._write = write
+        self._written = None if straight is not None else write()
+
+    @property
+    def written(self) -> Written:
+        """The function."""
+        if self._written is None:
+            self._written = self._write()
+        return self._written
 
 
 def compile_plan(
@@ -68,14 +91,22 @@ def compile_plan(
     *,
     clamps: bool = False,
     wanted: Sequence[int] = (),
+    ahead: bool = False,
 ) -> Variant:
     """Compile a plan; `keep` says for each slot whether it outlives the run.
 
-    The function tells what small slots among `wanted` (fresh ones, counted from 0) hold as soon as
-    no step will write them any more. With `clamps` guarded values are replaced and noted, without
-    it looked at and refused.
+    It tells what small slots among `wanted` (fresh ones, counted from 0) hold as soon as no step
+    will write them any more. With `clamps` guarded values are replaced and noted, without it looked
+    at and refused. `ahead`: for a device where ops run ahead, whose runs call the function alone.
     """
-    return _Writer(plan, keep, restrides, clamps, wanted).variant()
+    #: fresh slots to tell after each step
+    tells: dict[int, list[int]] = {}
+    for k in wanted:
+        if 0 < plan.slot_bytes[k] <= WANTED_BYTES and keep[plan.inputs + k]:
+            tells.setdefault(plan.last_write[k], []).append(k)
+    straight = None if ahead else assemble(plan, keep, restrides, tells, clamps=clamps)
+    kept = tuple(k for k in range(plan.fresh) if keep[plan.inputs + k])
+    return Variant(kept, _Writer(plan, keep, restrides, clamps, tells).written, straight)
 
 
 class _Writer:
@@ -85,7 +116,7 @@ class _Writer:
         keep: Sequence[bool],
         restrides: set[tuple[int, int]],
         clamps: bool,
-        wanted: Sequence[int],
+        tells: Mapping[int, Sequence[int]],
     ) -> None:
         self.plan = plan
         self.clamps = clamps
@@ -99,11 +130,7 @@ class _Writer:
         #: variables that exist, by slot
         self.variables: dict[int, set[str]] = {}
         self.step = -1
-        #: fresh slots to tell after each step
-        self.tells: dict[int, list[int]] = {}
-        for k in wanted:
-            if 0 < plan.slot_bytes[k] <= WANTED_BYTES and keep[plan.inputs + k]:
-                self.tells.setdefault(plan.last_write[k], []).append(k)
+        self.tells = tells
         self.comparisons: set[int] = set()
         #: slots that are seen otherwise than as they were made
         self.reseen = {slot for (slot, _), name in plan.names.items() if name != f"s{slot}"}
@@ -117,7 +144,7 @@ class _Writer:
             if claim is not None
         }
 
-    def variant(self) -> Variant:
+    def written(self) -> Written:
         self._prologue()
         for step in self.plan.steps:
             self.step = step.index
@@ -126,14 +153,14 @@ class _Writer:
                 self._line(f"T({k}, s{self.plan.inputs + k})")
             self._delete(step)
         inputs = self.plan.inputs
-        kept = tuple(k for k in range(self.plan.fresh) if self.keep[inputs + k])
+        kept = (k for k in range(self.plan.fresh) if self.keep[inputs + k])
         self.step = len(self.plan.steps)
         self._line("return (" + "".join(f"s{inputs + k}, " for k in kept) + ")")
         space = self.globals
         exec(compile("\n".join(self.lines), "<program>", "exec"), space)
         function = space["run"]
         compared = frozenset(self.comparisons)
-        return Variant(function, function.__code__, self.step_of_line, compared, kept)
+        return Written(function, function.__code__, self.step_of_line, compared)
 
     def _line(self, text: str) -> None:
         self.lines.append("    " + text)

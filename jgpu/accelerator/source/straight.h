@@ -1,0 +1,587 @@
+// A program that the broker's executor knows, run op by op without Python: what
+// `jgpu.broker.executor.programs.running.assembly` makes of a plan, carried out.
+//
+// Invariant: an instruction does what the line does that `running.compile` writes for it, calls the
+// same op with the same arguments and fails where that fails. Registers are the function's
+// variables; one that was deleted is empty.
+
+#pragma once
+
+#include "python.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+// Of pybind_utils.h and python_arg_parser.h, which would bring half of torch's bindings along.
+namespace torch {
+TORCH_PYTHON_API bool should_allow_numbers_as_tensors(const std::string& name);
+namespace jit {
+TORCH_PYTHON_API IValue
+toIValue(py::handle obj, const c10::TypePtr& type, std::optional<int32_t> N);
+class TORCH_PYTHON_API ToIValueAllowNumbersAsTensors {
+  [[maybe_unused]] bool old_;
+
+ public:
+  explicit ToIValueAllowNumbersAsTensors(bool enable);
+  ~ToIValueAllowNumbersAsTensors();
+};
+} // namespace jit
+} // namespace torch
+
+namespace jgpu {
+
+constexpr auto held_with = "jgpu.straight";
+
+inline std::string text_of(PyObject* object) {
+  const char* text = PyUnicode_AsUTF8(object);
+  if (text == nullptr) {
+    raise();
+  }
+  return text;
+}
+
+// Lets other threads have the interpreter while ops are done.
+class Released {
+ public:
+  Released() : state_(PyEval_SaveThread()) {}
+  ~Released() {
+    PyEval_RestoreThread(state_);
+  }
+  Released(const Released&) = delete;
+  Released& operator=(const Released&) = delete;
+
+  // Has it back for as long as this lives.
+  class Held {
+   public:
+    explicit Held(Released& released) : released_(released) {
+      PyEval_RestoreThread(released_.state_);
+    }
+    ~Held() {
+      released_.state_ = PyEval_SaveThread();
+    }
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+
+   private:
+    Released& released_;
+  };
+
+ private:
+  PyThreadState* state_;
+};
+
+// One argument of an op or of a call.
+struct Operand {
+  enum Kind { constant, reg, number, several, generator, notes };
+
+  Kind kind = constant;
+  size_t index = 0;
+  c10::IValue value; // a constant of an op
+  Owned object; // a constant of a call
+  c10::TypePtr type; // what an op takes here
+  std::vector<Operand> items;
+};
+
+// What a tensor has to be like after its op.
+struct Claim {
+  enum Layout { any, in_rows, strided };
+
+  std::vector<int64_t> sizes, strides;
+  at::ScalarType dtype{};
+  Layout layout = any;
+  int64_t offset = 0;
+
+  bool fits(const at::Tensor& made) const {
+    if (!made.defined() || made.sizes() != sizes || made.scalar_type() != dtype) {
+      return false;
+    }
+    if (layout == any) {
+      return true;
+    }
+    const bool lies_so = layout == in_rows ? made.is_contiguous() : made.strides() == strides;
+    return lies_so && made.storage_offset() == offset;
+  }
+};
+
+struct Instruction {
+  enum Kind { mark, op, call, view, check, zero, tell, drop };
+
+  Kind kind = mark;
+  int64_t step = 0;
+  std::optional<c10::OperatorHandle> handle;
+  bool takes_numbers = false; // a number may stand for a tensor
+  Owned callable, names;
+  std::vector<Operand> operands;
+  std::vector<int64_t> places; // registers that are filled, -1: what is left out; or that are let go of
+  size_t reg = 0, base = 0;
+  Claim claim;
+};
+
+inline std::vector<int64_t> places_of(PyObject* tuple) {
+  std::vector<int64_t> found;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
+    found.push_back(integer(PyTuple_GET_ITEM(tuple, i)));
+  }
+  return found;
+}
+
+// A program's instructions, and the names of its registers. Nothing in it changes once it is made,
+// so that several threads may run it at a time.
+class Straight {
+ public:
+  // (names, registers of the inputs, registers that are returned, instructions)
+  explicit Straight(PyObject* told) {
+    PyObject *all = nullptr, *inputs = nullptr, *kept = nullptr, *instructions = nullptr;
+    if (PyArg_ParseTuple(
+            told, "O!O!O!O!", &PyTuple_Type, &all, &PyTuple_Type, &inputs, &PyTuple_Type, &kept,
+            &PyTuple_Type, &instructions) == 0) {
+      raise();
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all); ++i) {
+      registers.push_back(held(PyTuple_GET_ITEM(all, i)));
+    }
+    taken = places_of(inputs);
+    returned = places_of(kept);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(instructions); ++i) {
+      add(PyTuple_GET_ITEM(instructions, i));
+    }
+  }
+
+  std::deque<Instruction> instructions;
+  std::vector<Owned> registers; // the name of each
+  std::vector<int64_t> taken, returned;
+
+ private:
+  void add(PyObject* told) {
+    Instruction& made = instructions.emplace_back();
+    made.kind = static_cast<Instruction::Kind>(integer(PyTuple_GET_ITEM(told, 0)));
+    made.step = integer(PyTuple_GET_ITEM(told, 1));
+    PyObject* const* rest = &PyTuple_GET_ITEM(told, 2);
+    switch (made.kind) {
+      case Instruction::mark:
+        break;
+      case Instruction::op: // name, overload, arguments, places
+        made.handle = c10::Dispatcher::singleton().findSchemaOrThrow(
+            text_of(rest[0]).c_str(), text_of(rest[1]).c_str());
+        made.takes_numbers =
+            torch::should_allow_numbers_as_tensors(text_of(rest[0]).substr(strlen("aten::")));
+        add_operands(made, rest[2]);
+        made.places = places_of(rest[3]);
+        break;
+      case Instruction::call: // callable, arguments, names of the last of them, places
+        made.callable = held(rest[0]);
+        add_operands(made, rest[1]);
+        made.names = held(rest[2]);
+        made.places = places_of(rest[3]);
+        break;
+      case Instruction::view: // place, base, shape, stride, offset
+        made.reg = static_cast<size_t>(integer(rest[0]));
+        made.base = static_cast<size_t>(integer(rest[1]));
+        made.claim.sizes = places_of(rest[2]);
+        made.claim.strides = places_of(rest[3]);
+        made.claim.offset = integer(rest[4]);
+        break;
+      case Instruction::check: // place, shape, dtype, layout, stride, offset
+        made.reg = static_cast<size_t>(integer(rest[0]));
+        made.claim.sizes = places_of(rest[1]);
+        made.claim.dtype = reinterpret_cast<THPDtype*>(rest[2])->scalar_type;
+        made.claim.layout = static_cast<Claim::Layout>(integer(rest[3]));
+        made.claim.strides = places_of(rest[4]);
+        made.claim.offset = integer(rest[5]);
+        break;
+      case Instruction::zero: // place
+        made.reg = static_cast<size_t>(integer(rest[0]));
+        break;
+      case Instruction::tell: // slot, place
+        made.base = static_cast<size_t>(integer(rest[0]));
+        made.reg = static_cast<size_t>(integer(rest[1]));
+        break;
+      case Instruction::drop: // places
+        made.places = places_of(rest[0]);
+        break;
+    }
+  }
+
+  static void add_operands(Instruction& made, PyObject* told) {
+    const torch::jit::ToIValueAllowNumbersAsTensors allowed(made.takes_numbers);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(told); ++i) {
+      PyObject* each = PyTuple_GET_ITEM(told, i);
+      if (made.handle.has_value()) {
+        const auto& argument = made.handle->schema().arguments().at(static_cast<size_t>(i));
+        made.operands.push_back(operand(each, argument.real_type(), argument.N()));
+      } else {
+        made.operands.push_back(operand(each, nullptr, std::nullopt));
+      }
+    }
+  }
+
+  // (kind, what it is); `type` is none for a call's.
+  static Operand operand(PyObject* told, const c10::TypePtr& type, std::optional<int32_t> count) {
+    Operand made;
+    made.kind = static_cast<Operand::Kind>(integer(PyTuple_GET_ITEM(told, 0)));
+    PyObject* what = PyTuple_GET_ITEM(told, 1);
+    made.type = type;
+    if (auto optional = type ? type->cast<c10::OptionalType>() : nullptr) {
+      made.type = what == Py_None ? type : optional->getElementType();
+    }
+    if (made.kind == Operand::constant) {
+      if (type) {
+        made.value = torch::jit::toIValue(what, type, count);
+      } else {
+        made.object = held(what);
+      }
+    } else if (made.kind == Operand::several) {
+      c10::TypePtr element;
+      if (type) {
+        element = made.type->expectRef<c10::ListType>().getElementType();
+      }
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(what); ++i) {
+        made.items.push_back(operand(PyTuple_GET_ITEM(what, i), element, std::nullopt));
+      }
+    } else if (made.kind != Operand::notes) {
+      made.index = static_cast<size_t>(integer(what));
+    }
+    return made;
+  }
+};
+
+// One run of it.
+class Running {
+ public:
+  Running(const Straight& program, PyObject* const* given)
+      : program_(program),
+        params_(given[1]),
+        generators_(given[2]),
+        notes_(given[3]),
+        tell_(given[4]),
+        registers_(program.registers.size()) {
+    PyObject* inputs = given[0];
+    TORCH_CHECK(
+        PyList_Check(inputs) &&
+            PyList_GET_SIZE(inputs) == static_cast<Py_ssize_t>(program.taken.size()),
+        "a program is given another number of inputs");
+    for (size_t i = 0; i < program.taken.size(); ++i) {
+      registers_[static_cast<size_t>(program.taken[i])] =
+          THPVariable_Unpack(PyList_GET_ITEM(inputs, static_cast<Py_ssize_t>(i)));
+    }
+    check(PyList_SetSlice(inputs, 0, PyList_GET_SIZE(inputs), nullptr));
+    check(PyObject_GetBuffer(given[5], &mark_, PyBUF_WRITABLE));
+  }
+  ~Running() {
+    PyBuffer_Release(&mark_);
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  // A list of what is returned; or (step, variables by name, the error), where the error is None if
+  // a step returned something else than it claims.
+  PyObject* done() {
+    bool is_like = true;
+    std::exception_ptr error;
+    {
+      Released released;
+      try {
+        is_like = run(released);
+      } catch (...) {
+        error = std::current_exception();
+      }
+    }
+    if (is_like && !error) {
+      return returned();
+    }
+    Owned said = held(Py_None);
+    if (error) {
+      said = said_of(error);
+    }
+    return Py_BuildValue("(LNN)", static_cast<long long>(step_), variables().release(), said.release());
+  }
+
+ private:
+  bool run(Released& released) {
+    auto* const mark = static_cast<volatile int64_t*>(mark_.buf);
+    for (const Instruction& each : program_.instructions) {
+      step_ = each.step;
+      switch (each.kind) {
+        case Instruction::mark:
+          *mark = each.step;
+          break;
+        case Instruction::op:
+          if (!do_op(each, released)) {
+            return false;
+          }
+          break;
+        case Instruction::call: {
+          const Released::Held held(released);
+          if (!call(each)) {
+            return false;
+          }
+          break;
+        }
+        case Instruction::view:
+          registers_[each.reg] = at::as_strided(
+              registers_[each.base], each.claim.sizes, each.claim.strides, each.claim.offset);
+          break;
+        case Instruction::check:
+          if (!each.claim.fits(registers_[each.reg])) {
+            return false;
+          }
+          break;
+        case Instruction::zero:
+          registers_[each.reg].zero_();
+          break;
+        case Instruction::tell: {
+          const Released::Held held(released);
+          const Owned slot = integer_of(static_cast<int64_t>(each.base));
+          const Owned tensor = wrapped(registers_[each.reg]);
+          PyObject* arguments[] = {slot.get(), tensor.get()};
+          checked(PyObject_Vectorcall(tell_, arguments, 2, nullptr));
+          break;
+        }
+        case Instruction::drop:
+          for (const int64_t place : each.places) {
+            registers_[static_cast<size_t>(place)].reset();
+          }
+          break;
+      }
+    }
+    return true;
+  }
+
+  bool do_op(const Instruction& op, Released& released) {
+    stack_.clear();
+    for (const Operand& each : op.operands) {
+      stack_.push_back(value_of(op, each, released));
+    }
+    op.handle->callBoxed(stack_);
+    size_t place = 0;
+    for (const auto& each : stack_) {
+      if (each.isTensor()) {
+        if (!fill(op, place++, each.toTensor())) {
+          return false;
+        }
+      } else if (each.isTensorList()) {
+        for (const at::Tensor& item : each.toTensorVector()) {
+          if (!fill(op, place++, item)) {
+            return false;
+          }
+        }
+      }
+    }
+    stack_.clear();
+    return op.places.empty() || place == op.places.size();
+  }
+
+  // Nobody asks for what an op without places returns.
+  bool fill(const Instruction& step, size_t place, const at::Tensor& made) {
+    if (step.places.empty()) {
+      return true;
+    }
+    if (place >= step.places.size()) {
+      return false;
+    }
+    const int64_t to = step.places[place];
+    if (to >= 0) {
+      registers_[static_cast<size_t>(to)] = made;
+    }
+    return true;
+  }
+
+  c10::IValue value_of(const Instruction& op, const Operand& operand, Released& released) {
+    switch (operand.kind) {
+      case Operand::constant:
+        return operand.value;
+      case Operand::reg:
+        return registers_[operand.index];
+      case Operand::number:
+        return number(op, operand, released);
+      case Operand::several:
+        return list_of(op, operand, released);
+      default:
+        TORCH_CHECK(false, "an op is given what calls alone are given");
+    }
+  }
+
+  c10::IValue number(const Instruction& op, const Operand& operand, Released& released) {
+    PyObject* given = PySequence_Fast_GET_ITEM(params_, static_cast<Py_ssize_t>(operand.index));
+    const bool is_plain = operand.type->kind() == c10::TypeKind::FloatType ||
+        operand.type->kind() == c10::TypeKind::NumberType;
+    if (is_plain && PyFloat_CheckExact(given)) {
+      return PyFloat_AS_DOUBLE(given);
+    }
+    const Released::Held held(released);
+    const torch::jit::ToIValueAllowNumbersAsTensors allowed(op.takes_numbers);
+    return torch::jit::toIValue(given, operand.type, std::nullopt);
+  }
+
+  c10::IValue list_of(const Instruction& op, const Operand& operand, Released& released) {
+    const auto& element = operand.type->expectRef<c10::ListType>().getElementType();
+    if (element->kind() == c10::TypeKind::TensorType) {
+      c10::List<at::Tensor> made;
+      made.reserve(operand.items.size());
+      for (const Operand& each : operand.items) {
+        made.push_back(value_of(op, each, released).toTensor());
+      }
+      return made;
+    }
+    c10::impl::GenericList made(element);
+    made.reserve(operand.items.size());
+    for (const Operand& each : operand.items) {
+      made.push_back(value_of(op, each, released));
+    }
+    return made;
+  }
+
+  bool call(const Instruction& step) {
+    std::vector<Owned> held_arguments;
+    std::vector<PyObject*> arguments;
+    for (const Operand& each : step.operands) {
+      held_arguments.push_back(object_of(each));
+      arguments.push_back(held_arguments.back().get());
+    }
+    const auto names = PyTuple_GET_SIZE(step.names.get());
+    const Owned made = checked(PyObject_Vectorcall(
+        step.callable.get(),
+        arguments.data(),
+        arguments.size() - static_cast<size_t>(names),
+        names != 0 ? step.names.get() : nullptr));
+    if (step.places.empty()) {
+      return true;
+    }
+    if (made.get() == Py_None || THPVariable_Check(made.get())) {
+      return step.places.size() == 1 && fill_object(step, 0, made.get());
+    }
+    const Owned several =
+        checked(PySequence_Fast(made.get(), "an op returned neither tensors nor nothing"));
+    if (PySequence_Fast_GET_SIZE(several.get()) != static_cast<Py_ssize_t>(step.places.size())) {
+      return false;
+    }
+    for (size_t i = 0; i < step.places.size(); ++i) {
+      if (!fill_object(
+              step, i, PySequence_Fast_GET_ITEM(several.get(), static_cast<Py_ssize_t>(i)))) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  bool fill_object(const Instruction& step, size_t place, PyObject* made) {
+    if (made == Py_None) {
+      return fill(step, place, at::Tensor());
+    }
+    return THPVariable_Check(made) && fill(step, place, THPVariable_Unpack(made));
+  }
+
+  Owned object_of(const Operand& operand) {
+    switch (operand.kind) {
+      case Operand::constant:
+        return held(operand.object.get());
+      case Operand::reg:
+        return wrapped(registers_[operand.index]);
+      case Operand::number:
+        return held(PySequence_Fast_GET_ITEM(params_, static_cast<Py_ssize_t>(operand.index)));
+      case Operand::generator:
+        return checked(
+            PyObject_GetItem(generators_, integer_of(static_cast<int64_t>(operand.index)).get()));
+      case Operand::notes:
+        return held(notes_);
+      case Operand::several: {
+        Owned made = checked(PyList_New(static_cast<Py_ssize_t>(operand.items.size())));
+        for (size_t i = 0; i < operand.items.size(); ++i) {
+          PyList_SET_ITEM(
+              made.get(), static_cast<Py_ssize_t>(i), object_of(operand.items[i]).release());
+        }
+        return made;
+      }
+    }
+    return held(Py_None);
+  }
+
+  static Owned wrapped(const at::Tensor& tensor) {
+    return tensor.defined() ? checked(THPVariable_Wrap(tensor)) : held(Py_None);
+  }
+
+  PyObject* returned() const {
+    Owned made = checked(PyList_New(static_cast<Py_ssize_t>(program_.returned.size())));
+    for (size_t i = 0; i < program_.returned.size(); ++i) {
+      PyList_SET_ITEM(
+          made.get(),
+          static_cast<Py_ssize_t>(i),
+          wrapped(registers_[static_cast<size_t>(program_.returned[i])]).release());
+    }
+    return made.release();
+  }
+
+  // Those that hold something and have a name.
+  Owned variables() const {
+    Owned made = checked(PyDict_New());
+    for (size_t i = 0; i < registers_.size(); ++i) {
+      PyObject* name = program_.registers[i].get();
+      if (name != Py_None && registers_[i].defined()) {
+        check(PyDict_SetItem(made.get(), name, wrapped(registers_[i]).get()));
+      }
+    }
+    return made;
+  }
+
+  static Owned said_of(const std::exception_ptr& error) {
+    torch::translate_exception_to_python(error);
+    PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    const Owned held_type(type), held_trace(trace);
+    return Owned(value);
+  }
+
+  const Straight& program_;
+  PyObject *params_, *generators_, *notes_, *tell_;
+  std::vector<at::Tensor> registers_;
+  torch::jit::Stack stack_;
+  Py_buffer mark_{};
+  int64_t step_ = 0;
+};
+
+// Ops go straight to their kernels, as in `running.callables.below_autograd`.
+inline const c10::DispatchKeySet above_kernels{
+    c10::DispatchKey::ADInplaceOrView,
+    c10::DispatchKey::AutogradCPU,
+    c10::DispatchKey::AutogradCUDA,
+    c10::DispatchKey::AutogradMeta,
+    c10::DispatchKey::AutogradOther};
+
+inline PyObject* assembled(PyObject* told) {
+  auto made = std::make_unique<Straight>(told);
+  PyObject* capsule = PyCapsule_New(made.get(), held_with, [](PyObject* object) {
+    delete static_cast<Straight*>(PyCapsule_GetPointer(object, held_with));
+  });
+  if (capsule != nullptr) {
+    made.release();
+  }
+  return capsule;
+}
+
+// The program, inputs, parameters, generators, notes, `tell`, mark
+inline PyObject* run_assembled(PyObject* const* given) {
+  const auto* program = static_cast<Straight*>(PyCapsule_GetPointer(given[0], held_with));
+  if (program == nullptr) {
+    return nullptr;
+  }
+  const c10::impl::ExcludeDispatchKeyGuard below(above_kernels);
+  const at::AutoGradMode with_gradients(true);
+  return Running(*program, given + 1).done();
+}
+
+} // namespace jgpu
