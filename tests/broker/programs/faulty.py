@@ -1,6 +1,7 @@
 """Faults put into compiled runs: an op that does something else, in whichever form it is done."""
 
-from jgpu.broker.executor.programs.running import assembly, compile
+from jgpu.broker.executor.programs.running import assembly
+from jgpu.broker.executor.programs.running import compile as compiling
 from jgpu.broker.executor.programs.running.callables import quickest
 
 __all__ = ["replace_op"]
@@ -18,9 +19,9 @@ def replace_op(monkeypatch, definition, index, replaced):
         return call if each is step else quickest(each, views)
 
     monkeypatch.setattr(assembly, "_in_python", in_python)
-    monkeypatch.setattr(compile, "quickest", quick)
+    monkeypatch.setattr(compiling, "quickest", quick)
     for key in definition._variants:
         masks = definition.masks(*key)
-        definition._variants[key] = compile.compile_plan(
+        definition._variants[key] = compiling.compile_plan(
             definition.plan, masks.keep, definition._restrides, wanted=masks.wanted
         )

@@ -1,0 +1,144 @@
+"""What the accelerator does of a program is what the function in Python does, to the bit."""
+
+import json
+import sys
+from pathlib import Path
+
+import processes
+import pytest
+import torch
+from assembled import both
+from sketch import Sketch, buffers, context, contiguous
+
+from jgpu.accelerator import loading
+from jgpu.wire.program import CONJ, Complex, DeviceArgument, Dtype, Geometry, HostScalar, Param
+
+pytestmark = pytest.mark.skipif(loading.load() is None, reason="the accelerator is not built here")
+
+LINE = contiguous(4)
+X = torch.tensor([0.5, -1.25, 3.0, 0.125])
+
+
+def sketches():
+    """Programs by hand, with each sort of argument: name, sketch, parameters."""
+
+    def one(name, *args, out=LINE, params=(), kinds=(), **kwargs):
+        sketch = Sketch(inputs=1, params=kinds)
+        given = [sketch.seen(0, LINE) if arg is X else arg for arg in args]
+        sketch.op(name, *given, outs=[out], **kwargs)
+        return sketch, params
+
+    def given(kind, value, **kwargs):
+        return one("mul.Tensor", X, Param(0, kind), params=(value,), kinds=(kind,), **kwargs)
+
+    wave, pair, rows = contiguous(4, dtype="complex64"), contiguous(2), contiguous(2, 2)
+    made = {"dtype": Dtype("float32"), "device": DeviceArgument()}
+    double = {"params": (0.1,), "kinds": ("float",)}
+    yield "number for a tensor", *one("mul.Tensor", X, 2)
+    yield "number that is given", *given("float", 0.3)
+    yield "int that is given", *given("int", 3)
+    yield "truth that is given", *given("bool", True)
+    yield "complex that is given", *given("complex", (0.5, 2.0), out=wave)
+    yield "complex", *one("mul.Tensor", X, Complex(0.5, -1.0), out=wave)
+    yield "host scalar", *one("mul.Tensor", X, HostScalar(0, "float", "float64"), **double)
+    yield "named number", *one("add.Tensor", X, X, alpha=Param(0, "float"), **double)
+    wide = {"out": contiguous(dtype="float64"), "dtype": Dtype("float64")}
+    yield "dtype", *one("sum.dim_IntList", X, (0,), **wide)
+    yield "text", *one("div.Tensor_mode", X, 0.3, rounding_mode="floor")
+    yield "nothing", *one("clamp.default", X, None, 1.0)
+    yield "factory", *one("full.default", (4,), 2.5, **made)
+    yield "unset", *one("empty.memory_format", (4,), **made)
+    yield "draws", *one("bernoulli.p", X, 0.5)
+    sketch = Sketch(inputs=1)
+    kept = contiguous(4, dtype="bool")
+    sketch.op("native_dropout.default", sketch.seen(0, LINE), 0.5, True, outs=[LINE, kept])
+    yield "draws unasked", sketch, ()
+    sketch = Sketch(inputs=1)
+    first = sketch.op("neg.default", sketch.seen(0, rows), outs=[rows])
+    turned = sketch.seen(first, Geometry("float32", (2, 2), (1, 2)))
+    sketch.op("mm.default", turned, sketch.seen(first, rows), outs=[rows])
+    yield "another view", sketch, ()
+    sketch = Sketch(inputs=1)
+    made = sketch.op("mul.Tensor", sketch.seen(0, LINE), Complex(0.0, 1.0), outs=[wave])
+    turned = sketch.seen(made, Geometry("complex64", (4,), (1,), 0, CONJ))
+    sketch.op("add.Tensor", turned, 1, outs=[wave])
+    yield "a view by a bit", sketch, ()
+    sketch = Sketch(inputs=1)
+    seen = sketch.seen(0, LINE), sketch.seen(0, pair)
+    parts = sketch.op("_foreach_mul.Scalar", seen, 2.0, outs=[LINE, pair])
+    seen = sketch.seen(parts[0], LINE), sketch.seen(parts[1], pair)
+    sketch.op("cat.default", seen, outs=[contiguous(6)])
+    yield "lists of tensors", sketch, ()
+    sketch = Sketch(inputs=1, params=("float", "float"))
+    seen = sketch.seen(0, LINE), sketch.seen(0, pair)
+    numbers = Param(1, "float"), Param(0, "float")
+    sketch.op("_foreach_add_.ScalarList", seen, numbers, outs=[])
+    yield "numbers in a list", sketch, (0.25, 4.0)
+    sketch = Sketch(inputs=1)
+    sketch.op("topk.default", sketch.seen(0, LINE), 2, outs=[pair, None])
+    yield "left out", sketch, ()
+
+
+SKETCHES = {name: (sketch, params) for name, sketch, params in sketches()}
+
+
+@pytest.mark.parametrize("name", SKETCHES)
+def test_each_sort_of_argument_is_the_same(name):
+    sketch, params = SKETCHES[name]
+    ours, plain, is_straight = both(sketch.define(), [X], params)
+    assert is_straight
+    assert ours.failures == []
+    assert ours == plain
+
+
+def test_what_fails_fails_at_its_step_and_leaves_what_there_was():
+    sketch = Sketch(inputs=2)
+    rows, at = contiguous(4, 2), contiguous(3, dtype="int64")
+    x = sketch.seen(0, rows)
+    kept = sketch.op("neg.default", x, outs=[rows])
+    taken = sketch.op("index_select.default", x, 0, sketch.seen(1, at), outs=[contiguous(3, 2)])
+    sketch.op("neg.default", sketch.seen(taken, contiguous(3, 2)), outs=[contiguous(3, 2)])
+    sketch.op("add_.Tensor", x, sketch.seen(kept, rows), outs=[None])
+    definition = sketch.define()
+    x = torch.rand(4, 2)
+    both(definition, [x, torch.tensor([0, 1, 2])])
+    definition._variants.clear()
+    ours, plain, is_straight = both(definition, [x, torch.tensor([0, 9, 2])])
+    assert is_straight
+    assert [(each.op, each.error) for each in ours.failures] == [(1, "IndexError")]
+    assert ours == plain
+    assert ours.last == 3  # what does not lean on it was done
+
+
+def test_nothing_is_held_once_it_is_over():
+    sketch = Sketch(inputs=1)
+    made = sketch.op("neg.default", sketch.seen(0, LINE), outs=[LINE])
+    sketch.op("neg.default", sketch.seen(made, LINE), outs=[LINE])
+    definition = sketch.define()
+    for _ in range(3):
+        bufs = buffers(X)
+        kept = bufs[0].base.untyped_storage()
+        before = torch._C._storage_Use_Count(kept._cdata)
+        outcome = definition.run(bufs, (), b"\x02", b"\x01", context())
+        assert bufs[0].base is None
+        assert torch._C._storage_Use_Count(kept._cdata) == before - 1
+        assert torch.equal(outcome.outputs[1], X)
+
+
+def compare(every, turn):
+    command = [sys.executable, Path(__file__).with_name("assembled.py")]
+    options = ["--every", str(every), "--turn", str(turn)]
+    done = processes.run([*command, *options], check=True, capture_output=True, text=True)
+    told, total, differing = json.loads(done.stdout)
+    assert differing == []
+    assert told > total / 2 > 50
+
+
+def test_operators_of_the_database_are_the_same():
+    compare(24, 7)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("turn", range(12))
+def test_every_operator_of_the_database_is_the_same(turn):
+    compare(12, turn)
