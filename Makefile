@@ -2,7 +2,7 @@
 #
 #   make demo        notebooks of several users train at once on one shared device
 #   make test        the everyday tests          make test-slow   the slow ones
-#   make test-plain  the device's tests once more, without the accelerator; ARGS=tests/parity for those
+#   make test-plain  what the accelerator does, without it; ARGS=tests/parity adds those
 #   make test-long   the longest, by hand         make test-anywhere   the everyday ones, everywhere
 #   make test-versions   beside each torch        make test-cuda-build   beside the newest CUDA build
 #   make test-gpu    on the first day with a GPU; PYTHON names an interpreter that has everything
@@ -42,9 +42,10 @@ $(STAMP): pyproject.toml constraints.txt labextension/built/package.json $(ACCEL
 test: $(STAMP)
 	$(PYTEST) $(SIDE_BY_SIDE) -m "not slow and not long" $(ARGS)
 
-# As on a host without a C++ compiler: every op is recorded by Python.
+# As on a host without a C++ compiler: every op is recorded and done by Python.
 test-plain: $(STAMP)
-	JGPU_ACCELERATOR=0 $(PYTEST) $(SIDE_BY_SIDE) -m "not slow and not long" tests/device/test_on_device.py $(ARGS)
+	JGPU_ACCELERATOR=0 $(PYTEST) $(SIDE_BY_SIDE) -m "not slow and not long" \
+		tests/device/test_on_device.py tests/broker/programs tests/broker/executor/test_shortway.py $(ARGS)
 
 test-slow: $(STAMP) $(NODE)
 	$(PYTEST) $(SIDE_BY_SIDE) -m "slow and not long" $(ARGS)

@@ -171,6 +171,7 @@ CACHES = {
     ),
     "jgpu.broker.executor.programs.definition.Definition._variants": MASKS,
     "jgpu.broker.executor.programs.definition.Definition._masks": MASKS,
+    "jgpu.broker.executor.programs.running.compile.Variant._written": MASKS,
     "jgpu.broker.executor.programs.definition.Definition._restrides": LEARNT,
     "jgpu.broker.executor.programs.definition.Definition._unseen": LEARNT,
     **dict.fromkeys(
@@ -263,7 +264,8 @@ STATE = {
     "jgpu.broker.executor.orders.Orders": "accounts",
     "jgpu.broker.executor.admission.probes.Probes": "questions that wait",
     "jgpu.broker.executor.programs.checking.check._Walk": "one program while it is checked",
-    "jgpu.broker.executor.programs.running.compile.Variant": "one compiled program",
+    "jgpu.broker.executor.programs.running.assembly._Assembler": "one program, assembled",
+    "jgpu.broker.executor.programs.running.compile.Written": "one compiled program",
     "jgpu.broker.executor.programs.running.compile._Writer": "one program while it is compiled",
     "jgpu.broker.executor.programs.contracts.language.CONTRACTS": "a list of ops",
     "jgpu.broker.executor.programs.contracts.language.LIMITS": "a list of ops",

@@ -37,7 +37,7 @@ def look_at_accelerator() -> Iterator[tuple[str, str, str, str]]:
         text = f"{file} does not load ({fault}); small steps take longer."
         yield _SUBJECT, "problem", text, "`jgpu accelerate` builds it anew."
     else:
-        yield _SUBJECT, "ok", f"Kernels of this environment use {file}.", ""
+        yield _SUBJECT, "ok", f"Kernels and brokers of this environment use {file}.", ""
 
 
 def is_missing_for(python: str) -> bool:

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     if is_missing_for(found.executable if found else sys.executable):
         print("Building the accelerator (half a minute) ...", flush=True)
     place = _built_by(found) if found else str(build())
-    print(f"The accelerator is {place}; kernels use it from their next start.")
+    print(f"The accelerator is {place}; kernels and brokers use it from their next start.")
     return 0
 
 

@@ -54,7 +54,8 @@ def test_it_is_built_for_this_interpreter(monkeypatch, capsys):
     monkeypatch.setattr(accelerate, "build", lambda: place.SOURCE / "x.so")
     assert main(["accelerate"]) == 0
     building = "Building the accelerator (half a minute) ...\n"
-    said = f"The accelerator is {place.SOURCE / 'x.so'}; kernels use it from their next start.\n"
+    made = place.SOURCE / "x.so"
+    said = f"The accelerator is {made}; kernels and brokers use it from their next start.\n"
     assert capsys.readouterr().out == building + said
     place.library().touch()
     assert main(["accelerate"]) == 0
@@ -73,7 +74,7 @@ def test_where_it_cannot_be_built_that_is_a_sentence(monkeypatch, capsys):
 def test_it_is_built_by_another_interpreter(interpreter, capsys):
     python = interpreter(HAS, module='test "$3" = jgpu.accelerator && echo /x/y.so')
     assert main(["accelerate", "--python", python]) == 0
-    said = "The accelerator is /x/y.so; kernels use it from their next start.\n"
+    said = "The accelerator is /x/y.so; kernels and brokers use it from their next start.\n"
     assert capsys.readouterr().out == said
 
 
@@ -151,7 +152,11 @@ def test_the_doctor_finds_one_that_does_not_load():
 def test_the_doctor_says_where_it_is(monkeypatch):
     place.library().touch()
     monkeypatch.setattr(_accelerator, "fault_of", lambda file: "")
-    assert finding() == ("ok", f"Kernels of this environment use {place.library()}.", "")
+    assert finding() == (
+        "ok",
+        f"Kernels and brokers of this environment use {place.library()}.",
+        "",
+    )
 
 
 def test_the_doctor_speaks_of_torch_alone_where_there_is_none(monkeypatch):
