@@ -107,7 +107,7 @@ CACHES = {
         "so its identity is not given away",
         f"{ON_DEVICE}::test_an_op_that_is_defined_anew_is_another_op",
     ),
-    "jgpu.device.recording.recorder.ProgramRecorder._known": (
+    "jgpu.device.recording.cuts.recorder.ProgramRecorder._known": (
         "numbers, buffers and what dies with the run: they go with the run",
         f"{ON_DEVICE}::test_a_plan_answers_for_other_numbers_places_and_defaults",
     ),
@@ -232,9 +232,9 @@ STATE = {
     "jgpu.device.client.notebook.loops.Loops._counted": "how far a running loop is",
     "jgpu.device.magics": "one answer to a question",
     "jgpu.device.tensors.modules._optimizers": "what lives",
-    "jgpu.device.recording.recorder.Compiled.wanted": "what is read after each run: a guess",
-    "jgpu.device.recording.recorder.ProgramRecorder.by_hash": "programs that were sent, by hash",
-    "jgpu.device.recording.recorder._Builder": "one program in the making",
+    "jgpu.device.recording.cuts.recorder.Compiled.wanted": "what is read after each run: a guess",
+    "jgpu.device.recording.cuts.recorder.ProgramRecorder.by_hash": "programs that were sent, by hash",
+    "jgpu.device.recording.cuts.recorder._Builder": "one program in the making",
     "jgpu.device.tensors.rng.Generators": "states that the device told, until a work draws",
     "jgpu.device.tensors.sending._feeders": "what lives",
     "jgpu.device.client.arrivals.Arrivals": "what to do with each type of message",

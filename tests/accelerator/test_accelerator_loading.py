@@ -47,7 +47,7 @@ def test_what_is_no_library_leaves_the_plain_form(built):
 PROGRAM = """
 import json, torch
 from jgpu.accelerator import loading
-from jgpu.device.recording import recorder
+from jgpu.device.recording.cuts import taking
 
 torch.manual_seed(3)
 layers = torch.nn.Linear(5, 7), torch.nn.LayerNorm(7), torch.nn.Linear(7, 1)
@@ -63,7 +63,7 @@ for step in range(6):
     optimizer.step()
     told.append(loss.item().hex())
 told += [each.item().hex() for name, p in net.named_parameters() for each in p.sum((), True)[None]]
-is_plain = recorder.sequence_of is recorder._in_python
+is_plain = taking.take is taking.take_in_python
 assert is_plain is (loading.load() is None)
 print(json.dumps([not is_plain, told]))
 """

@@ -157,18 +157,28 @@ PyObject* connect(PyObject*, PyObject* arguments) {
   END_HANDLE_TH_ERRORS
 }
 
-PyObject* cut(PyObject*, PyObject* arguments) {
+PyObject* take_run(PyObject*, PyObject* const* given, Py_ssize_t count) {
   HANDLE_TH_ERRORS
-  PyObject* entries = nullptr;
-  PyObject* flags = nullptr;
-  if (PyArg_ParseTuple(arguments, "O!O", &PyList_Type, &entries, &flags) == 0) {
+  if (count != 4 || !PyList_CheckExact(given[0]) || !PyDict_Check(given[3])) {
+    PyErr_SetString(PyExc_TypeError, "take(entries, count, switches, known)");
     return nullptr;
   }
-  Cutting cutting(flags);
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(entries); ++i) {
-    cutting.take(PyList_GET_ITEM(entries, i));
+  const int64_t first = integer(given[1]);
+  if (first < 0 || first > PyList_GET_SIZE(given[0])) {
+    PyErr_SetString(PyExc_IndexError, "there are not so many entries");
+    return nullptr;
   }
-  return cutting.result();
+  return take(given[0], static_cast<Py_ssize_t>(first), integer(given[2]), given[3]);
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* settle_outputs(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  if (count != 4 || !PyList_CheckExact(given[0]) || !PyDict_CheckExact(given[3])) {
+    PyErr_SetString(PyExc_TypeError, "settle(outputs, fresh, first, sizes)");
+    return nullptr;
+  }
+  return settle(given[0], integer(given[1]), integer(given[2]), given[3]);
   END_HANDLE_TH_ERRORS
 }
 
@@ -216,8 +226,10 @@ PyObject* counts(PyObject*, PyObject*) {
   return Py_BuildValue("KK", carried_out, left_to_python);
 }
 
-template <typename Function>
-constexpr PyCFunction fast(Function* function) {
+// A function of Python's whose arguments come as they lie.
+using Fast = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t);
+
+PyCFunction fast(Fast function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
@@ -225,14 +237,12 @@ PyMethodDef methods[] = {
     {"assemble", assemble, METH_O, "A program for `run`, of names, inputs, outputs, instructions."},
     {"connect", connect, METH_VARARGS, "Hand over what is looked up; ops come here from now on."},
     {"counts", counts, METH_NOARGS, "Calls carried out here, and calls left to Python."},
-    {"cut", cut, METH_VARARGS, "Sequence, inputs' ids, outputs, numbers and lines of entries."},
     {"install_guard", install_guard, METH_NOARGS, "Answer torch's questions about the device."},
     {"run", fast(run), METH_FASTCALL, "What a program returns; or step, variables, error."},
+    {"settle", fast(settle_outputs), METH_FASTCALL, "Give outputs that are held their ids."},
+    {"take", fast(take_run), METH_FASTCALL, "Take the first entries out of a log, as a run."},
     {"watch_large", watch_large, METH_O, "Tell of new buffers of more bytes."},
-    {"wrap",
-     fast(wrap_object),
-     METH_FASTCALL,
-     "A tensor over a buffer, from an offset on."},
+    {"wrap", fast(wrap_object), METH_FASTCALL, "A tensor over a buffer, from an offset on."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {

@@ -126,7 +126,7 @@ struct Names {
   PyObject *b, *g, *o;
   PyObject *session, *buffers, *graveyard, *poisoned, *log, *entries, *frame, *limit;
   PyObject *nbytes, *id, *bits, *shape, *stride, *dtype, *itemsize, *native;
-  PyObject *single, *several, *many, *writes_first, *ident, *geometries;
+  PyObject *single, *several, *many, *writes_first, *ident, *geometries, *settle;
   PyObject *true_text, *false_text;
 };
 
@@ -162,6 +162,7 @@ inline bool make_names() {
       {&names.writes_first, "writes_first"},
       {&names.ident, "ident"},
       {&names.geometries, "geometries"},
+      {&names.settle, "settle"},
       {&names.true_text, "True"},
       {&names.false_text, "False"},
   };

@@ -8,23 +8,13 @@ Invariant: what is poisoned is held, and counts no bytes (`validate`).
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
-from sys import getrefcount
-from typing import Final
 
 from jgpu.device.client.notebook.wanted import PredictedReads
-from jgpu.device.recording.recorder import Cut
+from jgpu.device.recording.cuts.recorder import Cut
+from jgpu.device.recording.cuts.taking import settle
 from jgpu.device.tensor import BufferHandle
 
 __all__ = ["ClientBuffers", "HeldBytes"]
-
-
-def _references(buffers: list[BufferHandle]) -> list[int]:
-    """How many references there are to each, those that counting takes among them."""
-    return list(map(getrefcount, buffers))
-
-
-#: what is counted where only the list holds it; versions of Python differ
-_ALONE: Final = _references([BufferHandle(0, [])])[0]
 
 
 class HeldBytes:
@@ -54,6 +44,12 @@ class HeldBytes:
         """The executor has, or will have, a storage of this size; again where it has another."""
         self.nbytes += nbytes - self._sizes.get(number, 0)
         self._sizes[number] = nbytes
+
+    def settle(self, outputs: list[BufferHandle], fresh: int, first: int) -> bytes:
+        """Outputs of a run that somebody holds get their ids; which ones, a bit for each."""
+        live, nbytes = settle(outputs, fresh, first, self._sizes)
+        self.nbytes += nbytes
+        return live
 
     def drop(self, numbers: Iterable[int]) -> None:
         """These are not needed any more."""
@@ -98,27 +94,23 @@ class ClientBuffers:
         What nobody but the cut holds is not needed: it gets no id, is counted nowhere, and there is
         nothing to tell of its end. The log must have dropped the cut's entries before.
         """
-        outputs, cut.outputs = cut.outputs, []
-        number = cut.first = self._next
-        self._next += cut.compiled.fresh
-        add = self.held.add
-        for references in _references(outputs):
-            if references > _ALONE:
-                buffer = outputs[number - cut.first]
-                buffer.settle(number)
-                add(number, buffer.nbytes)
-                cut.live |= 1 << (number - cut.first)
-            number += 1
+        fresh = cut.compiled.fresh
+        cut.first = self._next
+        self._next += fresh
+        cut.live = self.held.settle(cut.outputs, fresh, cut.first)
 
     def bury(self, cut: Cut) -> tuple[bytes, bytes, tuple[int, ...]]:
         """Outputs that are needed, and what was forgotten: inputs to drop, buffers to free."""
-        first, fresh, inputs = cut.first, cut.compiled.fresh, cut.inputs
-        end, live, dead = first + fresh, cut.live, 0
+        buried = self.forgotten()
+        if not buried:
+            return cut.live, b"", ()
+        first, inputs = cut.first, cut.inputs
+        end, live, dead = first + cut.compiled.fresh, cut.live, 0
         free: list[int] = []
         places: dict[int, int] | None = None
-        for number in self.forgotten():
+        for number in buried:
             if first <= number < end:
-                live &= ~(1 << (number - first))  # forgotten since it was settled
+                live = _without(live, number - first)  # forgotten since it was settled
                 continue
             if places is None:
                 places = {id_: at for at, id_ in enumerate(inputs)}
@@ -127,11 +119,7 @@ class ClientBuffers:
                 dead |= 1 << at
             else:
                 free.append(number)
-        return (
-            live.to_bytes((fresh + 7) >> 3, "little"),
-            dead.to_bytes((len(inputs) + 7) >> 3, "little") if dead else b"",
-            tuple(free),
-        )
+        return live, dead.to_bytes((len(inputs) + 7) >> 3, "little") if dead else b"", tuple(free)
 
     def forgotten(self) -> list[int]:
         """Ids of buffers that Python has forgotten since the last time; so does everything here."""
@@ -173,3 +161,10 @@ class ClientBuffers:
         assert all(number in self.held for number in self.poisoned)
         assert not self.held.of(self.poisoned)
         assert all(0 < number < self._next for number in self.held)
+
+
+def _without(bits: bytes, at: int) -> bytes:
+    """The bits, one of them cleared."""
+    left = bytearray(bits)
+    left[at >> 3] &= ~(1 << (at & 7))
+    return bytes(left)

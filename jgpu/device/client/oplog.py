@@ -13,7 +13,7 @@ has the session's lock.
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from jgpu.device.recording.recorder import Entry
+from jgpu.device.recording.cuts.taking import Entry
 from jgpu.device.tensor import BufferHandle
 
 if TYPE_CHECKING:
@@ -83,16 +83,12 @@ class OpLog:
 
     # -- cutting -----------------------------------------------------------------------------
 
-    def until(self, but: Entry | None) -> list[Entry]:
-        """The entries, those from `but` on left out."""
-        entries = self.entries[:]
-        if but is not None:
-            del entries[self._place(but) :]
-        return entries
+    def until(self, but: Entry | None) -> int:
+        """How many entries there are, those from `but` on left out."""
+        return len(self.entries) if but is None else self._place(but)
 
-    def take(self, count: int) -> Statements:
-        """The first so many entries were sent; returns the statements that asked for them."""
-        del self.entries[:count]
+    def taken(self, count: int) -> Statements:
+        """The first so many entries were taken out; returns the statements that asked for them."""
         first = self._before
         self._before = first + count
         statements = self._statements

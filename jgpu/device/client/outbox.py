@@ -19,7 +19,8 @@ from jgpu.device.client.oplog import OpLog, line_of
 from jgpu.device.client.transport import Transport
 from jgpu.device.hooks.guard import raise_kept
 from jgpu.device.interrupts import quiet
-from jgpu.device.recording.recorder import Cut, Entry, ProgramRecorder
+from jgpu.device.recording.cuts.recorder import Cut, ProgramRecorder
+from jgpu.device.recording.cuts.taking import Entry
 from jgpu.device.tensor import BufferHandle
 from jgpu.wire import limits
 from jgpu.wire import messages as m
@@ -159,12 +160,9 @@ class Outbox:
         live, dead, free = buffers.bury(cut)
         buffers.held.on_change()
         wanted = buffers.reads.of_run(cut, live)
-        params = cut.params
-        if complex in map(type, params):
-            params = [(p.real, p.imag) if type(p) is complex else p for p in params]
         link.queue(
             m.Run(
-                work, compiled.hash, tuple(cut.inputs), cut.first, live, dead, tuple(params),
+                work, compiled.hash, cut.inputs, cut.first, live, dead, cut.params,
                 free, ends_iteration, report is not None, wanted,
             )
         )  # fmt: skip
@@ -173,10 +171,10 @@ class Outbox:
     def _cut_log(self, but: Entry | None) -> Cut:
         """What was recorded, as a run. From here on the log keeps none of its buffers alive."""
         log = self.log
-        entries = log.until(but)
+        count = log.until(but)
         self.recorder.set_flags(flags.current())
-        cut = self.recorder.cut(entries)
-        cut.codes = log.take(len(entries))
+        cut = self.recorder.take(log.entries, count)
+        cut.codes = log.taken(count)
         return cut
 
     def living_bytes(self, unsent: Iterable[BufferHandle]) -> int:

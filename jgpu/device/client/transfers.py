@@ -12,7 +12,7 @@ from jgpu.device.client.connection import BrokerConnection
 from jgpu.device.client.outbox import Outbox
 from jgpu.device.client.transport import Transport
 from jgpu.device.interrupts import quiet
-from jgpu.device.recording.recorder import Entry
+from jgpu.device.recording.cuts.taking import Entry
 from jgpu.device.tensor import BufferHandle, new_buffer
 from jgpu.wire import limits
 from jgpu.wire import messages as m

@@ -12,7 +12,7 @@ Invariant: a value stands for its buffer only until a later run may write that b
 
 from collections.abc import Iterable, Sequence
 
-from jgpu.device.recording.recorder import Compiled, Cut
+from jgpu.device.recording.cuts.recorder import Compiled, Cut
 from jgpu.device.tensor import BufferHandle
 from jgpu.wire import limits
 

@@ -1,36 +1,31 @@
-"""The log of recorded ops, and its cut into programs.
+"""Programs by what names them: a cut of the log is one that is known, or is written here.
 
-`cut` canonicalises what was recorded: buffers become slots in order of first use, offsets of views
-into older buffers become run parameters, and the sequence of plans and slots is looked up. A
-sequence seen before costs a tuple and a dictionary look-up; a new one is built into a `Program`,
-encoded and hashed.
+`ProgramRecorder.take` canonicalises what was recorded: buffers become slots in order of first use,
+offsets of views into older buffers become run parameters, and the sequence of plans and slots is
+looked up (`taking`). A sequence seen before costs a dictionary look-up; a new one is built into a
+`Program`, encoded and hashed.
 
 What garbage collection decided is left out of the program: it is read after the log has dropped
 its references, from what still holds a run's outputs, and from the list that the finalizers of
 older buffers append to.
 """
 
+from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from jgpu.accelerator import loading
+import msgspec
+
 from jgpu.device.geometry import InternedGeometry
+from jgpu.device.recording.cuts.taking import Entry, take
 from jgpu.device.recording.infer import OpPlan, TensorRef
 from jgpu.device.tensor import BufferHandle
 from jgpu.wire import program as wire
 
-#: what a cut says of entries: see `_in_python`
-Told = tuple[tuple[Any, ...], list[int], list[BufferHandle], list[Any], list[int]]
-
-__all__ = ["Compiled", "Cut", "Entry", "ProgramRecorder"]
-
-#: plan, tensor arguments' buffers, their offsets, new buffers, numbers, notebook line
-Entry = tuple[
-    OpPlan, Sequence[BufferHandle], Sequence[int], tuple[BufferHandle, ...], Sequence[Any], int
-]
+__all__ = ["Compiled", "Cut", "ProgramRecorder"]
 
 
 @dataclass(slots=True)
@@ -52,59 +47,21 @@ class Compiled:
     draws: bool = False
 
 
-@dataclass(slots=True)
-class Cut:
+class Cut(msgspec.Struct, eq=False):
     """One run: what the message says, and what the client keeps to explain failures."""
 
     compiled: Compiled
-    inputs: list[int]
+    inputs: tuple[int, ...]
     outputs: list[BufferHandle]
-    params: list[Any]
+    params: tuple[Any, ...]
     #: per op the offset of the instruction that asked for it, in the code of its statement
     lines: list[int]
     #: id of the first fresh buffer
     first: int = 0
     #: a bit for each of the outputs that somebody holds
-    live: int = 0
+    live: bytes = b""
     #: code of each statement, with the first op that it asked for
     codes: tuple[tuple[int, CodeType | None], ...] = ()
-
-
-def _in_python(entries: list[Entry], flags: wire.Flags) -> Told:
-    """The sequence that names the program; its inputs' ids, outputs, numbers and lines."""
-    inputs: list[BufferHandle] = []
-    outputs: list[BufferHandle] = []
-    slots: dict[BufferHandle, int] = {}
-    sequence: list[Any] = [flags]
-    params: list[Any] = []
-    for plan, buffers, offsets, outs, numbers, _ in entries:
-        sequence.append(plan.ident)
-        k = 0
-        for buffer in buffers:
-            slot = slots.get(buffer)
-            if slot is None:
-                slot = slots[buffer] = len(inputs)
-                inputs.append(buffer)
-            offset = offsets[k]
-            if slot < 0:
-                sequence += slot, offset
-            elif offset == 0 and plan.geometries[k].nbytes == buffer.nbytes:
-                sequence += slot, 0
-            else:
-                sequence += slot, -1
-                params.append(offset)
-            k += 1  # noqa: SIM113 - `enumerate` costs a tenth of what a cut does
-        for buffer in outs:
-            outputs.append(buffer)
-            slots[buffer] = -len(outputs)
-        if numbers:
-            params += numbers
-    lines = [entry[5] for entry in entries]
-    return tuple(sequence), [buffer.id for buffer in inputs], outputs, params, lines
-
-
-#: what names a program, and what a run of it is given: the accelerator's form, where there is one
-sequence_of: Callable[[list[Entry], wire.Flags], Told] = getattr(loading.load(), "cut", _in_python)
 
 
 class ProgramRecorder:
@@ -112,32 +69,40 @@ class ProgramRecorder:
 
     def __init__(self, most: int = 4096) -> None:
         self._most = most
-        self._known: OrderedDict[tuple[Any, ...], Compiled] = OrderedDict()
+        self._known: OrderedDict[bytes, Compiled] = OrderedDict()
         self._flags = wire.Flags()
+        #: a number for each state of the switches, which a sequence begins with
+        self._numbers: dict[wire.Flags, int] = {self._flags: 0}
+        self._number = 0
         #: the bytes of the programs sent, by hash
         self.by_hash: dict[bytes, Compiled] = {}
 
     def set_flags(self, flags: wire.Flags) -> None:
         """Global switches of torch that change arithmetic, from the next cut on."""
-        self._flags = flags
+        if flags is not self._flags:
+            self._flags = flags
+            self._number = self._numbers.setdefault(flags, len(self._numbers))
 
-    def cut(self, entries: list[Entry]) -> Cut:
-        """Canonicalise `entries` (not empty) into one run."""
-        key, inputs, outputs, params, lines = sequence_of(entries, self._flags)
-        compiled = self._known.get(key)
+    def take(self, entries: list[Entry], count: int) -> Cut:
+        """Take the first `count` entries (some) out of the list, and canonicalise them."""
+        key, compiled, inputs, outputs, params, lines = take(
+            entries, count, self._number, self._known
+        )
         if compiled is None:
-            compiled = self._compile(key, entries, len(inputs))
+            compiled = self._compile(key, entries[:count], len(inputs))
+            del entries[:count]
         else:
             self._known.move_to_end(key)
         return Cut(compiled, inputs, outputs, params, lines)
 
-    def _compile(self, key: tuple[Any, ...], entries: list[Entry], inputs: int) -> Compiled:
-        program = _Builder(inputs, self._flags).build(key, entries)
+    def _compile(self, key: bytes, entries: list[Entry], inputs: int) -> Compiled:
+        sequence = array("q", key)
+        program = _Builder(inputs, self._flags).build(sequence, entries)
         data = wire.encode_program(program)
         plans = tuple(entry[0] for entry in entries)
         digest = wire.program_hash(data)
         draws = any(plan.info.seeded for plan in plans)
-        written = _written(key, entries)
+        written = _written(sequence, entries)
         compiled = Compiled(digest, data, program.fresh, plans, draws=draws, written=written)
         self._known[key] = compiled
         self.by_hash[digest] = compiled
@@ -148,19 +113,19 @@ class ProgramRecorder:
         return compiled
 
 
-def _written(key: tuple[Any, ...], entries: list[Entry]) -> tuple[int, ...]:
-    """Input slots that an op may write; follows the sequence that `Recorder.cut` made."""
+def _written(sequence: Sequence[int], entries: list[Entry]) -> tuple[int, ...]:
+    """Input slots that an op may write; follows the sequence that `take` made."""
     found: set[int] = set()
     at = 1
     for plan, buffers, *_ in entries:
         at += 1
-        found.update(key[at + 2 * k] for k in plan.written(unsaid=True))
+        found.update(sequence[at + 2 * k] for k in plan.written(unsaid=True))
         at += 2 * len(buffers)
     return tuple(sorted(slot for slot in found if slot >= 0))
 
 
 class _Builder:
-    """Writes a program from entries; follows the sequence that `Recorder.cut` made."""
+    """Writes a program from entries; follows the sequence that `take` made."""
 
     def __init__(self, inputs: int, flags: wire.Flags) -> None:
         self._inputs = inputs
@@ -170,14 +135,14 @@ class _Builder:
         self._kinds: list[str] = []
         self._fresh = 0
 
-    def build(self, key: tuple[Any, ...], entries: list[Entry]) -> wire.Program:
+    def build(self, sequence: Sequence[int], entries: list[Entry]) -> wire.Program:
         at = 1
         ops: list[wire.Op] = []
         for plan, buffers, _, outs, numbers, _ in entries:
             at += 1
             refs = []
             for k in range(len(buffers)):
-                refs.append(self._slot(key[at], key[at + 1], plan.geometries[k]))
+                refs.append(self._slot(sequence[at], sequence[at + 1], plan.geometries[k]))
                 at += 2
             first = len(self._kinds)
             self._kinds.extend(type(number).__name__ for number in numbers)

@@ -1,0 +1,119 @@
+"""A run is taken out of the log, and its outputs get their ids: the loops of each cut.
+
+`take` says what names the program and what a run of it is given; `settle` which outputs somebody
+needs, by the references that there are to them once the log has let go. Both are the accelerator's
+where there is one; the plain forms here are what it is held to. Does not cover what a program is
+(`recorder`), nor what is told of it.
+
+Invariant: both forms return and leave behind the same, whatever the log.
+"""
+
+from array import array
+from collections.abc import Callable, Sequence
+from sys import getrefcount
+from typing import Any, Final, Protocol
+
+from jgpu.accelerator import loading
+from jgpu.device.recording.infer import OpPlan
+from jgpu.device.tensor import BufferHandle
+
+__all__ = ["Entry", "settle", "settle_in_python", "take", "take_in_python"]
+
+#: plan, tensor arguments' buffers, their offsets, new buffers, numbers, notebook line
+Entry = tuple[
+    OpPlan, Sequence[BufferHandle], Sequence[int], tuple[BufferHandle, ...], Sequence[Any], int
+]
+
+
+class _Known(Protocol):
+    """What knows programs by the bytes that name them."""
+
+    def get(self, key: bytes, /) -> Any: ...
+
+
+#: What names the program, in 64-bit integers; what is known by that name; the inputs' ids, the
+#: outputs, the numbers and each op's line.
+Taken = tuple[bytes, Any, tuple[int, ...], list[BufferHandle], tuple[Any, ...], list[int]]
+
+
+def take_in_python(entries: list[Entry], count: int, switches: int, known: _Known) -> Taken:
+    """The first `count` entries as a run, under switches of that number.
+
+    They are gone from the list where the program is known, and are to be taken out once it is made.
+    Inputs count up from 0 in order of first use, what is made inside counts down from -1.
+    """
+    inputs: list[BufferHandle] = []
+    outputs: list[BufferHandle] = []
+    slots: dict[BufferHandle, int] = {}
+    sequence = [switches]
+    params: list[Any] = []
+    lines: list[int] = []
+    for at in range(count):
+        plan, buffers, offsets, outs, numbers, line = entries[at]
+        sequence.append(plan.ident)
+        k = 0
+        for buffer in buffers:
+            slot = slots.get(buffer)
+            if slot is None:
+                slot = slots[buffer] = len(inputs)
+                inputs.append(buffer)
+            offset = offsets[k]
+            if slot < 0:
+                sequence += slot, offset
+            elif offset == 0 and plan.geometries[k].nbytes == buffer.nbytes:
+                sequence += slot, 0
+            else:
+                sequence += slot, -1
+                params.append(offset)
+            k += 1  # noqa: SIM113 - `enumerate` costs a tenth of what a cut does
+        for buffer in outs:
+            outputs.append(buffer)
+            slots[buffer] = -len(outputs)
+        if numbers:
+            params += numbers
+        lines.append(line)
+    if complex in map(type, params):
+        params = [(each.real, each.imag) if type(each) is complex else each for each in params]
+    key = array("q", sequence).tobytes()
+    found = known.get(key)
+    if found is not None:
+        del entries[:count]
+    return key, found, tuple([buffer.id for buffer in inputs]), outputs, tuple(params), lines
+
+
+def _references(buffers: list[BufferHandle]) -> list[int]:
+    """How many references there are to each, those that counting takes among them."""
+    return list(map(getrefcount, buffers))
+
+
+#: what is counted where only the list holds it; versions of Python differ
+_ALONE: Final = _references([BufferHandle(0, [])])[0]
+
+
+def settle_in_python(
+    outputs: list[BufferHandle], fresh: int, first: int, sizes: dict[int, int]
+) -> tuple[bytes, int]:
+    """Give those of the outputs that somebody else holds their ids, which count up from `first`.
+
+    A bit for each of the `fresh` ones says which; their bytes are put into `sizes`, and summed up.
+    The list lets go of all of them.
+    """
+    live, nbytes, number = bytearray((fresh + 7) >> 3), 0, first
+    for references in _references(outputs):
+        if references > _ALONE:
+            at = number - first
+            buffer = outputs[at]
+            buffer.settle(number)
+            sizes[number] = buffer.nbytes
+            nbytes += buffer.nbytes
+            live[at >> 3] |= 1 << (at & 7)
+        number += 1
+    outputs.clear()
+    return bytes(live), nbytes
+
+
+_library: Final = loading.load()
+take: Callable[[list[Entry], int, int, _Known], Taken] = getattr(_library, "take", take_in_python)
+settle: Callable[[list[BufferHandle], int, int, dict[int, int]], tuple[bytes, int]] = getattr(
+    _library, "settle", settle_in_python
+)

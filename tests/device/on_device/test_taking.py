@@ -1,0 +1,158 @@
+"""A run is taken out of the log alike by the accelerator and in Python, whatever the log.
+
+Both are given the same random logs, each its own buffers; compared is what they return and what
+they leave behind: the entries, the ids, the sizes, what the finalizers told. Does not cover what a
+program is made of it.
+"""
+
+from array import array
+from collections import OrderedDict
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jgpu.device import current
+from jgpu.device.geometry import intern
+from jgpu.device.recording.cuts import taking
+from jgpu.device.tensor import BufferHandle, SettledBuffer
+
+SIZES = st.sampled_from([4, 8, 16, 64])
+OFFSETS = st.sampled_from([0, 0, 0, 1, 3, 1 << 40])
+NUMBERS = st.one_of(
+    st.integers(-3, 3), st.floats(), st.booleans(), st.complex_numbers(), st.just(-0.0)
+)
+BUFFERS = st.integers(0, 11)  # counted from the last one that there is by then
+OPS = st.tuples(
+    st.lists(st.tuples(BUFFERS, OFFSETS, SIZES), max_size=4),
+    st.lists(SIZES, max_size=3),
+    st.lists(NUMBERS, max_size=3),
+    st.integers(-1, 400),
+)
+LOGS = st.fixed_dictionaries(
+    {
+        "older": st.lists(SIZES, min_size=1, max_size=5),
+        "ops": st.lists(OPS, min_size=1, max_size=12),
+        "left": st.integers(0, 3),
+        "held": st.sets(st.integers(0, 40), max_size=20),
+        "switches": st.integers(0, 3),
+        "is_known": st.booleans(),
+        "in_lists": st.booleans(),
+    }
+)
+
+
+FORMS = [(taking.take, taking.settle), (taking.take_in_python, taking.settle_in_python)]
+
+
+class World:
+    """A log with buffers of its own; what of them somebody else holds is in `held`."""
+
+    def __init__(self, log):
+        self.graveyard = []
+        self.entries = []
+        buffers = []
+        for number, nbytes in enumerate(log["older"], 1):
+            buffers.append(BufferHandle(nbytes, self.graveyard))
+            buffers[-1].settle(number)
+        sequence = list if log["in_lists"] else tuple
+        for ident, (uses, outs, numbers, line) in enumerate(log["ops"], 7):
+            geometries = tuple(intern(torch.uint8, (nbytes,), (1,)) for _, _, nbytes in uses)
+            plan = SimpleNamespace(ident=ident, geometries=geometries)
+            used = sequence(buffers[-1 - at % len(buffers)] for at, _, _ in uses)
+            offsets = sequence(offset for _, offset, _ in uses)
+            made = tuple(BufferHandle(nbytes, self.graveyard) for nbytes in outs)
+            buffers += made
+            self.entries.append((plan, used, offsets, made, sequence(numbers), line))
+        self.held = {at: buffers[at] for at in log["held"] if at < len(buffers)}
+        self.names = {id(buffer): at for at, buffer in enumerate(buffers)}
+
+    def taken(self, log, form):
+        """What a form makes of the log, in words that are the same in each world."""
+        take, settle = form
+        count = max(1, len(self.entries) - log["left"])
+        known, sizes = OrderedDict(), {}
+        if log["is_known"]:
+            name = taking.take_in_python(self.entries, count, log["switches"], known)[0]
+            known[name] = log
+        key, program, ids, outputs, params, lines = take(
+            self.entries, count, log["switches"], known
+        )
+        assert (program is log) is log["is_known"]
+        left = len(self.entries)
+        if program is None:
+            assert left == len(log["ops"])
+            del self.entries[:count]
+        names = [self.names[id(each)] for each in outputs]
+        live, nbytes = settle(outputs, len(names), 100, sizes)
+        held = {at: (each.id, type(each), each.nbytes) for at, each in self.held.items()}
+        forgotten = sorted(self.graveyard)
+        self.held.clear()
+        self.entries.clear()
+        return {
+            "key": list(array("q", key)),
+            "params": [(type(each), repr(each)) for each in params],
+            "run": (ids, names, lines, left),
+            "settled": (live, nbytes, sizes, held, outputs),
+            "forgotten": (forgotten, sorted(self.graveyard)),
+        }
+
+
+@settings(deadline=None, max_examples=200)
+@given(LOGS)
+def test_a_run_is_taken_out_alike(log):
+    found = World(log).taken(log, FORMS[0])
+    assert found == World(log).taken(log, FORMS[1])
+
+
+def test_what_is_taken_is_what_the_log_says():
+    """One log, by hand: a view into an older buffer, one into a new one, and a number."""
+    log = {
+        "older": [16, 8],
+        "ops": [
+            ([(0, 0, 8), (1, 4, 8)], [64, 4], [2.0, 1j], 3),
+            ([(1, 1, 4), (0, 0, 4), (3, 0, 8)], [4], [], 5),
+            ([(0, 0, 4)], [], [7], 9),
+        ],
+        "left": 1,
+        "held": {1, 2},
+        "switches": 2,
+        "is_known": True,
+        "in_lists": False,
+    }
+    for form in FORMS:
+        assert World(log).taken(log, form) == {
+            "key": [2, 7, 0, 0, 1, -1, 8, -1, 1, -2, 0, 1, -1],
+            "params": [(int, "4"), (float, "2.0"), (tuple, "(0.0, 1.0)"), (int, "0")],
+            "run": ((2, 1), [2, 3, 4], [3, 5], 1),
+            "settled": (
+                b"\x05",
+                68,
+                {100: 64, 102: 4},
+                {1: (2, SettledBuffer, 8), 2: (100, SettledBuffer, 64)},
+                [],
+            ),
+            "forgotten": ([1], [1, 2, 100, 102]),
+        }
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_program_that_is_not_known_leaves_the_log_as_it_is(form):
+    made = BufferHandle(4, [])
+    plan = SimpleNamespace(ident=1, geometries=())
+    entries = [(plan, (), (), (made,), (), 0)]
+    key, program, *_ = form[0](entries, 1, 0, {})
+    assert (list(array("q", key)), program, len(entries)) == ([0, 1], None, 1)
+
+
+def test_the_switches_are_part_of_what_names_a_program():
+    x = torch.ones(3, device="cuda")
+    (x * 2).sum().item()
+    session, hashes = current.session, set()
+    for benchmark in (False, True, False, True):
+        with torch.backends.cudnn.flags(benchmark=benchmark):
+            assert (x * 2).sum().item() == 6
+        hashes.add((benchmark, session.outbox.runs[-1][1].compiled.hash))
+    assert len(hashes) == 2
