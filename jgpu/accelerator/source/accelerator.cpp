@@ -8,6 +8,7 @@
 
 #include "cutting.h"
 #include "guard.h"
+#include "number.h"
 #include "recorded.h"
 #include "shown.h"
 #include "straight.h"
@@ -69,6 +70,11 @@ class Op final : public c10::OperatorKernel {
 
   void ask(const c10::OperatorHandle& op) {
     const auto& name = op.operator_name();
+    if (name.name == Number::name) {
+      is_asked_ = true;
+      way_ = std::make_unique<Number>();
+      return;
+    }
     const Owned told = checked(PyObject_CallFunction(
         connected.described, "ss", name.name.c_str(), name.overload_name.c_str()));
     is_asked_ = true;
@@ -130,7 +136,7 @@ PyObject* connect(PyObject*, PyObject* arguments) {
   auto& to = connected;
   if (PyArg_ParseTuple(
           arguments,
-          "O!OO!O!O!OOOOO",
+          "O!OO!O!O!OOOOOO",
           &PyType_Type,
           &to.tensor,
           &to.current,
@@ -144,7 +150,8 @@ PyObject* connect(PyObject*, PyObject* arguments) {
           &to.note_large,
           &to.look,
           &to.cut_piece,
-          &to.described) == 0) {
+          &to.described,
+          &to.number) == 0) {
     return nullptr;
   }
   to.large = std::numeric_limits<double>::infinity();

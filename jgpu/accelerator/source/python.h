@@ -188,6 +188,7 @@ struct Connected {
   PyObject* look; // the log's frame, looked for
   PyObject* cut_piece; // called with a session whose piece is full
   PyObject* described; // what is known of an op, by its name
+  PyObject* number; // reads the number of a tensor of one element
 };
 
 inline Connected connected{};

@@ -1,4 +1,4 @@
-"""Hands over to the accelerator what its ops look up: the plans, the views, the session.
+"""Hands over to the accelerator what its ops look up: plans, views, the session, numbers.
 
 Invariant: the accelerator fills the same log from the same plans as `entry` does. What it meets
 first (an op, a geometry, a view) is made in Python, and found by it from then on.
@@ -10,6 +10,7 @@ import torch
 
 from jgpu.accelerator import loading
 from jgpu.device import current
+from jgpu.device.recording import copies
 from jgpu.device.recording.dispatch import plans
 from jgpu.device.recording.ops import STREAM, VIEW, info_of
 from jgpu.device.recording.viewing import stretches, views
@@ -27,6 +28,7 @@ def install() -> None:
     library.connect(
         DeviceTensor, current, plans, views.known, stretches.known, BufferHandle,
         unseen(_note_large), unseen(_look), unseen(_cut_piece), unseen(_described),
+        unseen(copies.item),
     )  # fmt: skip
 
 

@@ -185,6 +185,8 @@ def test_what_is_common_never_reaches_python(monkeypatch):
         y = (norm(x * 2.0 + w) @ w.t()).softmax(-1)
         (y.view(2, 8)[0].sum() + y.unbind(1)[2].mean() + torch.cat([x, w])[1:3].sum()).backward()
         w.grad.zero_().add_(1).mul_(torch.zeros_like(w))
+        if w.sum() > 0 and float(x[0, 0]) > 0:
+            x[0, 0].item()
         return [each.add(1) for each in torch._foreach_mul([w.detach(), x], [1.0, 2.0])]
 
     for _ in range(3):
@@ -198,6 +200,52 @@ def test_what_is_common_never_reaches_python(monkeypatch):
     monkeypatch.setattr(DeviceTensor, "__torch_dispatch__", classmethod(python))
     step()
     assert reached == []
+
+
+READ = [
+    *((torch.float32, number) for number in (0.1, -0.0, float("inf"), float("nan"), 1e-45)),
+    *((torch.float64, number) for number in (0.1, 5e-324, -1e300)),
+    *((torch.int64, number) for number in (0, -1, 2**63 - 1, -(2**63))),
+    *((torch.int32, number) for number in (7, -(2**31))),
+    *((torch.bool, number) for number in (True, False)),
+    *((torch.float16, number) for number in (0.1, float("-inf"))),
+    *((torch.uint8, number) for number in (0, 255)),
+    (torch.complex64, 1 - 2j),
+]
+
+
+class _Through(TorchDispatchMode):
+    """Changes nothing, and has each op go by way of Python."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("dtype", "number"), READ)
+def test_a_number_is_read_as_natively_by_either_way(dtype, number):
+    host = torch.tensor([1, number], dtype=dtype)
+    there = host.cuda()
+    for read in (
+        torch.Tensor.item,
+        bool,
+        *((complex,) if dtype.is_complex else (float,)),
+        lambda x: x.clone()[None].item(),
+    ):
+        native = read(host[1])
+        found = [read(there[1]), read(there[1:].view(1, 1)), read(there[1].clone())]
+        with _Through():
+            found.append(read(there[1].clone()))
+        assert [(type(each), repr(each)) for each in found] == [(type(native), repr(native))] * 4
+
+
+def test_what_is_no_one_number_is_told_as_natively():
+    for shape in ((2,), (0,), (1, 3)):
+        told = []
+        for device in ("cpu", "cuda"):
+            with pytest.raises(RuntimeError) as caught:
+                torch.ones(shape, device=device).item()
+            told.append(str(caught.value))
+        assert told[0] == told[1]
 
 
 @pytest.mark.parametrize("form", ["written out", "dispatch"])
