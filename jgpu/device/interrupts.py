@@ -26,11 +26,12 @@ from _thread import get_ident, start_new_thread
 from contextlib import suppress
 from time import sleep
 from types import FrameType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+from jgpu.accelerator import loading
 from jgpu.device.tracebacks import hide
 
-__all__ = ["install", "passed", "quiet"]
+__all__ = ["QuietInPython", "install", "passed", "quiet"]
 
 _MAIN: Final = threading.main_thread().ident
 _DEPTH: Final = 48
@@ -55,9 +56,6 @@ class _Symbol(ctypes.Structure):
 class _Handler:
     """The handler that was there, but for the places where it may not raise."""
 
-    #: how many blocks of `quiet` the main thread is in, and whether Ctrl-C struck meanwhile
-    depth = 0
-    struck = False
     #: how often the handler that was there was called
     passed = 0
 
@@ -65,9 +63,9 @@ class _Handler:
         self.before = before
 
     def __call__(self, number: int, frame: FrameType | None) -> Any:
-        if _Handler.depth:
-            _Handler.struck = True
-        elif _in_guard():
+        if quiet.put_off():
+            return None
+        if _in_guard():
             start_new_thread(_again, ())
         else:
             _Handler.passed += 1
@@ -79,24 +77,40 @@ class _Handler:
         return None
 
 
-class quiet:  # noqa: N801 - used as a function is
-    """Put Ctrl-C off to the end of a block, in the main thread."""
+class QuietInPython:
+    """Put Ctrl-C off to the end of a block, in the main thread: the plain form of `quiet`."""
 
     __slots__ = ("_counts",)
+
+    #: how many blocks the main thread is in, and whether Ctrl-C struck meanwhile
+    _depth: ClassVar[int] = 0
+    _struck: ClassVar[bool] = False
 
     def __enter__(self) -> None:
         self._counts = get_ident() == _MAIN
         if self._counts:
             if getsignal(SIGINT) is default_int_handler:  # somebody has set it anew
                 install()
-            _Handler.depth += 1
+            QuietInPython._depth += 1
 
     def __exit__(self, *reason: object) -> None:
         if self._counts:
-            _Handler.depth -= 1
-            if _Handler.struck and not _Handler.depth:
-                _Handler.struck = False
+            QuietInPython._depth -= 1
+            if QuietInPython._struck and not QuietInPython._depth:
+                QuietInPython._struck = False
                 raise_signal(SIGINT)
+
+    @staticmethod
+    def put_off() -> bool:
+        """Whether Ctrl-C, which struck now, has to wait: then it is noted."""
+        if QuietInPython._depth:
+            QuietInPython._struck = True
+        return QuietInPython._depth > 0
+
+    @staticmethod
+    def depth() -> int:
+        """How many blocks the main thread is in."""
+        return QuietInPython._depth
 
 
 def passed() -> int:
@@ -136,3 +150,16 @@ def _again() -> None:
     ident = threading.main_thread().ident
     if ident is not None:
         signal.pthread_kill(ident, SIGINT)
+
+
+def _quiet() -> type[QuietInPython]:
+    library = loading.load()
+    if library is None:
+        return QuietInPython
+    asked = getsignal, default_int_handler, raise_signal, install
+    made: type[QuietInPython] = library.quiet_of(_MAIN, SIGINT, *asked)
+    return made
+
+
+#: puts Ctrl-C off to the end of a block: the accelerator's form, where there is one
+quiet: Final = _quiet()

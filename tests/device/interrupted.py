@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import torch
 
 from jgpu import errors
-from jgpu.device import current, interrupts
+from jgpu.device import current
 from jgpu.device.client.link import Link
 from jgpu.device.interrupts import quiet
 
@@ -52,7 +52,7 @@ class Steps:
         enter, receive, connect = quiet.__enter__, Link.receive, current.session.connection._connect
 
         def entering(block):
-            outermost = not interrupts._Handler.depth
+            outermost = not quiet.depth()
             if outermost:
                 self.pass_by()
             enter(block)
@@ -200,7 +200,7 @@ class Walk:
         assert Notebook("cuda", size).run() == answers
         assert torch.equal(self.kept.cpu(), torch.arange(100.0))
         assert torch.equal((self.twice + self.kept).cpu(), 3 * torch.arange(100.0))
-        assert interrupts._Handler.depth == 0
+        assert quiet.depth() == 0
         del notebook, expected
         self._leave_nothing()
         assert self._held() == self.baseline

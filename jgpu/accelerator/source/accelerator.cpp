@@ -9,6 +9,7 @@
 #include "cutting.h"
 #include "guard.h"
 #include "number.h"
+#include "quiet.h"
 #include "recorded.h"
 #include "shown.h"
 #include "straight.h"
@@ -245,6 +246,7 @@ PyMethodDef methods[] = {
     {"connect", connect, METH_VARARGS, "Hand over what is looked up; ops come here from now on."},
     {"counts", counts, METH_NOARGS, "Calls carried out here, and calls left to Python."},
     {"install_guard", install_guard, METH_NOARGS, "Answer torch's questions about the device."},
+    {"quiet_of", quiet_of, METH_VARARGS, "A class of blocks that Ctrl-C does not tear."},
     {"run", fast(run), METH_FASTCALL, "What a program returns; or step, variables, error."},
     {"settle", fast(settle_outputs), METH_FASTCALL, "Give outputs that are held their ids."},
     {"take", fast(take_run), METH_FASTCALL, "Take the first entries out of a log, as a run."},

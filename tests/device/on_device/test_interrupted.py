@@ -2,12 +2,14 @@
 
 import json
 import os
+import signal
+import threading
 
 import pytest
 import torch
 from interrupted import Steps, Walk, connecting
 
-from jgpu.device import current
+from jgpu.device import current, interrupts
 from jgpu.wire.messages import Cancel
 
 EVERY = int(os.environ.get("JGPU_EVERY", "20"))
@@ -33,6 +35,93 @@ def test_an_interrupt_while_the_connection_is_made_loses_no_seed():
         while connecting(steps, at):
             at += 1
     assert at > 5
+
+
+@pytest.fixture(params=["as it is", "in Python"])
+def quiet(request, monkeypatch):
+    """Either form of the blocks, which the handler of SIGINT asks."""
+    if request.param == "in Python":
+        monkeypatch.setattr(interrupts, "quiet", interrupts.QuietInPython)
+    yield interrupts.quiet
+    assert interrupts.quiet.depth() == 0
+
+
+def strike():
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_is_put_off_to_the_end_of_the_outermost_block(quiet):
+    done, before = [], interrupts.passed()
+
+    def blocks():
+        with quiet():
+            with quiet():
+                strike()
+                strike()
+                done.append(quiet.depth())
+            done.append(quiet.depth())
+
+    with pytest.raises(KeyboardInterrupt):
+        blocks()
+    assert (done, interrupts.passed()) == ([2, 1], before + 1)
+    with quiet():
+        pass  # it was told, once
+    with pytest.raises(KeyboardInterrupt):
+        strike()
+
+
+def test_an_interrupt_in_a_block_that_fails_says_so_too(quiet):
+    def block(*, struck):
+        with quiet():
+            if struck:
+                strike()
+            raise ValueError("mine")
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        block(struck=True)
+    assert str(caught.value.__context__) == "mine"
+    with pytest.raises(ValueError, match="mine"):
+        block(struck=False)
+
+
+def test_blocks_of_other_threads_put_nothing_off(quiet):
+    inside, over = threading.Event(), threading.Event()
+
+    def block():
+        with quiet():
+            inside.set()
+            over.wait(60)
+
+    thread = threading.Thread(target=block)
+    thread.start()
+    assert inside.wait(60)
+    assert quiet.depth() == 0
+    with pytest.raises(KeyboardInterrupt):
+        strike()
+    over.set()
+    thread.join(60)
+
+
+def test_a_handler_that_was_set_anew_is_put_off_too(quiet):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), quiet():
+            strike()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_the_handler_of_the_notebook_is_called_at_the_end(quiet):
+    called = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: called.append(number))
+    try:
+        interrupts.install()
+        with quiet():
+            strike()
+            assert called == []
+        assert called == [signal.SIGINT]
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
