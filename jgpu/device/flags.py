@@ -8,17 +8,20 @@ Those of attention are read where a kernel is chosen, and are part of a program 
 chooses by itself (`attention`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
 
+from jgpu.accelerator import loading
 from jgpu.wire.switches import ATTENTION, FLOAT32, Flags
 
-__all__ = ["Preferred", "attention", "current", "recorded_under"]
+__all__ = ["Preferred", "attention", "current", "read_all", "read_in_python", "recorded_under"]
 
 _C: Any = torch._C
+#: a function, and what it is given
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 #: Field of `Flags`, and torch's getter of it; what a version of torch lacks has its default.
 _FIELDS: Final = tuple(
@@ -42,11 +45,12 @@ _FIELDS: Final = tuple(
     if hasattr(_C, getter)
 )
 _NAMES: Final = tuple(field for field, _ in _FIELDS)
-_GETTERS: Final = tuple(getter for _, getter in _FIELDS)
-_LIBRARIES: Final = tuple(library for library, _ in FLOAT32)
-_KINDS_OF_OP: Final = tuple(kind for _, kind in FLOAT32)
-_precision: Final = _C._get_fp32_precision_getter
-_default_dtype: Final = torch.get_default_dtype
+#: All that is read.
+_CALLS: Final[tuple[Call, ...]] = (
+    *((getter, ()) for _, getter in _FIELDS),
+    (torch.get_default_dtype, ()),
+    *((_C._get_fp32_precision_getter, pair) for pair in FLOAT32),
+)
 #: torch's own order of attention's kernels
 _ORDER: Final = _C._get_sdp_priority_order()
 
@@ -61,7 +65,7 @@ class Preferred:
 class _Last:
     """What was read last, with the switches that it says: together, for threads read at once."""
 
-    seen: tuple[tuple[Any, ...], Flags] = ((), Flags())
+    seen: tuple[tuple[Any, ...], tuple[str, str], Flags] = ((), ("", ""), Flags())
 
 
 #: what stands in for the switches as they are now, where a run is cut for others
@@ -72,31 +76,36 @@ def current() -> Flags:
     """The switches as they are now."""
     if _instead is not None:
         return _instead
-    read = _read()
-    seen, flags = _Last.seen
-    if read != seen:
-        flags = _flags(read)
-        _Last.seen = read, flags
+    libraries = Preferred.libraries
+    seen, preferred, flags = _Last.seen
+    read = read_all(_CALLS, seen)
+    if read is not seen or preferred != libraries:
+        flags = _flags(read, libraries)
+        _Last.seen = read, libraries, flags
     return flags
 
 
-def _read() -> tuple[Any, ...]:
-    return (
-        *[getter() for getter in _GETTERS],
-        _default_dtype(),
-        Preferred.libraries,
-        *map(_precision, _LIBRARIES, _KINDS_OF_OP),
-    )
+def read_in_python(calls: tuple[Call, ...], seen: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What each of the calls returns now; `seen` itself where that is the same."""
+    read = tuple([function(*given) for function, given in calls])
+    return seen if read == seen else read
 
 
-def _flags(key: tuple[Any, ...]) -> Flags:
-    told: dict[str, Any] = dict(zip(_NAMES, key, strict=False))
+#: the accelerator's form, where there is one
+read_all: Callable[[tuple[Call, ...], tuple[Any, ...]], tuple[Any, ...]] = getattr(
+    loading.load(), "read_all", read_in_python
+)
+
+
+def _flags(read: tuple[Any, ...], libraries: tuple[str, str]) -> Flags:
+    told: dict[str, Any] = dict(zip(_NAMES, read, strict=False))
     for half in ("fp16", "bf16"):
         allowed = told[f"{half}_reduced_precision"]
         reduced, split_k = allowed if isinstance(allowed, tuple) else (allowed, True)
         told |= {f"{half}_reduced_precision": reduced, f"{half}_split_k": split_k}
     carveout = told.pop("carveout", None)
-    dtype, (blas, linalg), *precisions = key[len(_NAMES) :]
+    blas, linalg = libraries
+    dtype, *precisions = read[len(_NAMES) :]
     matmul, convolution, _, hosts, *_ = precisions
     return Flags(
         **told,

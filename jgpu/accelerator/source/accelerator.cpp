@@ -13,6 +13,7 @@
 #include "recorded.h"
 #include "shown.h"
 #include "straight.h"
+#include "switches.h"
 
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/library.h>
@@ -190,6 +191,17 @@ PyObject* settle_outputs(PyObject*, PyObject* const* given, Py_ssize_t count) {
   END_HANDLE_TH_ERRORS
 }
 
+PyObject* read_switches(PyObject*, PyObject* arguments) {
+  HANDLE_TH_ERRORS
+  PyObject* calls = nullptr;
+  PyObject* seen = nullptr;
+  if (PyArg_ParseTuple(arguments, "O!O!", &PyTuple_Type, &calls, &PyTuple_Type, &seen) == 0) {
+    return nullptr;
+  }
+  return read_all(calls, seen);
+  END_HANDLE_TH_ERRORS
+}
+
 PyObject* wrap_object(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   if (count < 2 || count > 3 || connected.tensor == nullptr) {
@@ -247,6 +259,7 @@ PyMethodDef methods[] = {
     {"counts", counts, METH_NOARGS, "Calls carried out here, and calls left to Python."},
     {"install_guard", install_guard, METH_NOARGS, "Answer torch's questions about the device."},
     {"quiet_of", quiet_of, METH_VARARGS, "A class of blocks that Ctrl-C does not tear."},
+    {"read_all", read_switches, METH_VARARGS, "What calls return; what was seen, if the same."},
     {"run", fast(run), METH_FASTCALL, "What a program returns; or step, variables, error."},
     {"settle", fast(settle_outputs), METH_FASTCALL, "Give outputs that are held their ids."},
     {"take", fast(take_run), METH_FASTCALL, "Take the first entries out of a log, as a run."},

@@ -87,3 +87,31 @@ def test_an_unknown_library_is_torchs_own_error():
     with pytest.raises(RuntimeError, match="Unknown input value"):
         torch.backends.cuda.preferred_blas_library("atlas")
     assert torch.backends.cuda.preferred_linalg_library() is not None
+
+
+@pytest.mark.usefixtures("as_before")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("read", [flags.read_all, flags.read_in_python])
+def test_switches_are_read_alike_and_are_the_same_until_one_changes(read):
+    seen = read(flags._CALLS, ())
+    assert seen == tuple(function(*given) for function, given in flags._CALLS)
+    assert read(flags._CALLS, seen) is seen
+    assert read(flags._CALLS, seen[:-1]) == seen
+    changes = 0
+    for switch, *_ in settings().values():
+        switch()
+        now = read(flags._CALLS, seen)
+        expected = tuple(function(*given) for function, given in flags._CALLS)
+        assert (now, now is seen) == (expected, expected == seen)
+        changes += now is not seen
+        seen = now
+    assert changes == len(settings()) - 1  # libraries are kept beside them
+
+
+def test_what_a_getter_raises_is_raised():
+    def getter():
+        raise RuntimeError("mine")
+
+    for read in (flags.read_all, flags.read_in_python):
+        with pytest.raises(RuntimeError, match="mine"):
+            read(((getter, ()),), ())
