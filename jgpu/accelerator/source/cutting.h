@@ -20,6 +20,7 @@ class Taking {
   Taking(int64_t switches, Py_ssize_t count)
       : outputs_(checked(PyList_New(0))), lines_(checked(PyList_New(count))) {
     sequence_.push_back(switches);
+    slots_.reserve(static_cast<size_t>(2 * count));
   }
   Taking(const Taking&) = delete;
   Taking& operator=(const Taking&) = delete;

@@ -58,7 +58,6 @@ class Asker:
             with quiet():
                 link.queue(make(request.number))
                 (requests.ask_into_arena if into_arena else requests.ask)(request)
-            self._connection.pump(link)
             self.wait(lambda: request.is_answered, generation)
         finally:
             requests.leave(request)
@@ -127,7 +126,10 @@ class Asker:
     # -- waiting -----------------------------------------------------------------------------
 
     def wait(self, done: Callable[[], bool], generation: int) -> None:
-        """Wait for an answer to what was sent in `generation`; a newer one never gives it."""
+        """Wait for an answer to what was queued in `generation`; a newer one never gives it.
+
+        What is queued leaves here: nobody looks for an answer before there can be one.
+        """
         raise_kept()
         self.round_trips += 1
         link = self._outbox.open()

@@ -168,7 +168,8 @@ class Transfers:
     def _told(self, buffer: int) -> bytes | None:
         """The value of a wanted buffer, when it was told; None if it has to be asked for."""
         reads = self._outbox.buffers.reads
-        self._connection.pump(self._outbox.open())
+        if reads.told(buffer):  # nothing is waited for: what is queued leaves all the same
+            self._connection.pump(self._outbox.open())
         self._asker.wait(lambda: reads.told(buffer), self._connection.generation)
         return reads.read(buffer)
 
