@@ -43,6 +43,7 @@ from jgpu.sched.events import (
     UserConfigured,
     WorkArrived,
     WorkCancelled,
+    WorkRan,
 )
 from jgpu.sched.journal import StoryLine
 from jgpu.sched.limits import Limits
@@ -102,5 +103,6 @@ __all__ = [
     "Wait",
     "WorkArrived",
     "WorkCancelled",
+    "WorkRan",
     "load_policy",
 ]

@@ -19,6 +19,7 @@ from jgpu.sched import events
 from jgpu.sched.actions import MemoryPart, Wait
 from jgpu.sched.finishing import Finishing
 from jgpu.sched.journal import Journal
+from jgpu.sched.lanes.alone import LoneRuns
 from jgpu.sched.lanes.placing import LanePlacing
 from jgpu.sched.lanes.retirement import Retirement
 from jgpu.sched.lanes.room import RoomKeeper
@@ -71,6 +72,12 @@ class Core:
         self._spilling = SpillPlanner(self._limits, self._journal, self._table, self._room)
         self._retirement = Retirement(self._journal, self._table, self._turns, self._spilling)
         table = self._table
+        self._alone = LoneRuns(
+            self._limits, self._journal, self._ledger, table, self._room, self._turns,
+            self._finishing, self._spilling,
+        )  # fmt: skip
+        #: asked before a work is run of which the core has not heard
+        self.would_start, self.has_turn = self._alone.would_start, self._alone.has_turn
         #: jobs there are, and a number that grows when one comes or goes
         self._jobs = self._version = 0
         #: jobs that have arrived
@@ -85,6 +92,7 @@ class Core:
             events.SessionIdle: self._session_idle,
             events.WorkArrived: self._work_arrived,
             events.SegmentsFinished: self._segments_finished,
+            events.WorkRan: self._work_ran,
             events.WorkCancelled: self._work_cancelled,
             events.MemoryMeasured: self._memory_measured,
             events.LanesConfigured: self._lanes_configured,
@@ -178,21 +186,6 @@ class Core:
         In seconds by weight; not above 0 where others have had as much, or none has work.
         """
         return self._ledger.ahead_s(self._table.sessions[session].user)
-
-    def would_start(self, session: int, claim: int) -> int | None:
-        """Return the lane in which a work that arrived now would start at once, if that is certain.
-
-        It is where nobody has anything to run, and a session that has its lane and its memory there
-        brings a work that needs no more than the lane has (`claim`). Whoever runs it before it is
-        told of is not contradicted, if the very next event is its arrival.
-        """
-        table, found = self._table, self._live(session)
-        lane = None if found is None else found.lane
-        if found is None or lane is None or found.has_work or claim > lane.capacity:
-            return None
-        if self._turns.policy.plans_lanes or self._spilling.busy or self._ledger.throttles:
-            return None
-        return lane.id if table.is_open_to(found, lane) else None
 
     @property
     def users_at_work(self) -> int:
@@ -324,6 +317,14 @@ class Core:
         if session is not None:
             self._claim(session)
             self._settle(session)
+
+    def _work_ran(self, event: events.WorkRan) -> None:
+        session = self._live(event.session)
+        if session is not None:
+            if event.work <= self._last_work:
+                raise IllegalEvent(f"Work {event.work} ran after work {self._last_work}.")
+            self._alone.ran(session, event)
+            self._last_work = event.work
 
     def _work_cancelled(self, event: events.WorkCancelled) -> None:
         session = self._live(event.session)

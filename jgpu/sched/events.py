@@ -41,6 +41,7 @@ __all__ = [
     "UserConfigured",
     "WorkArrived",
     "WorkCancelled",
+    "WorkRan",
 ]
 
 
@@ -133,6 +134,25 @@ class SegmentsFinished(Event, frozen=True):
     work: int
     count: int
     #: device time that these segments took
+    measured_s: float
+
+
+class WorkRan(SessionEvent, frozen=True):
+    """A work of one segment began at this moment, before it was told of, and is over since.
+
+    It is what `WorkArrived` says, and `SegmentsFinished` that much later, where there was nothing
+    to decide about it: the core said where it would start, and its session has the turn there.
+    """
+
+    work: int
+    #: as of its segment
+    predicted_s: float
+    live_bytes: int
+    ends_iteration: bool
+    lane: int
+    #: how much later it is told of
+    elapsed_s: float
+    #: device time that it took
     measured_s: float
 
 

@@ -144,6 +144,16 @@ class FairShare:
             user.device_seconds += share
             user.virtual_s += share / user.share
 
+    def charge_alone(self, session: ScheduledSession, now: float) -> None:
+        """Charge the time since the last call to a session that had the device to itself."""
+        elapsed = now - self.now
+        self.now = now
+        if self._fading:
+            self._fade()
+        if elapsed > 0.0:
+            self.busy_s += elapsed
+            self._pay(session, elapsed)
+
     def charge_beside(self, session: ScheduledSession, seconds: float) -> None:
         """Charge a session for what was computed for it beside the lanes."""
         user = session.user
@@ -151,6 +161,10 @@ class FairShare:
             self._weigh(user, session)
             self._lift(user)  # or it would be paid for with time that nobody owes them
         self.beside_s += seconds
+        self._pay(session, seconds)
+
+    def _pay(self, session: ScheduledSession, seconds: float) -> None:
+        user = session.user
         session.progress.device_seconds += seconds
         session.virtual_s += seconds / session.share
         user.device_seconds += seconds

@@ -155,6 +155,25 @@ def test_a_step_waits_for_the_work_that_ended_before_it():
     assert by_session(cells) == [(1, pytest.approx(1.0), pytest.approx(1.6))]
 
 
+def ran(number, began, ended, session=1):
+    return events.WorkRan(session, number, 0.01, 0, True, 0, ended - began, 0.01)
+
+
+def test_what_was_told_of_in_one_event_is_the_same_steps():
+    first = (1.0, events.CellStarted(1)), (1.1, work(1, 0.01)), (1.2, finished(1))
+    last = (1.6, events.CellEnded(1))
+    one = played(*first, (1.25, ran(2, 1.25, 1.5)), last)
+    two = played(*first, (1.25, work(2, 0.01)), (1.5, finished(2)), last)
+    assert scripts(one).scripts == scripts(two).scripts
+    assert scripts(one).cells == scripts(two).cells
+    assert scripts(one).events == scripts(two).events - 1
+    unknown = played(*first, (1.25, ran(2, 1.25, 1.5, session=9)), last)
+    assert scripts(unknown).scripts == scripts(played(*first, last)).scripts
+    assert refused(played(*first, (1.25, ran(1, 1.25, 1.5)))) == (
+        "run.jsonl, line 7: Work 1 ran after work 1."
+    )
+
+
 def test_a_work_that_another_sessions_overtook_took_until_it_ended():
     lines = played(
         (0.5, events.SessionOpened(2, "user2")),

@@ -92,7 +92,10 @@ class LaneTable:
         holder = lane.holder
         if holder is not None and holder is not session and holder.iteration_open:
             return False
-        return not any(each.in_flight or each.waiting for each in self.lanes.values())
+        for each in self.lanes.values():  # noqa: SIM110 - asked before each brief work
+            if each.in_flight or each.waiting:
+                return False
+        return True
 
     def can_suspend(self, session: ScheduledSession, successor: ScheduledSession) -> bool:
         """Whether a holder in mid-iteration may be put aside for another member of its lane."""

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from jgpu.errors import ConfigError
 from jgpu.sched import actions, events
 from jgpu.sched.core import Core
+from jgpu.sched.reports.recording import Recorded
 from jgpu.sched.simulate.results import SimulatedCell
 from jgpu.sched.states import IllegalEvent
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from jgpu.sched.limits import Limits
-    from jgpu.sched.reports.recording import Header, Recorded
+    from jgpu.sched.reports.recording import Header
 
 __all__ = ["Recording", "ReplayStep", "Script", "cell_times", "read_scripts"]
 
@@ -116,15 +117,19 @@ class _CellListener:
         #: by lane, oldest first: the work of each segment that started and has not ended, and when
         self._started: dict[int, deque[tuple[int, float]]] = {}
         self._ended_s: dict[int, float] = {}
-        #: everything, on a clock that begins with the first event
+        #: everything, on a clock that begins with the first event; `WorkRan` as the two that it
+        #: stands for
         self.told: list[Recorded] = []
+        #: events there were
+        self.heard = 0
         self._zero_s = 0.0
 
     def listen(self, recorded: Recorded) -> None:
         """Take one event."""
         at, event, line = recorded
-        if not self.told:
+        if not self.heard:
             self._zero_s = at
+        self.heard += 1
         now = at - self._zero_s
         if isinstance(event, events.WorkArrived) and event.segments:
             self.works[event.work] = _Work(event.session, segments=len(event.segments))
@@ -142,7 +147,22 @@ class _CellListener:
             if isinstance(action, actions.Start):
                 starts = self._started.setdefault(action.lane, deque())
                 starts.extend([(action.work, now)] * action.count)
-        self.told.append(recorded._replace(now=now))
+        if isinstance(event, events.WorkRan):
+            self._ran(event, now, line)
+        else:
+            self.told.append(recorded._replace(now=now))
+
+    def _ran(self, event: events.WorkRan, now: float, line: int) -> None:
+        if not self._core.has_turn(event.session):
+            return  # nobody knows the session
+        segments = (events.Segment(event.predicted_s, event.live_bytes),)
+        arrived = events.WorkArrived(event.session, event.work, segments, event.ends_iteration)
+        finished = events.SegmentsFinished(event.lane, 0, event.work, 1, event.measured_s)
+        end_s = now + event.elapsed_s
+        self.works[event.work] = _Work(event.session, segments=1)
+        self._started.setdefault(event.lane, deque()).append((event.work, now))
+        self._finish(finished, end_s)
+        self.told += Recorded(now, arrived, line), Recorded(end_s, finished, line)
 
     def _finish(self, event: events.SegmentsFinished, now: float) -> None:
         starts, work = self._started.get(event.lane), self.works.get(event.work)
@@ -176,7 +196,7 @@ def read_scripts(header: Header, recorded: Iterable[Recorded], file: str) -> Rec
             {number: work.ended_s for number, work in listener.works.items() if work.is_over},
         ),
         policy_changed=any(isinstance(e.event, events.PolicyChanged) for e in listener.told),
-        events=len(listener.told),
+        events=listener.heard,
     )
 
 

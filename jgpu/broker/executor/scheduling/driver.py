@@ -93,7 +93,7 @@ class SchedulerDriver:
         self._tell = self._teller.tell
         short = ShortWay(
             device, core, clock, self._teller, self._feed, self.tallies, self._works,
-            self._forecasts, self._measure,
+            self._forecasts, self._measured,
         )  # fmt: skip
         #: does a run now, if it may
         self.run_at_once = short.run if trace is None else lambda session, message, known: False
@@ -111,12 +111,12 @@ class SchedulerDriver:
 
     def open(self, session: ExecutorSession) -> None:
         """A session was adopted."""
-        self._sessions[session.number] = session
-        self._forecasts[session.number] = Forecast(self._device.facts.capacity)
-        owner = session.owner
-        self._tell(events.SessionOpened(session.number, owner.user, owner.weight, owner.priority))
+        number, owner = session.number, session.owner
+        self._sessions[number] = session
+        self._forecasts[number] = Forecast(self._device.facts.capacity)
+        self._tell(events.SessionOpened(number, owner.user, owner.weight, owner.priority))
         session.account.free_bytes = self.free_bytes
-        session.standing.charged_s = self._core.charge_of(session.number)
+        session.standing.charged_s = self._core.charge_of(number)
         owed_s, session.account.owed_s = session.account.owed_s, 0.0
         self.charge(session, owed_s)
 
@@ -124,8 +124,7 @@ class SchedulerDriver:
         """Have a session pay for what was computed beside the lanes, or another of its user."""
         if session.life.has_ended:
             live = (other for other in session.account.sessions if not other.life.has_ended)
-            heir = next(live, None)
-            if heir is None:
+            if (heir := next(live, None)) is None:
                 session.account.owed_s += seconds
                 return
             session = heir
@@ -154,9 +153,9 @@ class SchedulerDriver:
         before = session.table.used
         session.abandon()
         if session.queue.launched and session.table.used != before:
-            measured = self._forecasts[session.number].measured(session.table, at_rest=False)
-            if measured is not None:
-                self._tell(events.MemoryMeasured(session.number, *measured))
+            told = self._forecasts[session.number].measured(session.table, at_rest=False)
+            if told is not None:
+                self._tell(events.MemoryMeasured(session.number, *told))
 
     def cell_started(self, session: ExecutorSession) -> None:
         """A cell's completion time counts from here."""
@@ -207,10 +206,9 @@ class SchedulerDriver:
 
     def _tell_boundary(self, session: ExecutorSession) -> None:
         """The core hears of a boundary by a work of nothing."""
-        self._forecasts[session.number].boundary()
-        self._tell(
-            events.WorkArrived(session.number, next(self._teller.keys), (), ends_iteration=True)
-        )
+        number = session.number
+        self._forecasts[number].boundary()
+        self._tell(events.WorkArrived(number, next(self._teller.keys), (), ends_iteration=True))
 
     def look_around(self) -> bool:
         """Tell of sessions that rest for long, and those that wait for long; whether to go on."""
@@ -238,8 +236,7 @@ class SchedulerDriver:
 
     def _ask_to_spill(self, session: ExecutorSession, now: float) -> None:
         """Have a session that has rested for long give its memory up."""
-        part = self._rests.due(session.rest, now)
-        if part is not None:
+        if (part := self._rests.due(session.rest, now)) is not None:
             session.rest.asked = part
             self.evict(session, resident=part is MemoryPart.ALL)
 
@@ -251,8 +248,7 @@ class SchedulerDriver:
         """Give a lane up that is at a work of this session, which has ended; the work has not."""
         self._teller.catch_up()
         self._feed.flush(at_once=True)
-        back = take_back(self._device, self._sessions.values(), lane, session)
-        if back is None:
+        if (back := take_back(self._device, self._sessions.values(), lane, session)) is None:
             return
         _log.warning("lane %d is given up; session %d does not leave it", lane, session.number)
         returned = [work for work in (*back.living, *back.dead) if not work.rides]
@@ -336,13 +332,16 @@ class SchedulerDriver:
 
     def collect(self) -> None:
         """Deal with what the device is through with."""
-        self._teller.catch_up()
+        teller = self._teller
+        if teller.untold is not None:
+            teller.catch_up()
         for lane, job in self._device.completions():
             if self._trace is not None and isinstance(job, Stamped):
                 job = self._trace.over(lane, job)
             assert isinstance(job, Work)
             self._finished(lane, job)
-        self._teller.catch_up()  # with what waited for the end of these
+        if teller.untold is not None:
+            teller.catch_up()  # with what waited for the end of these
 
     def settle(self, session: ExecutorSession) -> None:
         """Do what waited for the session's works to be over, if they are."""
@@ -374,8 +373,8 @@ class SchedulerDriver:
 
     def free_bytes(self) -> int:
         """Bytes of the capacity that no session holds."""
-        sessions = tuple(self._sessions.values())  # lanes ask, too
-        held = sum(each.table.used - each.table.spilled for each in sessions)
+        tables = [each.table for each in tuple(self._sessions.values())]  # lanes ask, too
+        held = sum(each.used - each.spilled for each in tables)
         return max(0, self._device.facts.capacity - held)
 
     def validate(self) -> None:
@@ -472,17 +471,19 @@ class SchedulerDriver:
         self._tell(events.SegmentsFinished(lane, lease, leader.key, 1, standing.leader_s))
 
     def _measure(self, session: ExecutorSession) -> None:
+        if (measured := self._measured(session)) is not None:
+            self._tell(measured)
+
+    def _measured(self, session: ExecutorSession) -> events.MemoryMeasured | None:
         cells, at_rest = session.cells, not session.queue.outstanding
         if cells.failed_from is not None and at_rest and session.quiet:
             session.table.mark_stale(cells.failed_from)
             cells.failed_from = None
-        measured = self._forecasts[session.number].measured(session.table, at_rest=at_rest)
-        if measured is not None:
-            self._tell(events.MemoryMeasured(session.number, *measured))
+        told = self._forecasts[session.number].measured(session.table, at_rest=at_rest)
+        return told and events.MemoryMeasured(session.number, *told)
 
     def _wait(self, action: actions.Wait) -> None:
-        session = self._sessions.get(action.session)
-        if session is not None:
+        if (session := self._sessions.get(action.session)) is not None:
             # Told by `look_around` if it lasts: turns change often.
             session.wait.wait_for(action.waits_for)
 

@@ -55,9 +55,9 @@ class ShortWay:
         tallies: "Tallies",
         works: "dict[int, Work]",
         forecasts: "dict[int, Forecast]",
-        measure: "Callable[[ExecutorSession], None]",
+        measured: "Callable[[ExecutorSession], events.MemoryMeasured | None]",
     ) -> None:
-        """`works` and `forecasts` are the driver's; `measure` tells the core of memory."""
+        """`works` and `forecasts` are the driver's; `measured` is what is new of memory."""
         self._device = device
         self._core = core
         self._clock = clock
@@ -66,15 +66,16 @@ class ShortWay:
         self._tallies = tallies
         self._works = works
         self._forecasts = forecasts
-        self._measure = measure
+        self._measured = measured
         #: what runs: its session, its first fresh buffer, and the wanted slots that were told
         self._session: ExecutorSession | None = None
         self._first = 0
         self._told: list[int] = []
-        #: what ran and the core has not heard of
-        self._arrival: events.WorkArrived | None = None
+        #: what ran and the core has not heard of: its program, its number for the core, the bytes
+        #: that it claims, what it was predicted to take, when it began, and what it took
         self._definition: Definition | None = None
-        self._began = self._took_s = 0.0
+        self._work, self._claim, self._ends = 0, 0, False
+        self._predicted_s = self._began = self._took_s = 0.0
 
     def run(
         self, session: "ExecutorSession", message: messages.Run, definition: Definition
@@ -210,26 +211,34 @@ class ShortWay:
         session.wait.users = ()
         self._device.note_at_once(standing.lane)
         live = self._forecasts[session.number].note_run(message, masks, definition.surplus_bytes)
-        claim = live if live <= session.account.capacity else 0
-        segment = (events.Segment(definition.predicted_s or 0.0, claim),)
-        self._arrival = events.WorkArrived(session.number, next(self._teller.keys), segment, ends)
+        self._claim, self._ends = live if live <= session.account.capacity else 0, ends
+        self._work, self._predicted_s = next(self._teller.keys), definition.predicted_s or 0.0
         self._session, self._definition = session, definition
         self._teller.untold = self._tell_core
 
     def _tell_core(self) -> None:
         """The core hears of it, as of something that arrived when it began."""
-        arrival, session, definition = self._arrival, self._session, self._definition
-        assert arrival is not None
+        session, definition, took_s = self._session, self._definition, self._took_s
         assert session is not None
         assert definition is not None
-        lane = session.standing.lane
+        self._session = self._definition = None
+        self._tallies.programs.note(took_s)
+        definition.observe(took_s)
+        measured = self._measured(session)
+        number, work, lane = session.number, self._work, session.standing.lane
+        if measured is None and self._core.has_turn(number):
+            ran = events.WorkRan(
+                number, work, self._predicted_s, self._claim, self._ends, lane,
+                self._clock() - self._began, took_s,
+            )  # fmt: skip
+            self._teller.tell_ran(ran, self._began)
+            return
+        segment = (events.Segment(self._predicted_s, self._claim),)
+        arrival = events.WorkArrived(number, work, segment, self._ends)
         epoch = self._teller.tell_of(arrival, self._began, lane)
-        self._tallies.programs.note(self._took_s)
-        definition.observe(self._took_s)
-        self._measure(session)
-        finished = events.SegmentsFinished(lane, epoch, arrival.work, 1, self._took_s)
-        self._teller.tell(finished)
-        self._arrival = self._session = self._definition = None
+        if measured is not None:
+            self._teller.tell(measured)
+        self._teller.tell(events.SegmentsFinished(lane, epoch, work, 1, took_s))
 
     def _hand_over(
         self,

@@ -67,6 +67,13 @@ class CoreTeller:
         assert epoch >= 0, "it is started where it ran"
         return epoch
 
+    def tell_ran(self, event: events.WorkRan, began: float) -> None:
+        """Something that is over began then, and there was nothing to decide about it."""
+        if self._recorder is not None:
+            self._recorder.note(event, began)
+        for action in self._core.handle(event, began):
+            self._handlers[type(action)](action)
+
     def catch_up(self) -> None:
         """Tell the core of what ran first, if anything did."""
         if self.untold is not None:
