@@ -302,7 +302,6 @@ STATE = {
     "jgpu.broker.executor.scheduling.driver.SchedulerDriver": "sessions, works and leases",
     "jgpu.broker.executor.scheduling.shortway.ShortWay": "the driver's works and forecasts",
     "jgpu.broker.executor.scheduling.telling.CoreTeller": "handlers",
-    "jgpu.sched.core.Core": "handlers",
     "jgpu.sched.lanes.table.LaneTable": "sessions and lanes",
     "jgpu.sched.lanes.lane.Lane": "one lane's sessions",
     "jgpu.sched.ledger.FairShare": "users",

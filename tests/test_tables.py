@@ -185,7 +185,7 @@ BOUNDED = {
         "test_the_distribution_of_iteration_times_is_that_of_the_last_ones",
     ),
     # -- the wire
-    "jgpu.wire.framing.FrameReader._buffer": Bounded(
+    "jgpu.wire.framing.FrameReader.held": Bounded(
         "connection", "a frame of 4 MiB and one read",
         GROWTH + "test_a_reader_holds_no_more_than_a_frame",
     ),
@@ -205,7 +205,7 @@ OWNED = {
         broker.executor.admission.gate.Gate._gates
         broker.executor.admission.gate.Gate._told
         broker.control.executors.culprits.Culprits._stories
-        broker.executor.streams.Streams._handlers
+        broker.executor.streams.Streams.handlers
         broker.executor.pump.Pump.sessions
         broker.executor.streams.Streams._waiting_bytes
         broker.executor.streams.Streams.backlog
@@ -261,7 +261,7 @@ OWNED = {
         broker.executor.works.queue.WorkQueue.received
         broker.executor.scheduling.stuck.shortage.Shortage._back
         broker.executor.scheduling.driver.SchedulerDriver._leases
-        broker.executor.scheduling.feed.LaneFeed._starts
+        broker.executor.scheduling.feed.LaneFeed.starts
         broker.executor.scheduling.driver.SchedulerDriver._works
         broker.executor.scheduling.shortway.ShortWay._works
         broker.executor.devices.host.HostDevice._done
@@ -291,7 +291,7 @@ OWNED = {
         sched.sessions.session.ScheduledSession.started
     """,
     "tasks of the helpers: 64 a session and 16 MiB, then it is not read": """
-        broker.executor.aside.HelperThread._results
+        broker.executor.aside.HelperThread.results_due
         broker.executor.aside.HelperThread._tasks
         broker.executor.aside.HelperThread._tokens
         broker.executor.admission.definitions.Definitions._pending
@@ -517,7 +517,7 @@ FIXED = {
         broker.executor.devices.onhost.kernels.tables.DRAWS
         broker.executor.devices.onhost.kernels.tables.KERNELS
         broker.executor.devices.gpu.mending.IndexMender._kernels
-        broker.executor.dispatch.MessageHandler._handlers
+        broker.executor.dispatch.MessageHandler.handlers
         broker.executor.programs.contracts.language.CONTRACTS
         broker.executor.programs.precautions.language.PRECAUTIONS
         broker.executor.programs.precautions.sizes.SIZES
@@ -525,7 +525,6 @@ FIXED = {
         broker.executor.programs.contracts.language._SELFCHECKED
         broker.executor.programs.contracts.language._WITHOUT_META
         broker.executor.scheduling.telling.CoreTeller._handlers
-        sched.core.Core._handlers
     """,
 }
 

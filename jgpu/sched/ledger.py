@@ -132,7 +132,10 @@ class FairShare:
             self._fade()
         if elapsed <= 0.0:
             return
-        busy = [lane.in_flight[0].session for lane in lanes if lane.in_flight]
+        busy = []  # by a loop: mostly there is one lane, and nothing in it
+        for lane in lanes:
+            if lane.in_flight:
+                busy.append(lane.in_flight[0].session)  # noqa: PERF401
         if not busy:
             return
         self.busy_s += elapsed
@@ -198,7 +201,8 @@ class FairShare:
         """Count a session that has work and a lane among the active ones."""
         user, credit_s = session.user, self._limits.credit_s
         # Beside sessions of other classes alone, whatever enters of them changes no share.
-        mixed = session.is_batch or user.part != 1.0 or len(user.active) != user.urgent
+        is_batch = session.is_batch
+        mixed = is_batch or user.part != 1.0 or len(user.active) != user.urgent
         if not user.active:
             if mixed:
                 self._weigh(user, session)
@@ -211,7 +215,7 @@ class FairShare:
         session.virtual_s = max(session.virtual_s, floor_s)
         if session.id not in user.active:
             user.active[session.id] = session
-            user.urgent += not session.is_batch
+            user.urgent += not is_batch
             if mixed:
                 self._weigh(user)
 

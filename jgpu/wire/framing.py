@@ -32,6 +32,8 @@ _MOST_BYTES: Final = limits.MAX_FRAME_BYTES
 _NO_FRAME: Final = "These bytes are not a jgpu frame."
 _MARKER: Final = struct.Struct("!4s16sQ")
 _MARKER_MAGIC: Final = b"jgpR"
+#: what decoding raises
+_UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 M = TypeVar("M")
@@ -75,7 +77,8 @@ class FrameReader(Generic[M]):
 
     def __init__(self, union: Any, *, token: bytes = b"", renumber: bool = False) -> None:
         self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(union)
-        self._buffer = bytearray()
+        #: bytes of frames whose messages were not asked for, and of half a frame
+        self.held = bytearray()
         self._token = token
         self._renumber = renumber
         #: highest epoch whose marker was seen
@@ -90,55 +93,53 @@ class FrameReader(Generic[M]):
 
         The bytes are taken at once, the messages decoded as they are asked for.
         """
-        self._buffer += data
-        if self._token and _MARKER_MAGIC in self._buffer:
+        self.held += data
+        if self._token and _MARKER_MAGIC in self.held:
             self._find_marker()
         return self._messages()
 
     def _messages(self) -> Iterator[M]:
-        while self._buffer:
-            message = self._take_due()
+        buffer, decode = self.held, self._decoder.decode
+        while buffer:
+            message = None
+            if (held := len(buffer)) >= _HEADER_BYTES:
+                # As nearly always: the frame is whole, and the one that is due.
+                magic, length, sequence, seen, checksum = _header_of(buffer)
+                end = _HEADER_BYTES + length
+                is_due = sequence == self.seen + 1 and magic == MAGIC
+                if is_due and end <= held and length <= _MOST_BYTES:
+                    payload = buffer[_HEADER_BYTES:end]
+                    if crc32(payload) == checksum:
+                        try:
+                            message = decode(payload)
+                        except _UNREADABLE as error:
+                            raise _unreadable(error) from None
+                        del buffer[:end]
+                        self.seen = sequence
+                        if seen > self.peer_seen:
+                            self.peer_seen = seen
             if message is None and (message := self._take()) is None:
                 return
             yield message
 
     def at_boundary(self) -> bool:
         """No half frame is held: the stream may end here."""
-        return not self._buffer
+        return not self.held
 
     def _find_marker(self) -> None:
         """Cut the buffer after the newest marker that is due; frames before it are dropped."""
         start = 0
-        while (at := self._buffer.find(_MARKER_MAGIC, start)) >= 0:
-            if len(self._buffer) - at < _MARKER.size:
+        while (at := self.held.find(_MARKER_MAGIC, start)) >= 0:
+            if len(self.held) - at < _MARKER.size:
                 return
-            _, token, epoch = _MARKER.unpack_from(self._buffer, at)
+            _, token, epoch = _MARKER.unpack_from(self.held, at)
             if token == self._token and epoch > self.epoch:
-                del self._buffer[: at + _MARKER.size]
+                del self.held[: at + _MARKER.size]
                 self.epoch, start = epoch, 0
                 if self._renumber:
                     self.seen = self.peer_seen = 0
             else:
                 start = at + 1
-
-    def _take_due(self) -> M | None:
-        """The next message if its frame is whole and the one that is due; as nearly always."""
-        buffer = self._buffer
-        if len(buffer) < _HEADER_BYTES:
-            return None
-        magic, length, sequence, seen, checksum = _header_of(buffer)
-        end = _HEADER_BYTES + length
-        if sequence != self.seen + 1 or magic != MAGIC or end > len(buffer) or length > _MOST_BYTES:
-            return None
-        payload = buffer[_HEADER_BYTES:end]
-        if crc32(payload) != checksum:
-            return None
-        message = self._decode(payload)
-        del buffer[:end]
-        self.seen = sequence
-        if seen > self.peer_seen:
-            self.peer_seen = seen
-        return message
 
     def _take(self) -> M | None:
         """The next message, whatever comes before it; what is wrong is told here."""
@@ -163,12 +164,12 @@ class FrameReader(Generic[M]):
 
     def _next_frame(self) -> tuple[int, int, bytes] | None:
         """Sequence number, acknowledgement and payload of the next whole frame, taken out."""
-        held = len(self._buffer)
+        held = len(self.held)
         if held < _HEADER_BYTES:
-            if not MAGIC.startswith(bytes(self._buffer[: len(MAGIC)])):
+            if not MAGIC.startswith(bytes(self.held[: len(MAGIC)])):
                 raise FrameError(_NO_FRAME)
             return None
-        magic, length, sequence, seen, checksum = HEADER.unpack_from(self._buffer)
+        magic, length, sequence, seen, checksum = HEADER.unpack_from(self.held)
         if magic != MAGIC:
             raise FrameError(_NO_FRAME)
         if length > limits.MAX_FRAME_BYTES:
@@ -179,10 +180,10 @@ class FrameReader(Generic[M]):
         end = _HEADER_BYTES + length
         if held < end:
             return None
-        payload = bytes(memoryview(self._buffer)[_HEADER_BYTES:end])
+        payload = bytes(memoryview(self.held)[_HEADER_BYTES:end])
         if crc32(payload) != checksum:
             raise FrameError("A frame's checksum does not match its bytes.")
-        del self._buffer[:end]
+        del self.held[:end]
         return sequence, seen, payload
 
     def _ends_in_a_marker(self) -> bool:
@@ -190,14 +191,18 @@ class FrameReader(Generic[M]):
         if not self._token:
             return False
         known = _MARKER_MAGIC + self._token
-        tail = bytes(self._buffer[-_MARKER.size + 1 :])
+        tail = bytes(self.held[-_MARKER.size + 1 :])
         return any(
             tail[start:].startswith(known) or known.startswith(tail[start:])
             for start in range(len(tail))
         )
 
-    def _decode(self, payload: bytes | bytearray) -> M:
+    def _decode(self, payload: bytes) -> M:
         try:
             return self._decoder.decode(payload)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            raise FrameError(f"A frame holds no message that is known here: {error}.") from None
+        except _UNREADABLE as error:
+            raise _unreadable(error) from None
+
+
+def _unreadable(error: Exception) -> FrameError:
+    return FrameError(f"A frame holds no message that is known here: {error}.")

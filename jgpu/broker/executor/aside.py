@@ -50,7 +50,8 @@ class HelperThread:
         self._served_s = 0.0
         #: one True for each task, False to end
         self._tokens: SimpleQueue[bool] = SimpleQueue()
-        self._results: deque[tuple[_Then, Any]] = deque()
+        #: what is done, for `collect`
+        self.results_due: deque[tuple[_Then, Any]] = deque()
         self._wake = wake
         self._thread = Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
@@ -72,8 +73,8 @@ class HelperThread:
 
     def collect(self) -> None:
         """Hand back what is done."""
-        while self._results:
-            then, result = self._results.popleft()
+        while self.results_due:
+            then, result = self.results_due.popleft()
             then(result)
 
     def close(self) -> None:
@@ -105,5 +106,5 @@ class HelperThread:
             self.flight.rest()
             with self._lock:
                 self._spent[whose] = self._spent.get(whose, self._served_s) + thread_time() - began
-            self._results.append((then, result))
+            self.results_due.append((then, result))
             self._wake()

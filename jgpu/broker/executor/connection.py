@@ -91,7 +91,10 @@ class Connection(Generic[M]):
             return iter(())
         except OSError:
             data = b""
-        return self._decode(data)
+        if self._marker or not data:
+            return self._decode(data)
+        self._bytes_since_ack += len(data)
+        return self.reader.feed(data)
 
     def receive_with_descriptors(self) -> Iterator[M]:
         """Like `receive`, keeping descriptors that came along in `descriptors`."""
@@ -141,15 +144,17 @@ class Connection(Generic[M]):
 
     def check_acknowledgement(self) -> None:
         """Raises `FrameError` if the peer acknowledged what it was never sent."""
-        self._writer.check_acknowledged(self.reader.peer_seen)
+        if self.reader.peer_seen > self._writer.sequence:  # as never
+            self._writer.check_acknowledged(self.reader.peer_seen)
 
     # -- writing -----------------------------------------------------------------------------
 
     def send(self, message: msgspec.Struct) -> None:
         """Write a message now, or as soon as the socket takes it. Any thread."""
         with self._lock:
-            frame = self._writer.encode(message, self.reader.seen)
-            self._acknowledged, self._bytes_since_ack = self.reader.seen, 0
+            seen = self.reader.seen
+            frame = self._writer.encode(message, seen)
+            self._acknowledged, self._bytes_since_ack = seen, 0
             self._write(frame)
 
     def begin_anew(self) -> None:
@@ -170,7 +175,12 @@ class Connection(Generic[M]):
             return
         sent = 0
         if not self._unsent:
-            sent = self._try_send(frame)
+            try:  # as in `_try_send`
+                sent = self.socket.send(frame, socket.MSG_NOSIGNAL)
+            except (BlockingIOError, InterruptedError):
+                pass
+            except OSError:
+                self.ended = True
             if sent == len(frame):
                 return
         self._unsent.append(memoryview(frame)[sent:])

@@ -55,7 +55,8 @@ class MessageHandler:
         self._gate = Gate(refusals)
         #: works by the hash of the definition that the client must send again
         self._missing: dict[bytes, list[RunWork]] = {}
-        self._handlers: dict[type, Callable[[ExecutorSession, Any], None]] = {
+        #: by kind of message
+        self.handlers: dict[type, Callable[[ExecutorSession, Any], None]] = {
             messages.Define: self._define,
             messages.Run: self._run,
             messages.Upload: self._upload,
@@ -82,7 +83,7 @@ class MessageHandler:
 
     def handle(self, session: ExecutorSession, message: messages.ClientMessage) -> None:
         """Deal with one message; `ProtocolError` if it may not be."""
-        self._handlers[type(message)](session, message)
+        self.handlers[type(message)](session, message)
 
     # -- works -------------------------------------------------------------------------------
 

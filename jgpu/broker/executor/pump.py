@@ -11,6 +11,7 @@ session.
 import logging
 import select
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Final, cast
@@ -139,21 +140,25 @@ class Pump:
         # First what is over, for it makes room in the lanes for what comes.
         self.turns.collect()
         self.turns.flush()
+        streams = self._streams
         for descriptor, mask in ready:
-            self._streams.handle(descriptor, mask)
+            if (handler := streams.handlers.get(descriptor)) is not None:
+                handler(mask)
         for aside in self._asides:
-            aside.collect()
+            if aside.results_due:
+                aside.collect()
         self._probes.collect()
         self.spilling.collect()
-        self._streams.resume()
-        for session in list(self._streams.backlog.values()):
+        streams.resume()
+        for session in list(streams.backlog.values()):
             self._deal(session)
         self.turns.flush()
         if self.device.poll_interval_s() == 0.0:  # done by the pump itself, in this round
             self.turns.collect()
             self.turns.flush()
-        for session, text in self._streams.write_blocked(self.sessions):
-            self.end(session, text)
+        if streams.blocked:
+            for session, text in streams.write_blocked(self.sessions):
+                self.end(session, text)
         self._look(something_happened=bool(ready))
 
     def _look(self, *, something_happened: bool) -> None:
@@ -175,15 +180,14 @@ class Pump:
     def _timeout(self, timeout_s: float) -> float:
         if self._streams.backlog:
             return 0.0
-        waits = [timeout_s] if timeout_s >= 0 else []
-        interval = self.device.poll_interval_s()
-        if interval is not None:
+        if (interval := self.device.poll_interval_s()) is not None:
             if interval:
                 sleep(interval)  # epoll counts in milliseconds, which is long for a device
             return 0.0
-        if self._next_look is not None:
-            waits.append(max(0.0, self._next_look - self.clock()))
-        return min(waits, default=-1.0)
+        if self._next_look is None:
+            return timeout_s
+        wait_s = self._next_look - self.clock()
+        return timeout_s if 0.0 <= timeout_s < wait_s else wait_s if wait_s > 0.0 else 0.0
 
     def validate(self) -> None:
         """Check what must always hold between two rounds."""
@@ -198,7 +202,7 @@ class Pump:
     def adopt(self, session: ExecutorSession, limit: int, resync: Resync | None = None) -> None:
         """A session begins, anew with `resync`; its stream is read from here on."""
         self.sessions[session.number] = session
-        self._streams.watch(session.connection.fileno(), lambda mask: self._ready(session, mask))
+        self._streams.watch(session.connection.fileno(), partial(self._ready, session))
         session.connection.mask = select.EPOLLIN
         self._arenas.pin(session.number, session.arena)
         self.turns.open(session)
@@ -237,8 +241,8 @@ class Pump:
         self._arenas.give_back(session.number, session.arena)
         del self.sessions[session.number]
         self._streams.forget(session.number)
-        charged_s = session.standing.charged_s()
-        self.on_ended(SessionEnded(session.number, charged_s, session.life.reason))
+        charged_s, why = session.standing.charged_s(), session.life.reason
+        self.on_ended(SessionEnded(session.number, charged_s, why))
 
     # -- streams -----------------------------------------------------------------------------
 
@@ -257,28 +261,31 @@ class Pump:
         connection = session.connection
         if session.life.is_closed or connection.inbox is None:
             return
+        handlers, held, left = self._dispatch.handlers, connection.reader.held, _BATCH
         try:
-            for _ in range(_BATCH):
-                if not self._streams.has_room(session):
-                    break
-                message = next(connection.inbox, None)
-                if message is None:
+            if self._streams.has_room(session):
+                for message in connection.inbox:
+                    handlers[type(message)](session, message)
+                    if session.life.has_ended:
+                        self.end(session, session.life.reason)
+                        return
+                    left -= 1
+                    if not (left and self._streams.has_room(session)):
+                        break
+                    if not held:  # so there is none more
+                        connection.inbox = None
+                        break
+                else:
                     connection.inbox = None
-                    break
-                self._dispatch.handle(session, message)
-                if session.life.has_ended:
-                    self.end(session, session.life.reason)
-                    return
             connection.check_acknowledgement()
         except ProtocolError as error:
             self.refuse(session, str(error))
-            return
         except Exception as error:
             # A mistake of ours with this client's message; the others go on.
             _log.exception("session %d broke the pump", session.number)
             self.refuse(session, f"The executor made a mistake with this session: {error!r}.")
-            return
-        self._after_batch(session)
+        else:
+            self._after_batch(session)
 
     def _after_batch(self, session: ExecutorSession) -> None:
         self._streams.backlog.pop(session.number, None)

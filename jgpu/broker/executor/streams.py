@@ -33,8 +33,8 @@ class Streams:
     def __init__(self, wake_fd: int) -> None:
         """`wake_fd` is what other threads wake the pump by."""
         self._epoll = select.epoll()
-        #: what to call when a descriptor is ready
-        self._handlers: dict[int, Callable[[int], None]] = {wake_fd: lambda mask: None}
+        #: what to call with the mask when a descriptor is ready; none where it has ended meanwhile
+        self.handlers: dict[int, Callable[[int], None]] = {wake_fd: lambda mask: None}
         self._epoll.register(wake_fd, select.EPOLLIN | select.EPOLLET)
         #: sessions with messages that were read and not dealt with
         self.backlog: dict[int, ExecutorSession] = {}
@@ -49,23 +49,17 @@ class Streams:
 
     def watch(self, descriptor: int, handler: Callable[[int], None]) -> None:
         """Call `handler(mask)` whenever the descriptor can be read."""
-        self._handlers[descriptor] = handler
+        self.handlers[descriptor] = handler
         self._epoll.register(descriptor, select.EPOLLIN)
 
     def poll(self, wait_s: float) -> list[tuple[int, int]]:
         """Wait so long, below 0 for ever; returns what is ready, and how."""
         return self._epoll.poll(wait_s)
 
-    def handle(self, descriptor: int, mask: int) -> None:
-        """Something is ready; nothing happens where it has ended meanwhile."""
-        handler = self._handlers.get(descriptor)
-        if handler is not None:
-            handler(mask)
-
     def end(self, session: ExecutorSession) -> None:
         """A session's stream is closed next: nothing of it is read any more."""
         self.backlog.pop(session.number, None)
-        self._handlers.pop(session.connection.fileno(), None)
+        self.handlers.pop(session.connection.fileno(), None)
         self._epoll.unregister(session.connection.fileno())
 
     def forget(self, number: int) -> None:
@@ -115,7 +109,7 @@ class Streams:
     def resume(self) -> None:
         """Read the stalled sessions again that have less to do."""
         self._waiting_bytes.clear()
-        for session in list(self.stalled.values()):
+        for session in list(self.stalled.values()) if self.stalled else ():
             if session.life.is_closed:
                 del self.stalled[session.number]
             elif self.has_room(session):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["LoneRuns"]
 
 _CLOSED: Final = SessionState.CLOSED
+_NEVER: Final = float("inf")
 
 
 class LoneRuns:
@@ -84,9 +85,11 @@ class LoneRuns:
         certain = self.would_start(session.id, event.live_bytes) == event.lane
         if lane is None or not certain or lane.holder is not session:
             raise IllegalEvent(f"Work {event.work} cannot have run in lane {event.lane} alone.")
-        _check(event)
+        predicted_s, elapsed_s, measured_s = event.predicted_s, event.elapsed_s, event.measured_s
+        could_be = 0 <= predicted_s < _NEVER and 0 <= elapsed_s < _NEVER and event.live_bytes >= 0
+        if not (could_be and 0 <= measured_s < _NEVER):
+            raise IllegalEvent(f"Work {event.work} cannot have run so: {event}.")
         user, ledger = session.user, self._ledger
-        predicted_s = event.predicted_s
         seconds = (
             max(predicted_s, limits.least_segment_s) if predicted_s else limits.nominal_segment_s
         )
@@ -96,12 +99,12 @@ class LoneRuns:
         self._turns.waits.note(0.0)
         session.iteration_open = not event.ends_iteration
         # It is over.
-        journal.now += event.elapsed_s
+        journal.now += elapsed_s
         ledger.charge_alone(session, journal.now)
         # As in `Lane.take_off`, to the bit: what it was predicted to take came and went.
         user.in_flight_s = max(0.0, user.in_flight_s + seconds - seconds)
-        lane.used_s += event.measured_s
-        session.progress.current_s += event.measured_s
+        lane.used_s += measured_s
+        session.progress.current_s += measured_s
         self._finishing.worked_s += seconds
         if event.ends_iteration:
             self._finishing.end_iteration(session)
@@ -113,9 +116,3 @@ class LoneRuns:
             self._room.refit(session)
         ledger.leave(session)
         self._table.changed = True
-
-
-def _check(event: WorkRan) -> None:
-    times = event.predicted_s, event.elapsed_s, event.measured_s
-    if event.live_bytes < 0 or not all(0 <= each < float("inf") for each in times):
-        raise IllegalEvent(f"Work {event.work} cannot have run so: {event}.")

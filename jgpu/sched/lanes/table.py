@@ -85,14 +85,17 @@ class LaneTable:
 
     def is_open_to(self, session: ScheduledSession, lane: Lane) -> bool:
         """Whether nothing stands between a member of a lane, which has no work, and its turn."""
-        if session.residence is not Residence.HERE or not self.may_begin(lane):
+        # `may_begin`, in plain names: this is asked before each brief work, and behind it.
+        if session.residence is not Residence.HERE or lane.state is not LaneState.OPEN:
+            return False
+        if self.draining or self.starving is not None or self.committed > self.capacity:
             return False
         if self.closing or self.retired or self.unplaced or self.awaiting_growth:
             return False
         holder = lane.holder
         if holder is not None and holder is not session and holder.iteration_open:
             return False
-        for each in self.lanes.values():  # noqa: SIM110 - asked before each brief work
+        for each in self.lanes.values():  # noqa: SIM110 - no call for each
             if each.in_flight or each.waiting:
                 return False
         return True

@@ -14,15 +14,13 @@ class Refusals:
 
     def __init__(self) -> None:
         self._programs: dict[bytes, RefusedProgram] = {}
+        #: whether any program is refused to anybody
+        self.any = False
 
     def set(self, message: RefusePrograms) -> None:
         """From here on these are refused, and no others."""
         self._programs = {refused.program: refused for refused in message.programs}
-
-    @property
-    def any(self) -> bool:
-        """Whether any program is refused to anybody."""
-        return bool(self._programs)
+        self.any = bool(self._programs)
 
     def of(self, user: str, program: bytes) -> RefusedProgram | None:
         """What is said of a program that may not run for `user`; None if it may."""

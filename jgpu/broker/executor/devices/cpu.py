@@ -106,7 +106,8 @@ class CpuDevice(HostDevice):
     def note_at_once(self, lane: int) -> None:
         """It was this lane's; others are heard before the next."""
         self._ran_here = True
-        self._note_lane(lane)
+        if lane != self._only_lane:
+            self._note_lane(lane)
 
     def _note_lane(self, lane: int) -> None:
         if lane != self._only_lane:

@@ -75,7 +75,8 @@ class Account:
         """
         if nbytes <= 0:
             return True
-        if session.table.used + nbytes > self.capacity:
+        table = session.table
+        if table.resident + table.kept + nbytes > self.capacity:
             return False
         if self.resident_limit and self._has_too_large_models:
             return False

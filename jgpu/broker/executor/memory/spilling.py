@@ -77,7 +77,8 @@ class SpillCopier:
 
     def collect(self) -> None:
         """Deal with copies that are over."""
-        self._thread.collect()
+        if self._thread.results_due:
+            self._thread.collect()
 
     def close(self) -> None:
         """End the thread; sessions have ended."""

@@ -19,6 +19,8 @@ class DefinitionCache:
     def __init__(self, device: DeviceKind, most: int = 4096, most_bytes: int = 64 << 20) -> None:
         self.device: DeviceKind = device
         self._entries: SharedEntries[Definition] = SharedEntries(most, most_bytes)
+        #: the definition with this hash, if it is (still) known; who asks for it
+        self.get = self._entries.get
 
     @property
     def nbytes(self) -> int:
@@ -35,10 +37,6 @@ class DefinitionCache:
         """The definition of these bytes, checked now or earlier; raises `ProgramError`."""
         found = self.get(program_hash(data), identity)
         return found or self.add(define(data, self.device), len(data), identity)
-
-    def get(self, key: bytes, identity: str = "") -> Definition | None:
-        """The definition with this hash, if it is (still) known; who asks for it."""
-        return self._entries.get(key, identity)
 
     def add(self, definition: Definition, nbytes: int, identity: str = "") -> Definition:
         """Keep a definition that was checked elsewhere (in a helper thread)."""

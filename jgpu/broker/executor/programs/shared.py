@@ -44,7 +44,7 @@ class SharedEntries(Generic[T]):
         """Bytes of what an identity holds."""
         return self._held.get(owner, 0)
 
-    def get(self, key: bytes, asker: str) -> T | None:
+    def get(self, key: bytes, asker: str = EVERYBODY) -> T | None:
         """An entry, if it is (still) there."""
         owner = self._owners.get(key)
         if owner is None:

@@ -323,7 +323,8 @@ class SchedulerDriver:
 
     def flush(self) -> None:
         """Hand what was started to the lanes."""
-        self._feed.flush()
+        if self._feed.starts:
+            self._feed.flush()
 
     def write_trace(self) -> None:
         """The executor ends: write down when its works ran, if that was asked for."""

@@ -27,23 +27,23 @@ class LaneFeed:
         self._trace = trace
         self.trials = trials
         #: by lane, works that were started and not handed over
-        self._starts: dict[int, list[Work]] = {}
+        self.starts: dict[int, list[Work]] = {}
         #: by lane, the session that was last given to it
         self._tails: dict[int, ExecutorSession] = {}
 
     @property
     def is_idle(self) -> bool:
         """Nothing is on its way to a lane, and nobody is tried."""
-        return not self._starts and self.trials.quiet
+        return not self.starts and self.trials.quiet
 
     def launch(self, session: "ExecutorSession", work: "Work", lane: int) -> None:
         """A lane is to have a session's oldest work that none has."""
         self._note(session, work, lane)
-        self._starts.setdefault(lane, []).append(work)
+        self.starts.setdefault(lane, []).append(work)
 
     def launch_at_once(self, session: "ExecutorSession", work: "Work", lane: int) -> bool:
         """Have a lane do it now, as `Device.does_at_once` says it would; False behind others."""
-        if self._starts:
+        if self.starts:
             return False
         self._note(session, work, lane)
         self.trials.given(lane)
@@ -60,30 +60,30 @@ class LaneFeed:
 
     def launch_again(self, lane: int, works: "Iterable[Work]") -> None:
         """A lane is to go on with works that it gave back."""
-        self._starts.setdefault(lane, []).extend(works)
+        self.starts.setdefault(lane, []).extend(works)
 
     def flush(self, *, at_once: bool = False) -> None:
         """Hand what was started to the lanes; `at_once`: whoever is tried meanwhile."""
-        if not self._starts:
+        if not self.starts:
             return
         trials = self.trials
         if not trials.quiet and not at_once:
             self._flush_as_admitted()
             return
-        while self._starts:
-            lane, works = self._starts.popitem()
+        while self.starts:
+            lane, works = self.starts.popitem()
             for _ in works:
                 trials.given(lane)
             self._submit(lane, works)
 
     def _flush_as_admitted(self) -> None:
-        for lane in list(self._starts):
-            works = self._starts.pop(lane)
+        for lane in list(self.starts):
+            works = self.starts.pop(lane)
             count = 0
             while count < len(works) and self.trials.admits(lane, works[count]):
                 count += 1
             if works[count:]:
-                self._starts[lane] = works[count:]
+                self.starts[lane] = works[count:]
             if count:
                 self._submit(lane, works[:count])
 

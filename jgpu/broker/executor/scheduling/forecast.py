@@ -40,6 +40,9 @@ class Forecast:
         #: bytes of all buffers when they were measured last
         self._used = 0
         self._told: tuple[int, int, int, int, int] | None = None
+        #: the table's sums when they were counted last, and what they came to
+        self._sums: tuple[int, ...] = ()
+        self._counted = (0, 0, 0, 0)
 
     def most_live_bytes(self, masks: Masks) -> int:
         """Bytes for a run that is offered next, if nothing is freed before it."""
@@ -102,9 +105,16 @@ class Forecast:
         """(resident, kept, transient, stale, spilled) if they are news, at a boundary."""
         if at_rest and self._peak:
             self._end_iteration()
-        self._settle_peaks(table.used, at_rest=at_rest)
-        resident, kept, spilled = self.held(table)
-        stale = min(self._rounded(table.stale), kept)
+        self._settle_peaks(table.resident + table.kept, at_rest=at_rest)
+        sums = (
+            table.resident, table.kept, table.resident_away, table.kept_away, table.aside,
+            table.stale,
+        )  # fmt: skip
+        if sums != self._sums:
+            resident, kept, spilled = self.held(table)
+            stale = min(self._rounded(table.stale), kept)
+            self._sums, self._counted = sums, (resident, kept, spilled, stale)
+        resident, kept, spilled, stale = self._counted
         now = (resident, kept, max(self._peaks, default=0), stale, spilled)
         if now == self._told:
             return None

@@ -104,19 +104,18 @@ class ShortWay:
         masks = definition.masks(message.live, message.dead, message.wanted)
         if not definition.is_straight(masks):
             return False
-        port = self._device.port_at_once(session.standing.lane, definition.predicted_s or 0.0)
-        if port is None or not self._may_start(session, masks):
+        standing, account = session.standing, session.account
+        port = self._device.port_at_once(standing.lane, definition.predicted_s or 0.0)
+        if port is None or not (masks.transient <= 0 or account.fits(session, masks.transient)):
+            return False
+        # Whether the core would start it at once.
+        most = self._forecasts[session.number].most_live_bytes(masks)
+        if self._core.would_start(session.number, most) != standing.lane:
             return False
         if (buffers := _given(session, message, definition)) is None:
             return False
         self._do(session, message, definition, masks, buffers, port)
         return True
-
-    def _may_start(self, session: "ExecutorSession", masks: Masks) -> bool:
-        """Whether the core would start it at once, and its memory is certain."""
-        most = self._forecasts[session.number].most_live_bytes(masks)
-        lane = self._core.would_start(session.number, most)
-        return lane == session.standing.lane and session.account.fits(session, masks.transient)
 
     def _do(
         self,
@@ -133,9 +132,11 @@ class ShortWay:
             session.number, message.work, _PROGRAM, message.program, definition.names,
             definition.ops,
         )  # fmt: skip
-        if message.free:
-            session.drop(message.free, port)
-        session.table.note_peak(masks.transient)
+        table = session.table
+        if message.free and (dropped := table.drop_all_of(message.free)):
+            port.retire(dropped)
+        if (used := table.resident + table.kept + masks.transient) > table.peak:
+            table.peak = used
         context = RunContext(
             self._device.torch_device, session.generators, message.work, mark=flight.op, masks=masks
         )
@@ -151,7 +152,7 @@ class ShortWay:
         if outcome.exact is None:
             self._hand_over(session, message, definition, outcome, context)
             return
-        replaced = session.table.add_made(outcome.made(message.first))
+        replaced = table.add_made(outcome.made(message.first))
         if replaced:
             port.retire(replaced)
         if masks.dead:
@@ -201,8 +202,10 @@ class ShortWay:
         """What its having been offered, launched and finished would have left."""
         number, ends = message.work, message.ends_iteration
         session.queue.next_number = number + 1
-        session.cells.note_made(message.first)
-        session.cells.times.count(number, self._took_s)
+        cells = session.cells
+        if cells.first_buffer is None:
+            cells.note_made(message.first)
+        cells.times.count(number, self._took_s)
         session.course.passed(PassedRun(number, ends), definition, buffers)
         standing, rest = session.standing, session.rest
         standing.riders, standing.at_boundary = 0, ends
@@ -268,8 +271,9 @@ def _given(
     """Its inputs, if they are there, and fit."""
     found = session.table.buffers
     try:
-        buffers = [found[number] for number in message.inputs]
-        if not all(map(session.generators.__contains__, definition.plan.generators)):
+        buffers = [*map(found.__getitem__, message.inputs)]
+        generators = definition.plan.generators
+        if generators and not all(map(session.generators.__contains__, generators)):
             return None
         return buffers if definition.accepts(buffers, message.params) else None
     except (KeyError, ProgramError):

@@ -16,7 +16,9 @@ stopped it, left the rest of its iteration in the session's order.
 
 from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from jgpu.broker.executor.programs import Buffer, Definition, Running, has_written_resident
 from jgpu.broker.executor.works.states import LaneProgress
@@ -32,7 +34,7 @@ _MOST_RUNS: Final = 64
 _UNDONE: Final = frozenset({LaneProgress.HALTED, LaneProgress.PAUSED})
 
 
-class PassedRun(NamedTuple):
+class PassedRun(Struct, frozen=True, gc=False):  # a named tuple takes two calls to make
     """A run that the pump did at once, which is no work."""
 
     number: int
