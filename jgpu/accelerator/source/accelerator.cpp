@@ -242,6 +242,23 @@ PyObject* run(PyObject*, PyObject* const* given, Py_ssize_t count) {
   END_HANDLE_TH_ERRORS
 }
 
+// As `jgpu.broker.executor.memory.hostbytes`.
+PyObject* bytes_of(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  if (count != 2 || !THPVariable_Check(arguments[0])) {
+    PyErr_SetString(PyExc_TypeError, "bytes_of(tensor, most)");
+    return nullptr;
+  }
+  const int64_t most = integer(arguments[1]);
+  const c10::Storage& storage = THPVariable_Unpack(arguments[0]).storage();
+  const auto nbytes = static_cast<int64_t>(storage.nbytes());
+  if (!storage.device().is_cpu() || nbytes > most) {
+    Py_RETURN_NONE;
+  }
+  return PyBytes_FromStringAndSize(static_cast<const char*>(storage.data()), nbytes);
+  END_HANDLE_TH_ERRORS
+}
+
 PyObject* counts(PyObject*, PyObject*) {
   return Py_BuildValue("KK", carried_out, left_to_python);
 }
@@ -255,6 +272,7 @@ PyCFunction fast(Fast function) {
 
 PyMethodDef methods[] = {
     {"assemble", assemble, METH_O, "A program for `run`, of names, inputs, outputs, instructions."},
+    {"bytes_of", fast(bytes_of), METH_FASTCALL, "What a small storage on the host holds."},
     {"connect", connect, METH_VARARGS, "Hand over what is looked up; ops come here from now on."},
     {"counts", counts, METH_NOARGS, "Calls carried out here, and calls left to Python."},
     {"install_guard", install_guard, METH_NOARGS, "Answer torch's questions about the device."},

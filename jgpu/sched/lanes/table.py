@@ -85,17 +85,16 @@ class LaneTable:
 
     def is_open_to(self, session: ScheduledSession, lane: Lane) -> bool:
         """Whether nothing stands between a member of a lane, which has no work, and its turn."""
-        # `may_begin`, in plain names: this is asked before each brief work, and behind it.
         if session.residence is not Residence.HERE or lane.state is not LaneState.OPEN:
             return False
         if self.draining or self.starving is not None or self.committed > self.capacity:
             return False
+        holder = lane.holder
         if self.closing or self.retired or self.unplaced or self.awaiting_growth:
             return False
-        holder = lane.holder
         if holder is not None and holder is not session and holder.iteration_open:
             return False
-        for each in self.lanes.values():  # noqa: SIM110 - no call for each
+        for each in self.lanes.values():  # noqa: SIM110 - asked of each brief work: few calls
             if each.in_flight or each.waiting:
                 return False
         return True

@@ -235,7 +235,7 @@ def test_a_reader_holds_no_more_than_a_frame():
     reader = FrameReader(m.ClientMessage)
     head = HEADER.pack(MAGIC, limits.MAX_FRAME_BYTES, 1, 0, 0)
     assert list(reader.feed(head + bytes(limits.MAX_FRAME_BYTES - 1))) == []
-    assert len(reader._buffer) == HEADER.size + limits.MAX_FRAME_BYTES - 1
+    assert len(reader.held) == HEADER.size + limits.MAX_FRAME_BYTES - 1
     with pytest.raises(FrameError, match="checksum"):
         list(reader.feed(b"x"))
 

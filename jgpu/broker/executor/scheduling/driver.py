@@ -436,8 +436,7 @@ class SchedulerDriver:
         if work.waits:
             self._shortage.comes_back(work)
             return
-        session = work.session
-        queue = session.queue
+        session, queue = work.session, work.session.queue
         work.measured_s += work.earlier_s
         session.complete(work)
         if work.violation is not None and not session.life.has_ended:

@@ -12,10 +12,10 @@ the other (`tests/broker/executor/test_shortway.py` compares them).
 """
 
 from collections.abc import Callable
-from ctypes import string_at
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
+from jgpu.broker.executor.memory.hostbytes import quickest
 from jgpu.broker.executor.memory.movement import MovementState
 from jgpu.broker.executor.programs import Buffer, Definition, Masks, Outcome, RunContext
 from jgpu.broker.executor.works.course import PassedRun
@@ -67,6 +67,7 @@ class ShortWay:
         self._works = works
         self._forecasts = forecasts
         self._measured = measured
+        self._bytes_of = quickest()
         #: what runs: its session, its first fresh buffer, and the wanted slots that were told
         self._session: ExecutorSession | None = None
         self._first = 0
@@ -168,12 +169,11 @@ class ShortWay:
 
     def _tell(self, slot: int, made: "torch.Tensor") -> None:
         """Say what a wanted slot holds; see `early.tell`."""
-        storage, session = made.untyped_storage(), self._session
-        nbytes = storage.nbytes()
-        if session is None or nbytes > limits.WANTED_BYTES:
+        session = self._session
+        if session is None or made.device != self._device.torch_device:
             return
-        if made.device == self._device.torch_device:
-            data = string_at(storage.data_ptr(), nbytes)
+        data = self._bytes_of(made, limits.WANTED_BYTES)
+        if data is not None:
             session.connection.send(messages.Value(self._first + slot, data))
             self._told.append(slot)
 
