@@ -142,6 +142,7 @@ def test_a_payload_may_hold_what_looks_like_frames_and_markers():
         (frame(sequence=2), "Frame 2 came where 1 was due"),
         (frame() + frame(sequence=3), "Frame 3 came where 2 was due"),
         (frame(b"\x91\xa4Nope"), "no message that is known"),
+        (frame() + frame() + frame(b"\x91\xa4Nope", sequence=2), "no message that is known"),
         (frame(b""), "no message that is known"),
         (frame(b"\x91" * 5000), "no message that is known"),
     ],
