@@ -140,7 +140,7 @@ class ExecutorSession:
         """The buffers of those numbers; `ProtocolError` if the session has not all of them."""
         found = self.table.buffers
         try:
-            return [found[number] for number in numbers]
+            return [*map(found.__getitem__, numbers)]
         except KeyError:
             return [self.buffer(number) for number in numbers]
 

@@ -105,7 +105,8 @@ class Gate:
     def work_of(self, session: "ExecutorSession", message: "messages.Run") -> RunWork:
         """The run, or what stands for it if it is refused."""
         number, account = session.number, session.account
-        refused = self._refusals.of(session.owner.user, message.program)
+        refusals = self._refusals
+        refused = refusals.of(session.owner.user, message.program) if refusals.any else None
         if refused is not None:
             failure = Failure(
                 message.work, refused.op, refused.name, "ProgramRefused", refused.text

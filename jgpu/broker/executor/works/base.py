@@ -152,7 +152,8 @@ class Work:
         self.progress = _BEGUN
         try:
             self.note(port)
-            session.settle(self.before, port)
+            if self.before:
+                session.settle(self.before, port)
             if session.faults is not None:
                 session.faults.begin(self, port)
             self.do(port)
@@ -210,7 +211,9 @@ class Work:
                 self._settle_faults()
             if self.progress is not _SKIPPED and self.violation is None:
                 self.reply()
-            self.answer_followers()
+            self.over = True
+            if self.followers:  # as `answer_followers` asks
+                self.answer_followers()
         finally:
             self.session.course.end()
 
