@@ -85,9 +85,8 @@ class LaneTable:
 
     def is_open_to(self, session: ScheduledSession, lane: Lane) -> bool:
         """Whether nothing stands between a member of a lane, which has no work, and its turn."""
-        if session.residence is not Residence.HERE or lane.state is not LaneState.OPEN:
-            return False
-        if self.draining or self.starving is not None or self.committed > self.capacity:
+        is_open = session.residence is Residence.HERE and lane.state is LaneState.OPEN
+        if not is_open or self.draining or self.starving or self.committed > self.capacity:
             return False
         holder = lane.holder
         if self.closing or self.retired or self.unplaced or self.awaiting_growth:
