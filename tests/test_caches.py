@@ -73,6 +73,12 @@ CACHES = {
         "addresses, as far as no alignment depends on them",
         "device/test_on_cuda.py::test_the_same_tensors_take_another_kernel_under_other_switches",
     ),
+    "jgpu.device.composed.attention._on_host": (
+        "what tensors hold, where they begin, the scale: none of them is looked at. Nor are the "
+        "switches in it: nothing is looked up where one is turned",
+        "device/on_device/test_attention.py"
+        "::test_an_answer_is_for_tensors_that_lie_and_are_wanted_so",
+    ),
     "jgpu.device.composed.branches._norms": (
         "what tensors hold, where they begin, how much statistics move: sizes and types decide",
         "device/test_on_cuda.py::test_the_op_that_cuda_would_run_is_recorded_forward_and_backward",

@@ -1,8 +1,12 @@
-"""Attention on a CUDA executor: the kernel that the device itself would take, called by name.
+"""Attention: the kernel that the executor's device itself would take, called by name.
 
-Natively a composite asks the device which kernel suits, then prepares its arguments. The device is
-the executor's here: it is asked once for each combination of geometries and switches, and what
+Natively a composite asks the device which kernel suits, then prepares its arguments. On CUDA the
+device is the executor's: it is asked once for each combination of geometries and switches, and what
 follows is done on the notebook's tensors, so that torch's own derivative formulas apply.
+
+Where the executor computes on the CPU the host's torch is asked, once for each combination, too.
+Without mask and dropout, which is what a text's next word is computed with, its flash attention is
+called by name, with nothing to prepare; all else is left to stand-ins (`composites`).
 """
 
 import math
@@ -16,9 +20,11 @@ from jgpu.device.tensor import DeviceTensor
 from jgpu.wire import messages as m
 from jgpu.wire import program as wire
 
-__all__ = ["attend"]
+__all__ = ["attend", "attend_on_host"]
 
 _MATH, _FLASH, _EFFICIENT, _CUDNN = range(4)
+#: mask, dropout, and whether it is causal, where a call does not say so
+_UNSAID: Final[tuple[Any, ...]] = (None, 0.0, False)
 _MASKED: Final = -math.inf
 #: what cuDNN is given instead, for it makes NaN of infinity
 _MASKED_IN_CUDNN: Final = -65504.0
@@ -27,10 +33,16 @@ _ALIGNED: Final = 8
 #: offsets that differ by a multiple of this are aligned alike
 _PERIOD: Final = 64
 _C: Any = torch._C
+_aten: Any = torch.ops.aten
 
 #: answers of the device, by connection and question; few, for a model has few geometries
 _known: dict[tuple[Any, ...], int] = {}
 _MOST: Final = 4096
+#: whether the host takes flash attention, by all that it looks at; sequences that grow bring many
+_on_host: dict[tuple[Any, ...], bool] = {}
+_MOST_ON_HOST: Final = 1 << 16
+#: bytes of the largest tensor that the host is asked about with one of its size
+_MOST_BYTES: Final = 1 << 26
 
 
 def attend(
@@ -47,7 +59,6 @@ def attend(
     """`scaled_dot_product_attention` of device tensors, as native CUDA computes it."""
     _check(query, key, value, mask)
     kernel = _kernel((query, key, value, mask), dropout, causal, scale, grouped)
-    aten = torch.ops.aten
     differentiated = torch.is_grad_enabled() and any(
         each.requires_grad for each in (query, key, value)
     )
@@ -57,21 +68,74 @@ def attend(
     if kernel == _EFFICIENT:
         bias = _additive(mask, query.dtype, _MASKED)
         bias = None if bias is None else _laid_out(bias, query, key)
-        made = aten._scaled_dot_product_efficient_attention.default(
+        made = _aten._scaled_dot_product_efficient_attention.default(
             query, key, value, bias, differentiated, dropout, causal, scale=scale
         )
     elif kernel == _CUDNN:
         bias = _additive(mask, query.dtype, _MASKED_IN_CUDNN)
-        made = aten._scaled_dot_product_cudnn_attention.default(
+        made = _aten._scaled_dot_product_cudnn_attention.default(
             query, key, value, bias, differentiated, dropout, causal, False, scale=scale
         )
     else:
         bias = _additive(mask, query.dtype, _MASKED)
-        made = aten._scaled_dot_product_attention_math.default(
+        made = _aten._scaled_dot_product_attention_math.default(
             query, key, value, bias, dropout, causal, None, scale=scale, enable_gqa=grouped
         )
     output: Tensor = made[0]
     return output
+
+
+def attend_on_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """`scaled_dot_product_attention` as a CPU computes it, where it would by flash attention.
+
+    None where it would not, or where torch is to look at the arguments itself.
+    """
+    if not 3 <= len(args) <= 6 or (kwargs and kwargs.keys() != {"scale"}):
+        return None
+    query, key, value, mask, dropout, causal = (*args, *_UNSAID[len(args) - 3 :])
+    if mask is not None or dropout or {type(query), type(key), type(value)} != {DeviceTensor}:
+        return None
+    if not _is_flash_on_host(query, key, value, causal):
+        return None
+    made: Tensor = torch._scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, dropout, causal, **kwargs
+    )[0]
+    return made
+
+
+def _is_flash_on_host(
+    query: DeviceTensor, key: DeviceTensor, value: DeviceTensor, causal: bool
+) -> bool:
+    """What the host's torch says of tensors that lie as these do, with no switch turned."""
+    if not (_C._get_flash_sdp_enabled() and _C._get_math_sdp_enabled()):
+        return False
+    graded = torch.is_grad_enabled()
+    wanted = tuple([e.requires_grad for e in (query, key, value)]) if graded else ()
+    asked = query._g, key._g, value._g, causal, wanted
+    found = _on_host.get(asked)
+    if found is None:
+        if len(_on_host) >= _MOST_ON_HOST:
+            _on_host.clear()
+        found = _on_host[asked] = _asked_of_host((query, key, value), causal, wanted)
+    return found
+
+
+def _asked_of_host(
+    tensors: tuple[DeviceTensor, ...], causal: bool, wanted: tuple[bool, ...]
+) -> bool:
+    shown = [tensor._g for tensor in tensors]
+    if any(each.bits or each.nbytes > _MOST_BYTES for each in shown):
+        return False
+    given = [
+        torch.empty_strided(each.shape, each.stride, dtype=each.dtype, device="cpu")
+        for each in shown
+    ]
+    for tensor, graded in zip(given, wanted, strict=False):
+        tensor.requires_grad_(graded)
+    try:
+        return bool(_aten._fused_sdp_choice.default(*given, None, 0.0, causal) == _FLASH)
+    except (RuntimeError, IndexError):  # which torch's composite says in words of its own
+        return False
 
 
 def _flash(
@@ -81,7 +145,7 @@ def _flash(
     width = query.shape[-1]
     padded = [_padded(each) for each in (query, key, value)]
     by = 1.0 / math.sqrt(width) if scale is None else scale
-    made: Tensor = torch.ops.aten._scaled_dot_product_flash_attention.default(
+    made: Tensor = _aten._scaled_dot_product_flash_attention.default(
         *padded, dropout, causal, False, scale=by
     )[0]
     return made if made.shape[-1] == width else made[..., :width]

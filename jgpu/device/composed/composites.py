@@ -224,6 +224,12 @@ def _as_on_cuda(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return dispatch.take_apart(info_of(op), args, kwargs) if made is NotImplemented else made
 
 
+def _attention(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Its commonest kernel on the host takes the arguments as they are; else by stand-ins."""
+    made = None if _is_cuda() else attention.attend_on_host(args, kwargs)
+    return lower(op, args, kwargs) if made is None else made
+
+
 def _differentiated(tensor: torch.Tensor) -> bool:
     return torch.is_grad_enabled() and tensor.requires_grad
 
@@ -303,7 +309,10 @@ def install() -> None:
     encoders.install()
     global _library
     _library = torch.library.Library("aten", "IMPL")
-    others = FOR_SUBCLASSES | {"group_norm": _group_norm}
+    others = FOR_SUBCLASSES | {
+        "group_norm": _group_norm,
+        "scaled_dot_product_attention": _attention,
+    }
     both = {name: (each, each) for name, each in (dict.fromkeys(LOWERED, lower) | others).items()}
     for name, (lowering, whole) in (both | branches.LOWERINGS).items():
         base, _, overload = name.partition(".")
