@@ -14,6 +14,7 @@ from jgpu.wire.program import CONJ, NEG, Geometry
 FLOATS = (torch.float32, torch.float64)
 TYPES = (*FLOATS, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
 NUMBERS = st.sampled_from([0, 1, 3, 0.0, 0.5, 2.0, True, 1j])
+BENDS = st.sampled_from([1, 0.5, 1.0, 1.0, 0.0, -1.0])
 SIZES = st.sampled_from([0, 1, 1, 2, 2, 3, 4])
 
 
@@ -125,6 +126,22 @@ def squared_gradient(draw):
     return (grad, first, target, reduction), {}
 
 
+def bent(draw):
+    return (*squared(draw)[0], draw(BENDS)), {}
+
+
+def bent_gradient(draw):
+    return (*squared_gradient(draw)[0], draw(BENDS)), {}
+
+
+def truths(count):
+    def call(draw):
+        shape, dtype = draw(shapes), draw(st.sampled_from([torch.bool, torch.bool, *FLOATS]))
+        return tuple(draw(laid(lost(draw, shape), dtype)) for _ in range(count)), {}
+
+    return call
+
+
 def factors(draw, batch):
     m, k, n, dtype = draw(SIZES), draw(SIZES), draw(SIZES), draw(types)
     inner = draw(st.sampled_from([k, k, k, draw(SIZES)]))
@@ -153,6 +170,29 @@ def reduced(draw):
     shape = draw(shapes)
     dims = draw(st.lists(st.integers(-len(shape) - 1, len(shape)), max_size=3) | st.none())
     return (draw(laid(shape, draw(types))), dims, draw(st.booleans())), {}
+
+
+def spread(draw):
+    (first, dims, keepdim), _ = reduced(draw)
+    return (first, dims), {"correction": draw(NUMBERS | st.none()), "keepdim": keepdim}
+
+
+def truths_along(*rest):
+    def call(draw):
+        shape, dtype = draw(shapes), draw(st.sampled_from([torch.bool, torch.bool, *TYPES]))
+        return (draw(laid(shape, dtype)), *[each(draw, shape) for each in rest]), {}
+
+    return call
+
+
+def keepdim(draw, shape):
+    return draw(st.booleans())
+
+
+def running(draw):
+    shape = draw(shapes)
+    kwargs = draw(st.sampled_from([{}, {}, {"dtype": torch.float64}]))
+    return (draw(laid(shape, draw(types))), dim_of(draw, shape)), kwargs
 
 
 def extremes(draw):
@@ -187,6 +227,32 @@ def joined(draw):
             mine[dim] = draw(SIZES)
         tensors.append(draw(laid(draw(st.sampled_from([tuple(mine)] * 7 + [(0,)])), dtype)))
     return (tensors, dim), {}
+
+
+def stacked(draw):
+    shape, dtype = draw(shapes), draw(types)
+    others = st.sampled_from([shape] * 7 + [(2,)])
+    tensors = [draw(laid(draw(others), dtype)) for _ in range(draw(st.integers(1, 3)))]
+    return (tensors, draw(st.integers(-len(shape) - 2, len(shape) + 1))), {}
+
+
+def selected(draw):
+    shape = draw(shapes)
+    index = draw(laid((draw(SIZES),), draw(st.sampled_from([torch.int64, torch.int32]))))
+    return (draw(laid(shape, draw(types))), dim_of(draw, shape), index), {}
+
+
+def gathered(draw):
+    shape = draw(shapes)
+    sizes = [draw(st.sampled_from([1, size, size, size + 1])) for size in shape]
+    index = draw(laid(sizes, torch.int64))
+    return (draw(laid(shape, draw(types))), dim_of(draw, shape), index), {}
+
+
+def like(draw):
+    (first,), kwargs = copied(draw)
+    dtype = draw(st.sampled_from([None, *TYPES]))
+    return (first,), kwargs | ({} if dtype is None else {"dtype": dtype})
 
 
 def looked_up(draw):
@@ -277,16 +343,32 @@ CALLS = {
     "clamp": clamped,
     "mse_loss": squared,
     "mse_loss_backward": squared_gradient,
+    **dict.fromkeys(("huber_loss", "smooth_l1_loss"), bent),
+    **dict.fromkeys(("huber_loss_backward", "smooth_l1_loss_backward"), bent_gradient),
+    **dict.fromkeys(("clamp_max", "clamp_min"), with_number),
+    "softplus_backward": gradient(1, 20),
+    **dict.fromkeys(("bitwise_not", "logical_not"), truths(1)),
+    **dict.fromkeys(
+        ("bitwise_and.Tensor", "bitwise_or.Tensor", "logical_and", "logical_or"), truths(2)
+    ),
     "mm": matrices,
     "bmm": batches,
     "addmm": added(2),
     "baddbmm": added(3),
     **dict.fromkeys(("sum.dim_IntList", "mean.dim"), reduced),
-    **dict.fromkeys(("amax", "amin"), extremes),
+    **dict.fromkeys(("std.correction", "var.correction"), spread),
+    **dict.fromkeys(("all", "any"), truths_along()),
+    **dict.fromkeys(("all.dim", "any.dim"), truths_along(dim_of, keepdim)),
+    **dict.fromkeys(("cumsum", "cumprod"), running),
+    **dict.fromkeys(("amax", "amin", "logsumexp"), extremes),
     **dict.fromkeys(("argmax", "argmin", "max.dim", "min.dim"), along),
     **dict.fromkeys(("_softmax", "_log_softmax"), softmax),
     **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), softmax_gradient),
     "cat": joined,
+    "stack": stacked,
+    "index_select": selected,
+    "gather": gathered,
+    **dict.fromkeys(("empty_like", "ones_like", "zeros_like"), like),
     "clone": copied,
     "embedding": looked_up,
     "index.Tensor": indexed,

@@ -22,12 +22,12 @@ _Made = tuple[Geometry] | None
 
 _SUMMED: Final = FLOATS | {"int64"}
 _UNARY: Final = (
-    "abs", "cos", "erf", "exp", "gelu", "log", "neg", "reciprocal", "relu", "rsqrt", "sigmoid",
-    "silu", "sin", "sqrt", "tanh",
+    "abs", "ceil", "cos", "erf", "exp", "expm1", "floor", "gelu", "log", "log1p", "neg",
+    "reciprocal", "relu", "rsqrt", "sgn", "sigmoid", "sign", "silu", "sin", "sqrt", "tanh",
 )  # fmt: skip
 _GRADIENTS: Final = (
-    "gelu_backward", "leaky_relu_backward", "sigmoid_backward", "silu_backward", "tanh_backward",
-    "threshold_backward",
+    "gelu_backward", "leaky_relu_backward", "sigmoid_backward", "silu_backward",
+    "softplus_backward", "tanh_backward", "threshold_backward",
 )  # fmt: skip
 
 
@@ -129,7 +129,16 @@ def _clamped(given: Any, least: Any = None, most: Any = None) -> _Made:
     return _unary(given) if all(number(bound, given.dtype) for bound in bounds) else None
 
 
-def _mean_square(given: Any, target: Any, reduction: Any = 1) -> _Made:
+def _opposite(given: Any) -> _Made:
+    return _one(_together(given)) if of_type("bool", given) else None
+
+
+def _both(given: Any, other: Any) -> _Made:
+    return _one(_together(given, other)) if of_type("bool", given, other) else None
+
+
+def _difference(given: Any, target: Any, reduction: Any = 1) -> _Made:
+    """A loss of two tensors of one shape."""
     if not plain(given) or not of_type(given.dtype, target) or given.dtype not in FLOATS:
         return None
     if reduction not in (0, 1, 2) or given.shape != target.shape or not elements(given.shape):
@@ -139,8 +148,19 @@ def _mean_square(given: Any, target: Any, reduction: Any = 1) -> _Made:
     return (laid_out(given.dtype, () if reduction else given.shape),)
 
 
-def _mean_square_gradient(grad: Any, given: Any, target: Any, reduction: Any) -> _Made:
-    made = _mean_square(given, target, reduction)
+def _bent(given: Any, target: Any, reduction: Any = 1, at: Any = 1.0) -> _Made:
+    """A loss that is another one beyond some difference, which torch wants to be above 0."""
+    fits = plain(given) and number(at, given.dtype) and at > 0
+    return _difference(given, target, reduction) if fits else None
+
+
+def _bent_gradient(grad: Any, given: Any, target: Any, reduction: Any, at: Any) -> _Made:
+    made = _bent(given, target, reduction, at)
+    return None if made is None else _difference_gradient(grad, given, target, reduction)
+
+
+def _difference_gradient(grad: Any, given: Any, target: Any, reduction: Any) -> _Made:
+    made = _difference(given, target, reduction)
     if made is None or not of_type(given.dtype, grad) or grad.shape != made[0].shape:
         return None
     return (laid_out(given.dtype, given.shape),) if in_rows(grad) else None
@@ -151,7 +171,14 @@ FORMULAS: Final[dict[str, Callable[..., _Made]]] = {
     **dict.fromkeys(("add.Tensor", "sub.Tensor", "mul.Tensor"), _two),
     **dict.fromkeys(("div.Tensor", "maximum", "minimum"), _two_floats),
     **dict.fromkeys(("add.Scalar", "sub.Scalar", "mul.Scalar", "rsub.Scalar"), _with_number),
-    **dict.fromkeys(("div.Scalar", "leaky_relu", "pow.Tensor_Scalar"), _with_float),
+    **dict.fromkeys(
+        ("clamp_max", "clamp_min", "div.Scalar", "leaky_relu", "pow.Tensor_Scalar", "softplus"),
+        _with_float,
+    ),
+    **dict.fromkeys(("bitwise_not", "logical_not"), _opposite),
+    **dict.fromkeys(
+        ("bitwise_and.Tensor", "bitwise_or.Tensor", "logical_and", "logical_or"), _both
+    ),
     **{
         f"{name}.{kind}": _compared
         for name in ("eq", "ne", "lt", "le", "gt", "ge")
@@ -160,7 +187,9 @@ FORMULAS: Final[dict[str, Callable[..., _Made]]] = {
     **dict.fromkeys(_GRADIENTS, _gradient),
     "clamp": _clamped,
     "masked_fill.Scalar": _filled,
-    "mse_loss": _mean_square,
-    "mse_loss_backward": _mean_square_gradient,
+    "mse_loss": _difference,
+    "mse_loss_backward": _difference_gradient,
+    **dict.fromkeys(("huber_loss", "smooth_l1_loss"), _bent),
+    **dict.fromkeys(("huber_loss_backward", "smooth_l1_loss_backward"), _bent_gradient),
     "where.self": _chosen,
 }

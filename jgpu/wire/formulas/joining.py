@@ -30,6 +30,18 @@ def _joined(tensors: Any, dim: Any = 0) -> _Made:
     return (laid_out(first.dtype, shape),)
 
 
+def _stacked(tensors: Any, dim: Any = 0) -> _Made:
+    if not isinstance(tensors, list | tuple) or not tensors or not plain(*tensors):
+        return None
+    first = tensors[0]
+    at, shape = dimension(dim, len(first.shape) + 1), list(first.shape)
+    if at is None or not of_type(first.dtype, *tensors) or not in_rows(*tensors):
+        return None
+    if 0 in shape or any(each.shape != first.shape for each in tensors):
+        return None
+    return (laid_out(first.dtype, (*shape[:at], len(tensors), *shape[at:])),)
+
+
 def _looked_up(
     weight: Any, indices: Any, padding_idx: Any = -1, scaled: Any = False, sparse: Any = False
 ) -> _Made:
@@ -50,6 +62,27 @@ def _indexed(given: Any, indices: Any) -> _Made:
     return (laid_out(given.dtype, (*index.shape, *given.shape[1:])),) if given.shape[0] else None
 
 
+def _selected(given: Any, dim: Any, index: Any) -> _Made:
+    """By one row of numbers, along any dimension."""
+    if not plain(given, index) or index.dtype not in INDICES or len(index.shape) != 1:
+        return None
+    at = dimension(dim, len(given.shape))
+    if at is None or not given.shape or 0 in given.shape or not in_rows(given, index):
+        return None
+    return (laid_out(given.dtype, (*given.shape[:at], *index.shape, *given.shape[at + 1 :])),)
+
+
+def _gathered(given: Any, dim: Any, index: Any) -> _Made:
+    if not plain(given) or not of_type("int64", index) or not in_rows(given, index):
+        return None
+    at = dimension(dim, len(given.shape))
+    if at is None or len(index.shape) != len(given.shape) or 0 in (*given.shape, *index.shape):
+        return None
+    pairs = zip(index.shape, given.shape, strict=True)
+    fits = all(k == at or size <= most for k, (size, most) in enumerate(pairs))
+    return (laid_out(given.dtype, index.shape),) if fits else None
+
+
 def _lookup_gradient(grad: Any, indices: Any, rows: Any, padding_idx: Any, scaled: Any) -> _Made:
     if not plain(grad, indices) or grad.dtype not in FLOATS or indices.dtype not in INDICES:
         return None
@@ -65,10 +98,25 @@ def _copied(given: Any, *, memory_format: Any = None) -> _Made:
     return (laid_out(given.dtype, given.shape),) if kept else None
 
 
+def _like(given: Any, *, dtype: Any = None, memory_format: Any = None, **where: Any) -> _Made:
+    """A new tensor of the same sizes, of the device's own kind."""
+    made = _copied(given, memory_format=memory_format)
+    named = None if dtype is None else str(dtype).removeprefix("torch.")
+    if made is None or where.keys() - {"device", "pin_memory"} or where.get("pin_memory"):
+        return None
+    if named is None:
+        return made
+    return (laid_out(named, given.shape),) if named in FLOATS | INDICES | {"bool"} else None
+
+
 FORMULAS: Final[dict[str, Callable[..., _Made]]] = {
+    **dict.fromkeys(("empty_like", "ones_like", "zeros_like"), _like),
     "cat": _joined,
     "clone": _copied,
     "embedding": _looked_up,
     "embedding_dense_backward": _lookup_gradient,
+    "gather": _gathered,
     "index.Tensor": _indexed,
+    "index_select": _selected,
+    "stack": _stacked,
 }

@@ -3,12 +3,24 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from jgpu.wire.formulas.shapes import FLOATS, dimension, elements, in_rows, laid_out, of_type, plain
+from jgpu.wire.formulas.shapes import (
+    FLOATS,
+    dimension,
+    elements,
+    in_rows,
+    laid_out,
+    number,
+    of_type,
+    plain,
+)
 from jgpu.wire.program import Geometry
 
 __all__ = ["FORMULAS"]
 
 _Made = tuple[Geometry, ...] | None
+
+#: types that are counted in the largest of them
+_COUNTED: Final = frozenset({"bool", "int32", "int64"})
 
 
 def _is_plain(given: Any) -> bool:
@@ -40,6 +52,36 @@ def _all(given: Any, *, dtype: Any = None) -> _Made:
     return _added_up(given, dtype=dtype)
 
 
+def _sum(given: Any, dim: Any = None, keepdim: Any = False, *, dtype: Any = None) -> _Made:
+    """Of numbers of any type; what is no floating one is counted in the largest."""
+    if not plain(given) or given.dtype not in _COUNTED:
+        return _added_up(given, dim, keepdim, dtype=dtype)
+    shape = _without(given.shape, dim, keepdim) if in_rows(given) and dtype is None else None
+    return None if shape is None else (laid_out("int64", shape),)
+
+
+def _spread(given: Any, dim: Any = None, *, correction: Any = None, keepdim: Any = False) -> _Made:
+    """Of what has more elements than are taken off their count, else torch warns."""
+    made = _added_up(given, dim, keepdim)
+    if made is None or not elements(made[0].shape):
+        return None
+    less = 1 if correction is None else correction
+    if not number(less, given.dtype) or isinstance(less, bool):
+        return None
+    return made if elements(given.shape) // elements(made[0].shape) > less else None
+
+
+def _running(given: Any, dim: Any, *, dtype: Any = None) -> _Made:
+    return _softmax(given, dim, False) if dtype is None else None
+
+
+def _of_truths(given: Any, dim: Any = None, keepdim: Any = False) -> _Made:
+    if not of_type("bool", given) or not in_rows(given) or type(dim) not in (int, type(None)):
+        return None
+    shape = _without(given.shape, None if dim is None else (dim,), keepdim)
+    return None if shape is None else (laid_out("bool", shape),)
+
+
 def _extreme(given: Any, dim: Any = (), keepdim: Any = False) -> _Made:
     return _added_up(given, dim, keepdim) if plain(given) and elements(given.shape) else None
 
@@ -69,8 +111,14 @@ def _softmax_gradient(grad: Any, output: Any, dim: Any, dtype: Any) -> _Made:
 
 
 FORMULAS: Final[dict[str, Callable[..., _Made]]] = {
-    **dict.fromkeys(("sum.dim_IntList", "mean.dim"), _added_up),
-    **dict.fromkeys(("sum", "mean"), _all),
+    "mean.dim": _added_up,
+    "mean": _all,
+    "sum.dim_IntList": _sum,
+    "sum": lambda given, *, dtype=None: _sum(given, dtype=dtype),
+    **dict.fromkeys(("std.correction", "var.correction"), _spread),
+    **dict.fromkeys(("cumsum", "cumprod"), _running),
+    **dict.fromkeys(("all", "all.dim", "any", "any.dim"), _of_truths),
+    "logsumexp": lambda given, dim, keepdim=False: _extreme(given, dim, keepdim) if dim else None,
     **dict.fromkeys(("amax", "amin"), _extreme),
     **dict.fromkeys(("argmax", "argmin"), _place),
     **dict.fromkeys(("max.dim", "min.dim"), _extreme_and_place),
