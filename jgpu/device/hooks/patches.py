@@ -33,7 +33,10 @@ def _taking_device(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         where = kwargs.get("device")
         if where is not None:
-            kwargs["device"] = translate(where)
+            kwargs["device"] = where = translate(where)
+            if of_numbers and where is tensors.device() and _are_mere_numbers(args, kwargs):
+                kwargs["device"] = _HOST
+                return upload(function(*args, **kwargs))
         if kwargs.get("pin_memory"):
             del kwargs["pin_memory"]
             return pinned.made_pinned(call(*args, **kwargs))
@@ -46,12 +49,37 @@ def _taking_device(function: Callable[..., Any]) -> Callable[..., Any]:
 
     name = function.__name__
     warns = name in _WARNING
+    of_numbers = name in _OF_NUMBERS
     return unseen(call)
+
+
+#: constructors that lay numbers out on the host first, and bring them to the device then
+_OF_NUMBERS: Final = frozenset({"tensor", "as_tensor"})
+_HOST: Final = torch.device("cpu")
+_KEYS: Final = frozenset({"device", "dtype"})
+
+
+def _are_mere_numbers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether nobody but us would see how numbers, or lists of them, come to the device.
+
+    They go as any upload then. By torch's dispatcher they would in three steps: an empty tensor,
+    a copy into it, and an alias of that.
+    """
+    return (
+        len(args) == 1
+        and type(args[0]) in _LISTS
+        and kwargs.keys() <= _KEYS
+        and _is_quiet("tensor", args)
+        and _is_nobody_looking()
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and torch._C._get_tracing_state() is None
+    )
 
 
 #: constructors that warn of what they are given, or of themselves
 _WARNING: Final = frozenset({"tensor", "new_tensor", "as_tensor", "asarray", "frombuffer", "range"})
 _NUMBERS: Final = (int, float, bool, complex)
+_LISTS: Final = (*_NUMBERS, list, tuple)
 
 
 def _is_quiet(name: str, args: tuple[Any, ...]) -> bool:
@@ -125,10 +153,17 @@ def _is_mere_data(tensor: torch.Tensor) -> bool:
         and tensor.layout is torch.strided
         and not tensor.is_nested
         and not (tensor.requires_grad and torch.is_grad_enabled())
-        and not torch.is_inference_mode_enabled()
-        and not torch._C._len_torch_dispatch_stack()
-        and not torch._C._len_torch_function_stack()
+        and _is_nobody_looking()
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    )
+
+
+def _is_nobody_looking() -> bool:
+    """Whether no mode sees what torch's dispatcher is given."""
+    return not (
+        torch.is_inference_mode_enabled()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
     )
 
 

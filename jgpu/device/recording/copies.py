@@ -46,8 +46,11 @@ def upload(source: torch.Tensor) -> DeviceTensor:
         geometry = intern(host.dtype, shape, host.stride())
     if geometry.numel == 0:
         return wrap(current.session.upload(b"", 0), geometry)
-    flat = torch.as_strided(host, (geometry.numel,), (1,), host.storage_offset())
-    data = flat.view(torch.uint8).numpy().data
+    if geometry.contiguous and geometry.dtype in _NUMBERS:
+        data = host.numpy().data.cast("B")
+    else:
+        flat = torch.as_strided(host, (geometry.numel,), (1,), host.storage_offset())
+        data = flat.view(torch.uint8).numpy().data
     return wrap(current.session.upload(data, geometry.nbytes), geometry)
 
 
