@@ -18,8 +18,8 @@ def _joined(tensors: Any, dim: Any = 0) -> _Made:
         return None
     first = tensors[0]
     at, shape = dimension(dim, len(first.shape)), list(first.shape)
-    # one that lies row by row has the result lie so; else channels might come last
-    if at is None or not of_type(first.dtype, *tensors) or not any(map(in_rows, tensors)):
+    # one whose channels do not come last has the result lie row by row
+    if at is None or not of_type(first.dtype, *tensors) or all(map(_is_picture, tensors)):
         return None
     rest = (*shape[:at], *shape[at + 1 :])
     if 0 in rest or any(len(each.shape) != len(shape) for each in tensors):
@@ -28,6 +28,12 @@ def _joined(tensors: Any, dim: Any = 0) -> _Made:
         return None
     shape[at] = sum(each.shape[at] for each in tensors)
     return (laid_out(first.dtype, shape),)
+
+
+def _is_picture(given: Geometry) -> bool:
+    """Whether its channels may come last, of which torch has the rules."""
+    of_channels = len(given.shape) in (4, 5) and given.stride[1] <= given.stride[-1]
+    return of_channels and not in_rows(given)
 
 
 def _stacked(tensors: Any, dim: Any = 0) -> _Made:
