@@ -145,7 +145,9 @@ def _new_plan(
 
 
 def _elsewhere(where: Any) -> bool:
-    return where is not None and torch.device(where).type not in (device().type, "cuda")
+    if where is None or where == device():
+        return False
+    return torch.device(where).type not in (device().type, "cuda")
 
 
 def _on_host(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

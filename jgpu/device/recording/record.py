@@ -3,7 +3,7 @@
 Invariant: an entry names buffers, never tensors; whoever reads the log later sees what the op saw.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -15,6 +15,12 @@ from jgpu.device.sparse.base import CompositeTensor
 from jgpu.device.tensor import BufferHandle, DeviceTensor, new_buffer, rebind, wrap
 
 __all__ = ["RecordedCall", "Rewritten", "record"]
+
+
+#: types of what stands in a key as it is
+_WORDS: Final = frozenset({
+    torch.device, torch.dtype, torch.layout, torch.memory_format, type(None), str
+})  # fmt: skip
 
 
 class Rewritten:
@@ -49,6 +55,8 @@ class RecordedCall:
             self.tensors.append(value)
             self.buffers.append(value._b)
             self.offsets.append(value._o)
+        elif kind in _WORDS:
+            key.append(value)
         elif kind is list or kind is tuple:
             key.append(len(value))
             inner = 1 if lift == 2 else 0
