@@ -230,6 +230,11 @@ def _attention(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return lower(op, args, kwargs) if made is None else made
 
 
+def _dropout(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    made = None if kwargs or _is_cuda() else steps.dropped(*args)
+    return lower(op, args, kwargs) if made is None else made
+
+
 def _differentiated(tensor: torch.Tensor) -> bool:
     return torch.is_grad_enabled() and tensor.requires_grad
 
@@ -310,6 +315,7 @@ def install() -> None:
     global _library
     _library = torch.library.Library("aten", "IMPL")
     others = FOR_SUBCLASSES | {
+        "dropout": _dropout,
         "group_norm": _group_norm,
         "scaled_dot_product_attention": _attention,
     }

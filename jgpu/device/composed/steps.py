@@ -1,8 +1,8 @@
-"""Recurrent cells written out: the ops that torch's own code takes on the host, one by one.
+"""Recurrent cells and dropout written out: the ops that torch's own code takes on the host.
 
 For an executor that computes on the CPU. Torch chooses by where tensors live, so on the device it
-would take the fused cells of a GPU; on stand-ins (`composites`) it chooses rightly, at twice the
-cost, which a loop over cells pays at each step.
+would take the fused kernels of a GPU; on stand-ins (`composites`) it chooses rightly, at twice the
+cost, which a loop over cells pays at each step, and a model's every layer for its dropout.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from torch.nn.functional import linear
 
 from jgpu.device.tensor import DeviceTensor, device_tensors
 
-__all__ = ["step_of"]
+__all__ = ["dropped", "step_of"]
 
 
 def _lstm(
@@ -40,6 +40,17 @@ def _gru(
     kept = of_h[1].add_(of_x[1]).sigmoid_()
     new = of_x[2].add(of_h[2].mul_(reset)).tanh_()
     return (hidden - new).mul_(kept).add_(new)
+
+
+def dropped(x: Tensor, p: float, train: bool) -> Tensor | None:
+    """`torch.dropout`; None where torch's own has to look at the arguments."""
+    if type(x) is not DeviceTensor or not 0 <= p < 1:
+        return None
+    if not train or p == 0 or not x.numel():
+        return x
+    if not x.dtype.is_floating_point:
+        return None
+    return x * torch.empty_like(x).bernoulli_(1 - p).div_(1 - p)
 
 
 #: by op: itself, and rows of its weights by element of the state
