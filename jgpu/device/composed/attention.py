@@ -5,8 +5,8 @@ device is the executor's: it is asked once for each combination of geometries an
 follows is done on the notebook's tensors, so that torch's own derivative formulas apply.
 
 Where the executor computes on the CPU the host's torch is asked, once for each combination, too.
-Without mask and dropout, which is what a text's next word is computed with, its flash attention is
-called by name, with nothing to prepare; all else is left to stand-ins (`composites`).
+Without dropout its flash attention is called by name, which wants a mask in numbers and nothing
+else; what it does not compute is left to stand-ins (`composites`).
 """
 
 import math
@@ -93,31 +93,39 @@ def attend_on_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | No
     if not 3 <= len(args) <= 6 or (kwargs and kwargs.keys() != {"scale"}):
         return None
     query, key, value, mask, dropout, causal = (*args, *_UNSAID[len(args) - 3 :])
-    if mask is not None or dropout or {type(query), type(key), type(value)} != {DeviceTensor}:
+    given = (query, key, value) if mask is None else (query, key, value, mask)
+    if dropout or set(map(type, given)) != {DeviceTensor} or not _is_flash_on_host(given, causal):
         return None
-    if not _is_flash_on_host(query, key, value, causal):
-        return None
+    if mask is not None:
+        kwargs = {**kwargs, "attn_mask": _additive(mask, query.dtype, _MASKED)}
     made: Tensor = torch._scaled_dot_product_flash_attention_for_cpu(
         query, key, value, dropout, causal, **kwargs
     )[0]
     return made
 
 
-def _is_flash_on_host(
-    query: DeviceTensor, key: DeviceTensor, value: DeviceTensor, causal: bool
-) -> bool:
-    """What the host's torch says of tensors that lie as these do, with no switch turned."""
+def _is_flash_on_host(given: tuple[DeviceTensor, ...], causal: bool) -> bool:
+    """What the host's torch says of tensors that lie as these do, with no switch turned.
+
+    Of a mask that is given and wants a gradient, or is causal as well, torch is to say more.
+    """
     if not (_C._get_flash_sdp_enabled() and _C._get_math_sdp_enabled()):
         return False
+    if len(given) > 3 and (causal or given[3].requires_grad or not _is_mask(given[3], given[0])):
+        return False
     graded = torch.is_grad_enabled()
-    wanted = tuple([e.requires_grad for e in (query, key, value)]) if graded else ()
-    asked = query._g, key._g, value._g, causal, wanted
+    wanted = tuple([each.requires_grad for each in given]) if graded else ()
+    asked = (*[each._g for each in given], causal, wanted)
     found = _on_host.get(asked)
     if found is None:
         if len(_on_host) >= _MOST_ON_HOST:
             _on_host.clear()
-        found = _on_host[asked] = _asked_of_host((query, key, value), causal, wanted)
+        found = _on_host[asked] = _asked_of_host(given, causal, wanted)
     return found
+
+
+def _is_mask(mask: DeviceTensor, query: DeviceTensor) -> bool:
+    return mask.dtype is torch.bool or mask.dtype is query.dtype
 
 
 def _asked_of_host(
@@ -133,7 +141,9 @@ def _asked_of_host(
     for tensor, graded in zip(given, wanted, strict=False):
         tensor.requires_grad_(graded)
     try:
-        return bool(_aten._fused_sdp_choice.default(*given, None, 0.0, causal) == _FLASH)
+        mask = given[3] if len(given) > 3 else None
+        choice = _aten._fused_sdp_choice.default(*given[:3], mask, 0.0, causal)
+        return bool(choice == _FLASH)
     except (RuntimeError, IndexError):  # which torch's composite says in words of its own
         return False
 

@@ -75,15 +75,43 @@ def test_a_gradient_that_nobody_wants_is_not_computed():
     assert torch.equal(seen[0][2], seen[1][2])
 
 
+MASKS = {
+    "truths": torch.ones(4, 5, dtype=torch.bool).tril(1),
+    "numbers": torch.linspace(-1, 1, 20).view(4, 5),
+    "infinities": torch.zeros(4, 5).masked_fill_(torch.ones(4, 5).triu(2) > 0, float("-inf")),
+    "batch": torch.linspace(-1, 1, 40).view(2, 1, 4, 5),
+    "columns": torch.tensor([True, False, True, True, True]).view(1, 1, 1, 5),
+    "expanded": torch.tensor([[True, False, True, True, True]]).expand(4, 5),
+    "rows": torch.linspace(-1, 1, 20).view(5, 4).t(),
+    "nothing": torch.zeros(4, 5, dtype=torch.bool),
+}
+
+
+@pytest.mark.parametrize("which", MASKS)
+@pytest.mark.parametrize("swapped", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_masks_have_native_bits_and_need_no_stand_ins(stand_ins, which, swapped, dtype):
+    mask, given = MASKS[which], tensors("cpu", dtype=dtype, swapped=swapped)
+    mask = mask if mask.dtype is torch.bool else mask.to(dtype)
+    for options in ({}, {"scale": 0.3}):
+        for _ in range(3):
+            shared = results("cuda", given, attn_mask=mask.cuda(), **options)
+            native = results("cpu", given, attn_mask=mask, **options)
+            for ours, theirs in zip(shared[0], native[0], strict=True):
+                assert torch.equal(ours.nan_to_num(7), theirs.nan_to_num(7))
+            assert shared[1] == native[1]
+    assert stand_ins == []
+
+
 @pytest.mark.parametrize(
     ("given", "options"),
     [
         ({"heads": (4, 2)}, {"enable_gqa": True}),
-        ({}, {"attn_mask": torch.ones(4, 5, dtype=torch.bool).tril()}),
-        ({}, {"attn_mask": torch.linspace(-1, 1, 20).view(4, 5)}),
+        ({}, {"attn_mask": torch.linspace(-1, 1, 20).view(4, 5).requires_grad_()}),
+        ({"dtype": torch.bfloat16}, {"attn_mask": torch.linspace(-1, 1, 20).view(4, 5)}),
     ],
 )
-def test_what_has_to_be_prepared_is_left_to_stand_ins(stand_ins, given, options):
+def test_what_torch_is_to_look_at_is_left_to_stand_ins(stand_ins, given, options):
     moved = {k: v.cuda() if isinstance(v, torch.Tensor) else v for k, v in options.items()}
     given = tensors("cpu", **given)
     shared, native = results("cuda", given, **moved), results("cpu", given, **options)
