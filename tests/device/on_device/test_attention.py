@@ -172,3 +172,18 @@ def test_what_does_not_go_together_is_refused_in_torchs_words(wrong):
         assert "same device" in said[1]
     else:
         assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 8, 4), (2, 0, 8, 4), (2, 2, 0, 4), (2, 2, 8, 0)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_of_nothing_it_is_as_natively(shape, masked):
+    made = []
+    for where in ("cpu", "cuda"):
+        query = torch.ones(shape, device=where, requires_grad=True)
+        mask = torch.ones(shape[2], shape[2], dtype=torch.bool, device=where) if masked else None
+        seen = attend(query, query, query, mask)
+        seen.sum().backward()
+        made.append((seen.detach().cpu(), query.grad.cpu()))
+    for native, ours in zip(*made, strict=True):
+        assert torch.equal(native, ours)
+        assert native.stride() == ours.stride()
