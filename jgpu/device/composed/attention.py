@@ -134,6 +134,8 @@ def _asked_of_host(
     shown = [tensor._g for tensor in tensors]
     if any(each.bits or each.nbytes > _MOST_BYTES or 0 in each.shape for each in shown):
         return False  # of what is empty the kernel is never called by name
+    if any(len(each.shape) != 4 for each in shown[:3]):
+        return False  # nor with other dimensions, whatever torch would do with them
     given = [
         torch.empty_strided(each.shape, each.stride, dtype=each.dtype, device="cpu")
         for each in shown

@@ -163,6 +163,8 @@ def _enter(value: Any) -> Any:
             # It hands a gradient on at once, as if it were not there: natively those of a tensor
             # that is given twice are added up one by one, in the order in which they come.
             face.grad_fn._set_sequence_nr(_AT_ONCE)
+        elif value.requires_grad and not torch.is_inference_mode_enabled():
+            face.requires_grad_()  # without gradients, too, `matmul` chooses its way by that
         return face
     if isinstance(value, list | tuple):
         return [_enter(item) for item in value]

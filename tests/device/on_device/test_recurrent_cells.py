@@ -71,3 +71,19 @@ def test_what_does_not_go_together_is_refused_in_torchs_words(name, wrong):
             getattr(torch, name)(*arguments(where, name, **wrong))
         said.append(str(raised.value))
     assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_layers_have_native_bits_without_gradients(kind, batch_first):
+    """`matmul` chooses by whether weights want gradients, in evaluation, too."""
+    torch.manual_seed(1)
+    layer = getattr(torch.nn, kind)(6, 8, 2, batch_first=batch_first, dtype=torch.float64).eval()
+    for length in (1, 2, 5):
+        x = torch.randn(3, length, 6, dtype=torch.float64)
+        with torch.no_grad():
+            native = layer.cpu()(x)[0]
+        shared = copy.deepcopy(layer).cuda()
+        for _ in range(3):
+            with torch.no_grad():
+                assert torch.equal(shared(x.cuda())[0].cpu(), native)
