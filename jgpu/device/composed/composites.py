@@ -163,7 +163,7 @@ def _enter(value: Any) -> Any:
             # It hands a gradient on at once, as if it were not there: natively those of a tensor
             # that is given twice are added up one by one, in the order in which they come.
             face.grad_fn._set_sequence_nr(_AT_ONCE)
-        elif value.requires_grad and not torch.is_inference_mode_enabled():
+        elif value.requires_grad:
             face.requires_grad_()  # without gradients, too, `matmul` chooses its way by that
         return face
     if isinstance(value, list | tuple):
@@ -187,14 +187,26 @@ def lower(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     step = steps.step_of(op._schema.name[6:], args, kwargs)
     if step is not None:
         return step(*args, **kwargs)
-    entered = tuple(_enter(value) for value in args)
-    keywords = {name: _enter(value) for name, value in kwargs.items()}
-    with _Factories():
-        result = op(*entered, **keywords)
+    if torch.is_inference_mode_enabled():
+        # Stand-ins of normal tensors are normal: what a composite asks of its views hangs on it.
+        with torch.inference_mode(False), torch.no_grad(), dispatch.as_it_came():
+            entered, result = _done_on_faces(op, args, kwargs)
+    else:
+        entered, result = _done_on_faces(op, args, kwargs)
     for argument, face in zip(args, entered, strict=True):
         if result is face:  # dropout in evaluation: no node in the graph, as natively
             return argument
     return _leave(result)
+
+
+def _done_on_faces(
+    op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], Any]:
+    """The stand-ins of a composite's arguments, and what it returns for them."""
+    entered = tuple(_enter(value) for value in args)
+    keywords = {name: _enter(value) for name, value in kwargs.items()}
+    with _Factories():
+        return entered, op(*entered, **keywords)
 
 
 def _check_devices(name: str, overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -43,7 +43,7 @@ from jgpu.device.sparse import coo_ops
 from jgpu.device.tensor import DeviceTensor, device
 from jgpu.device.tensors import nested
 
-__all__ = ["dispatch", "plans", "take_apart"]
+__all__ = ["as_it_came", "dispatch", "plans", "take_apart"]
 
 plans: dict[Any, OpPlan] = {}
 #: most plans kept; growing caches (a text generator's) would otherwise never end
@@ -51,6 +51,7 @@ _MAX_PLANS = 1 << 16
 #: factories that take the default dtype, which only this process knows
 _EMPTY = "aten::empty"
 _masked_fill = torch.ops.aten.masked_fill_
+_VIEWS = torch._C.DispatchKey.ADInplaceOrView
 
 
 def forget_plans() -> None:
@@ -227,7 +228,19 @@ def take_apart(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     kernel = func.py_kernels.get(key)
     if kernel is None or torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key):
         kernel = partial(func._op_dk, key)
-    return kernel(*args, **kwargs)
+    if not torch.is_inference_mode_enabled():
+        return kernel(*args, **kwargs)
+    with as_it_came():
+        return kernel(*args, **kwargs)
+
+
+def as_it_came() -> Any:
+    """In inference mode a composite arrives past what makes views of normal tensors normal ones.
+
+    They want gradients if those do, by which `matmul` chooses its way, whoever computes them.
+    """
+    excluded = torch._C._dispatch_tls_local_exclude_set().remove(_VIEWS)
+    return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded)
 
 
 def _train_if_grad(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

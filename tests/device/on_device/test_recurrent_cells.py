@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import linear
 
 from jgpu.device.composed import composites
 
@@ -74,16 +75,30 @@ def test_what_does_not_go_together_is_refused_in_torchs_words(name, wrong):
 
 
 @pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+@pytest.mark.parametrize("unwatched", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("batch_first", [False, True])
-def test_layers_have_native_bits_without_gradients(kind, batch_first):
+def test_layers_have_native_bits_without_gradients(kind, unwatched, batch_first):
     """`matmul` chooses by whether weights want gradients, in evaluation, too."""
     torch.manual_seed(1)
     layer = getattr(torch.nn, kind)(6, 8, 2, batch_first=batch_first, dtype=torch.float64).eval()
     for length in (1, 2, 5):
         x = torch.randn(3, length, 6, dtype=torch.float64)
-        with torch.no_grad():
+        with unwatched():
             native = layer.cpu()(x)[0]
         shared = copy.deepcopy(layer).cuda()
         for _ in range(3):
-            with torch.no_grad():
+            with unwatched():
                 assert torch.equal(shared(x.cuda())[0].cpu(), native)
+
+
+@pytest.mark.parametrize("unwatched", [torch.no_grad, torch.inference_mode])
+def test_products_with_weights_have_native_bits_without_gradients(unwatched):
+    torch.manual_seed(1)
+    weight = torch.nn.Parameter(torch.randn(8, 6))
+    x, shared = torch.randn(3, 5, 6), torch.nn.Parameter(weight.detach().cuda())
+    with unwatched():
+        turned, there = x.transpose(0, 1), x.cuda().transpose(0, 1)
+        for _ in range(3):
+            assert torch.equal(linear(there, shared).cpu(), linear(turned, weight))
+            assert torch.equal((there @ shared.t()).cpu(), turned @ weight.t())
+            assert shared.t().is_inference() == weight.t().is_inference()
