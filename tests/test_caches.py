@@ -274,6 +274,7 @@ STATE = {
     "jgpu.broker.executor.programs.running.assembly._Assembler": "one program, assembled",
     "jgpu.broker.executor.programs.running.compile.Written": "one compiled program",
     "jgpu.broker.executor.programs.running.compile._Writer": "one program while it is compiled",
+    "jgpu.broker.executor.programs.running.walking.PlanWalk": "one program while it is compiled",
     "jgpu.broker.executor.programs.contracts.language.CONTRACTS": "a list of ops",
     "jgpu.broker.executor.programs.contracts.language.LIMITS": "a list of ops",
     "jgpu.broker.executor.programs.contracts.language._SELFCHECKED": "a list of ops",

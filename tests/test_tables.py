@@ -326,27 +326,23 @@ OWNED = {
         broker.executor.programs.checking.check._Walk.resized
         broker.executor.programs.checking.check._Walk.slots
         broker.executor.programs.checking.check._Walk.steps
-        broker.executor.programs.running.assembly._Assembler.claims
         broker.executor.programs.running.assembly._Assembler.instructions
         broker.executor.programs.running.assembly._Assembler.names
         broker.executor.programs.running.assembly._Assembler.passing
         broker.executor.programs.running.assembly._Assembler.places
-        broker.executor.programs.running.assembly._Assembler.restrides
-        broker.executor.programs.running.assembly._Assembler.variables
+        broker.executor.programs.running.walking.PlanWalk.restrides
+        broker.executor.programs.running.walking.PlanWalk.variables
         broker.executor.programs.running.compile.Variant._written
         broker.executor.programs.running.compile.Written.step_of_line
         broker.executor.programs.running.compile.Written.comparisons
         broker.executor.programs.running.compile._Writer.comparisons
         broker.executor.programs.precautions.language.Attempt._given
-        broker.executor.programs.running.compile._Writer.claims
         broker.executor.programs.running.compile._Writer.clamped
         broker.executor.programs.running.compile._Writer.constants
         broker.executor.programs.running.compile._Writer.globals
         broker.executor.programs.running.compile._Writer.lines
-        broker.executor.programs.running.compile._Writer.restrides
         broker.executor.programs.running.compile._Writer.step_of_line
         broker.executor.programs.running.compile._Writer.tells
-        broker.executor.programs.running.compile._Writer.variables
         broker.executor.programs.contracts.language.Call._arguments
         broker.executor.programs.contracts.language.Call._host
         broker.executor.programs.definition.Definition._restrides

@@ -360,18 +360,11 @@ class Definition:
         masks: Masks,
         context: RunContext,
     ) -> Outcome:
+        said = given, values, generators, context.notes, context.tell, context.mark
         made: Sequence[torch.Tensor]
         if variant.straight is not None and context.running is None and context.pauses is None:
             with self._passage:
-                made = _ACCELERATOR.run(
-                    variant.straight,
-                    given,
-                    values,
-                    generators,
-                    context.notes,
-                    context.tell,
-                    context.mark,
-                )
+                made = _ACCELERATOR.run(variant.straight, *said)
             if type(made) is tuple:
                 step, env, error = made
                 at = self.plan.steps[step], env, error is None
@@ -382,15 +375,7 @@ class Definition:
                 context.running.code = written.code
             try:
                 with self._passage, below_autograd():
-                    made = written.function(
-                        given,
-                        values,
-                        generators,
-                        context.notes,
-                        context.tell,
-                        context.mark,
-                        context.pauses,
-                    )
+                    made = written.function(*said, context.pauses)
             except Exception as error:
                 at = self._where(error, written)
                 return self._recover(error, at, values, generators, masks, context)

@@ -28,11 +28,12 @@ from jgpu.broker.executor.programs.plan import PlanStep, ProgramPlan, draws
 from jgpu.broker.executor.programs.running.callables import trimmed
 from jgpu.broker.executor.programs.running.clean import clear, has_holes
 from jgpu.broker.executor.programs.running.rng import drawing
+from jgpu.broker.executor.programs.running.walking import PlanWalk
 from jgpu.wire.program import NO_SLOT
 
 __all__ = ["assemble"]
 
-#: as in `straight.h`, in its order
+#: as in `instructions.h`, in its order
 _MARK, _OP, _CALL, _VIEW, _CHECK, _ZERO, _TELL, _DROP = range(8)
 _CONSTANT, _REGISTER, _NUMBER, _SEVERAL, _GENERATOR, _NOTES = range(6)
 _ANY, _IN_ROWS, _STRIDED = range(3)
@@ -72,7 +73,7 @@ def assemble(
         return None
 
 
-class _Assembler:
+class _Assembler(PlanWalk):
     def __init__(
         self,
         plan: ProgramPlan,
@@ -80,26 +81,15 @@ class _Assembler:
         restrides: set[tuple[int, int]],
         clamps: bool,
     ) -> None:
-        self.plan = plan
-        self.keep = keep
-        self.restrides = restrides
+        super().__init__(plan, keep, restrides)
         self.clamps = clamps
         self.instructions: list[tuple[Any, ...]] = []
         #: names of the registers, by place; None for what has no name
         self.names: list[str | None] = []
         self.places: dict[str, int] = {}
-        #: variables that exist, by slot
-        self.variables: dict[int, set[str]] = {}
         self.step = -1
         #: registers without a name that end with the step
         self.passing: list[int] = []
-        self.reseen = {slot for (slot, _), name in plan.names.items() if name != f"s{slot}"}
-        self.claims = {
-            slot: claim
-            for step in plan.steps
-            for slot, claim in zip(step.outs, step.claims, strict=True)
-            if claim is not None
-        }
 
     def told(self, tells: Mapping[int, Sequence[int]]) -> tuple[Any, ...]:
         """Names, inputs, what is returned, instructions."""
@@ -157,7 +147,7 @@ class _Assembler:
 
     def _check(self, slot: int, at: int, claim: ViewSpec, *, layout: bool) -> None:
         kind = _ANY
-        if layout and claim.nbytes and (self.keep[slot] or slot in self.reseen):
+        if layout and self.leans_on_layout(slot, claim):
             kind = _IN_ROWS if is_contiguous(claim.geometry) else _STRIDED
         self._add(_CHECK, at, claim.shape, claim.dtype, kind, claim.stride, claim.offset)
 
@@ -224,23 +214,14 @@ class _Assembler:
         made.add(name)
         spec = self.plan.views[ref.view][0]
         base = self._place(f"s{ref.slot}")
-        claim = self.claims.get(ref.slot)
-        if claim is not None and claim.dtype is spec.dtype and not (claim.bits or spec.bits):
+        if self.is_laid_over(ref.slot, spec):
             self._add(_VIEW, at, base, spec.shape, spec.stride, spec.offset)
         else:
             self._add(_CALL, spec.over, ((_REGISTER, base),), (), (at,))
         return at
 
     def _delete(self, step: PlanStep) -> None:
-        last = self.plan.last_use
-        slots = {ref.slot for ref in step.refs}
-        slots.update(slot for slot in step.outs if slot != NO_SLOT)
-        gone = [
-            self.places[name]
-            for slot in slots
-            if last[slot] == step.index and not self.keep[slot]
-            for name in self.variables.get(slot, ())
-        ]
+        gone = [self.places[name] for name in self.gone_after(step)]
         gone += self.passing
         self.passing = []
         if gone:

@@ -33,6 +33,7 @@ from jgpu.broker.executor.programs.running.assembly import assemble
 from jgpu.broker.executor.programs.running.callables import quickest, trimmed
 from jgpu.broker.executor.programs.running.clean import clear, grow, has_holes, settled
 from jgpu.broker.executor.programs.running.rng import drawing
+from jgpu.broker.executor.programs.running.walking import PlanWalk
 from jgpu.wire.limits import WANTED_BYTES
 from jgpu.wire.program import NO_SLOT
 
@@ -109,7 +110,7 @@ def compile_plan(
     return Variant(kept, _Writer(plan, keep, restrides, clamps, tells).written, straight)
 
 
-class _Writer:
+class _Writer(PlanWalk):
     def __init__(
         self,
         plan: ProgramPlan,
@@ -118,31 +119,18 @@ class _Writer:
         clamps: bool,
         tells: Mapping[int, Sequence[int]],
     ) -> None:
-        self.plan = plan
+        super().__init__(plan, keep, restrides)
         self.clamps = clamps
-        self.keep = keep
-        self.restrides = restrides
         self.lines = ["def run(V, P, G, F, T, M, D=None):"]
         #: step of each line, line numbers counting from 1
         self.step_of_line = [-1, -1]
         self.globals: dict[str, Any] = {"__builtins__": {}}
         self.constants: dict[int, str] = {}
-        #: variables that exist, by slot
-        self.variables: dict[int, set[str]] = {}
         self.step = -1
         self.tells = tells
         self.comparisons: set[int] = set()
-        #: slots that are seen otherwise than as they were made
-        self.reseen = {slot for (slot, _), name in plan.names.items() if name != f"s{slot}"}
         #: guarded values of the step that is being written
         self.clamped: list[str] = []
-        #: claimed geometry by fresh slot
-        self.claims = {
-            slot: claim
-            for step in plan.steps
-            for slot, claim in zip(step.outs, step.claims, strict=True)
-            if claim is not None
-        }
 
     def written(self) -> Written:
         self._prologue()
@@ -242,7 +230,7 @@ class _Writer:
         name = f"s{slot}"
         texts = [f"{name}.shape != {self._bind(claim.shape)}"]
         texts.append(f"{name}.dtype is not {self._bind(claim.dtype)}")
-        if layout and claim.nbytes and (self.keep[slot] or slot in self.reseen):
+        if layout and self.leans_on_layout(slot, claim):
             plain = is_contiguous(claim.geometry)  # which costs half of what strides do
             strided = f"{name}.stride() != {self._bind(claim.stride)}"
             texts.append(f"not {name}.is_contiguous()" if plain else strided)
@@ -304,7 +292,7 @@ class _Writer:
         made.add(name)
         spec = self.plan.views[ref.view][0]
         base = f"s{ref.slot}"
-        if self._plain(ref.slot, spec):
+        if self.is_laid_over(ref.slot, spec):
             # the C function that `ViewSpec.over` would call in the end
             parts = (spec.shape, spec.stride, spec.offset)
             shape, stride, offset = (self._bind(part) for part in parts)
@@ -314,21 +302,8 @@ class _Writer:
             self._line(f"{name} = {self._bind(spec.over)}({base})")
         return name
 
-    def _plain(self, slot: int, spec: ViewSpec) -> bool:
-        claim = self.claims.get(slot)
-        return claim is not None and claim.dtype is spec.dtype and not (claim.bits or spec.bits)
-
     def _delete(self, step: PlanStep) -> None:
-        last = self.plan.last_use
-        slots = dict.fromkeys(ref.slot for ref in step.refs)
-        slots.update(dict.fromkeys(slot for slot in step.outs if slot != NO_SLOT))
-        gone = sorted(
-            name
-            for slot in slots
-            if last[slot] == step.index and not self.keep[slot]
-            for name in self.variables.get(slot, ())
-        )
-        gone += self.clamped
+        gone = self.gone_after(step) + self.clamped
         self.clamped = []
         if gone:
             self._line("del " + ", ".join(gone))
