@@ -6,4 +6,21 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent))
 
+import pytest
+
 collect_ignore_glob = [] if os.environ.get("JGPU_TICKET") else ["test_*.py"]
+
+
+@pytest.fixture
+def stand_ins(monkeypatch):
+    """The shapes of the stand-ins for composites that were made."""
+    from jgpu.device.composed import composites
+
+    made, make = [], composites.face_of
+
+    def face_of(tensor):
+        made.append(tensor.shape)
+        return make(tensor)
+
+    monkeypatch.setattr(composites, "face_of", face_of)
+    return made

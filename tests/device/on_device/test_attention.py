@@ -5,7 +5,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as attend
 
-from jgpu.device.composed import attention, composites
+from jgpu.device.composed import attention
 
 FLASH = "ScaledDotProductFlashAttentionForCpuBackward0"
 
@@ -32,19 +32,6 @@ def assert_native(given, **options):
         shared, native = (results(where, given, **options) for where in ("cuda", "cpu"))
         assert shared[1] == native[1]
         assert all(torch.equal(*pair) for pair in zip(shared[0], native[0], strict=True))
-
-
-@pytest.fixture
-def stand_ins(monkeypatch):
-    """How many stand-ins were made."""
-    made, make = [], composites.face_of
-
-    def face_of(tensor):
-        made.append(tensor.shape)
-        return make(tensor)
-
-    monkeypatch.setattr(composites, "face_of", face_of)
-    return made
 
 
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.3}])

@@ -4,21 +4,6 @@ import pytest
 import torch
 from torch.nn.functional import dropout
 
-from jgpu.device.composed import composites
-
-
-@pytest.fixture
-def stand_ins(monkeypatch):
-    """How many stand-ins were made."""
-    made, make = [], composites.face_of
-
-    def face_of(tensor):
-        made.append(tensor.shape)
-        return make(tensor)
-
-    monkeypatch.setattr(composites, "face_of", face_of)
-    return made
-
 
 def results(where, x, p):
     """Two draws, the gradient by what is dropped, the gradient of that, and a draw beyond."""
