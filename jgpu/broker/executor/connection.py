@@ -175,12 +175,7 @@ class Connection(Generic[M]):
             return
         sent = 0
         if not self._unsent:
-            try:  # as in `_try_send`
-                sent = self.socket.send(frame, socket.MSG_NOSIGNAL)
-            except (BlockingIOError, InterruptedError):
-                pass
-            except OSError:
-                self.ended = True
+            sent = self._try_send(frame)
             if sent == len(frame):
                 return
         self._unsent.append(memoryview(frame)[sent:])

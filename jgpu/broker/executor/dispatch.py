@@ -55,7 +55,7 @@ class MessageHandler:
         self._gate = Gate(refusals)
         #: works by the hash of the definition that the client must send again
         self._missing: dict[bytes, list[RunWork]] = {}
-        #: by kind of message
+        #: by kind of message, what deals with one; `ProtocolError` if it may not be
         self.handlers: dict[type, Callable[[ExecutorSession, Any], None]] = {
             messages.Define: self._define,
             messages.Run: self._run,
@@ -80,10 +80,6 @@ class MessageHandler:
             messages.Resynced: self._resynced,
             messages.Quit: self._quit,
         }
-
-    def handle(self, session: ExecutorSession, message: messages.ClientMessage) -> None:
-        """Deal with one message; `ProtocolError` if it may not be."""
-        self.handlers[type(message)](session, message)
 
     # -- works -------------------------------------------------------------------------------
 
