@@ -51,6 +51,8 @@ _MAX_PLANS = 1 << 16
 #: factories that take the default dtype, which only this process knows
 _EMPTY = "aten::empty"
 _masked_fill = torch.ops.aten.masked_fill_
+#: the composite that looks at a weight through a view: only of it `matmul` would see otherwise
+_LINEAR = "aten::linear"
 _VIEWS = torch._C.DispatchKey.ADInplaceOrView
 
 
@@ -228,10 +230,10 @@ def take_apart(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     kernel = func.py_kernels.get(key)
     if kernel is None or torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key):
         kernel = partial(func._op_dk, key)
-    if not torch.is_inference_mode_enabled():
-        return kernel(*args, **kwargs)
-    with as_it_came():
-        return kernel(*args, **kwargs)
+    if info.name == _LINEAR and torch.is_inference_mode_enabled():
+        with as_it_came():
+            return kernel(*args, **kwargs)
+    return kernel(*args, **kwargs)
 
 
 def as_it_came() -> Any:
