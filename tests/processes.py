@@ -25,6 +25,10 @@ __all__ = ["DEADLINE_S", "Process", "Watch", "run", "start"]
 DEADLINE_S = 100.0
 #: How long what is ending anyway may take.
 _GRACE_S = 10.0
+#: how long a process may take to become another program, on a machine with much else to do
+_BECOMING_S = 2.0
+#: processes that were seen to have no environment for so long: theirs is empty
+_BARE = set()
 _SPAWNS = {"os.fork", "os.forkpty", "os.posix_spawn", "subprocess.Popen"}
 
 
@@ -153,8 +157,10 @@ def of_the_tests():
 def _environ(pid):
     """A process's environment, which is empty for a moment while it becomes another program."""
     place = Path(f"/proc/{pid}")
-    for _ in range(20):
-        if (text := (place / "environ").read_bytes()) or not os.readlink(place / "exe"):
+    deadline = time.monotonic() + (0.0 if pid in _BARE else _BECOMING_S)
+    while not (text := (place / "environ").read_bytes()):
+        if not os.readlink(place / "exe") or time.monotonic() >= deadline:
+            _BARE.add(pid)
             break
         time.sleep(0.0005)
     return text

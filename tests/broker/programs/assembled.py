@@ -24,6 +24,8 @@ __all__ = ["both"]
 
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.complex64, torch.bfloat16)
 SAMPLES = 4
+#: of the database: what torch computes from memory that nobody has set, so that no two runs agree
+UNSET = {"linalg.lstsq": "the pivots that it gives to LAPACK's gelsy"}
 
 
 def bits(tensor):
@@ -71,6 +73,8 @@ def calls_of(every, turn):
         from torch.testing._internal.common_methods_invocations import op_db
 
     for info in op_db[turn::every]:
+        if info.name in UNSET:
+            continue
         for dtype in DTYPES:
             if dtype not in info.supported_dtypes("cpu"):
                 continue
