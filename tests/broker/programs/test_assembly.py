@@ -11,11 +11,13 @@ from assembled import both
 from sketch import Sketch, buffers, context, contiguous
 
 from jgpu.accelerator import loading
+from jgpu.broker.executor.programs.running import compile as compiling
 from jgpu.wire.program import CONJ, Complex, DeviceArgument, Dtype, Geometry, HostScalar, Param
 
 pytestmark = pytest.mark.skipif(loading.load() is None, reason="the accelerator is not built here")
 
 LINE = contiguous(4)
+FACTORY = {"dtype": Dtype("float32"), "device": DeviceArgument()}
 X = torch.tensor([0.5, -1.25, 3.0, 0.125])
 
 
@@ -32,7 +34,6 @@ def sketches():
         return one("mul.Tensor", X, Param(0, kind), params=(value,), kinds=(kind,), **kwargs)
 
     wave, pair, rows = contiguous(4, dtype="complex64"), contiguous(2), contiguous(2, 2)
-    made = {"dtype": Dtype("float32"), "device": DeviceArgument()}
     double = {"params": (0.1,), "kinds": ("float",)}
     yield "number for a tensor", *one("mul.Tensor", X, 2)
     yield "number that is given", *given("float", 0.3)
@@ -46,8 +47,8 @@ def sketches():
     yield "dtype", *one("sum.dim_IntList", X, (0,), **wide)
     yield "text", *one("div.Tensor_mode", X, 0.3, rounding_mode="floor")
     yield "nothing", *one("clamp.default", X, None, 1.0)
-    yield "factory", *one("full.default", (4,), 2.5, **made)
-    yield "unset", *one("empty.memory_format", (4,), **made)
+    yield "factory", *one("full.default", (4,), 2.5, **FACTORY)
+    yield "unset", *one("empty.memory_format", (4,), **FACTORY)
     yield "draws", *one("bernoulli.p", X, 0.5)
     sketch = Sketch(inputs=1)
     kept = contiguous(4, dtype="bool")
@@ -123,6 +124,30 @@ def test_nothing_is_held_once_it_is_over():
         assert bufs[0].base is None
         assert torch._C._storage_Use_Count(kept._cdata) == before - 1
         assert torch.equal(outcome.outputs[1], X)
+
+
+def test_a_lane_that_asks_for_the_function_while_another_writes_it_has_it_whole(monkeypatch):
+    sketch = Sketch(inputs=1)
+    made = sketch.op("full.default", (4,), 0.0, **FACTORY, outs=[LINE])
+    sketch.op("add_.Tensor", sketch.seen(made, LINE), sketch.seen(0, LINE), outs=[None])
+    definition = sketch.define()
+    both(definition, [X])
+    definition._variants.clear()
+    definition.run(buffers(X), (), b"\x01", b"", context())
+    (variant,) = definition._variants.values()
+    prologue, others = compiling._Writer._prologue, []
+
+    def met(self):
+        prologue(self)
+        if not others:
+            others.append(None)
+            others[0] = variant.written
+
+    monkeypatch.setattr(compiling._Writer, "_prologue", met)
+    mark = memoryview(bytearray(8)).cast("q")
+    for written in (variant.written, *others):
+        (found,) = written.function([X], (), {}, None, None, mark)
+        assert torch.equal(found, X)
 
 
 def compare(every, turn):

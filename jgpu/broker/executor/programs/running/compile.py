@@ -64,7 +64,8 @@ class Written:
 class Variant:
     """A compiled plan for one set of kept slots: a function, and instructions that do the same.
 
-    The function is written when it is first asked for, where there are instructions.
+    The function is written when it is first asked for, where there are instructions: by every lane
+    that asks before it is there, each for itself.
     """
 
     __slots__ = ("_write", "_written", "kept", "straight")
@@ -80,9 +81,10 @@ class Variant:
     @property
     def written(self) -> Written:
         """The function."""
-        if self._written is None:
-            self._written = self._write()
-        return self._written
+        found = self._written
+        if found is None:
+            found = self._written = self._write()
+        return found
 
 
 def compile_plan(
@@ -107,7 +109,7 @@ def compile_plan(
             tells.setdefault(plan.last_write[k], []).append(k)
     straight = None if ahead else assemble(plan, keep, restrides, tells, clamps=clamps)
     kept = tuple(k for k in range(plan.fresh) if keep[plan.inputs + k])
-    return Variant(kept, _Writer(plan, keep, restrides, clamps, tells).written, straight)
+    return Variant(kept, lambda: _Writer(plan, keep, restrides, clamps, tells).written(), straight)
 
 
 class _Writer(PlanWalk):
