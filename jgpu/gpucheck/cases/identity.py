@@ -3,6 +3,7 @@
 import time
 from typing import Any, Final
 
+from jgpu.errors import BrokerRefused
 from jgpu.gpucheck.stand import CaseBroker, SkipCase, Stand
 from jgpu.wire.asking import ask_for
 from jgpu.wire.messages import Done, Evict
@@ -123,7 +124,12 @@ def _evict_until_over(place: CaseBroker, own: Any) -> int:
     while own.process.poll() is None:
         for session in place.bench.status().sessions:
             if session.user == "user1" and session.resident_bytes:
-                ask_for(place.bench.address, Evict(session.id, True), Done)
+                try:
+                    ask_for(place.bench.address, Evict(session.id, True), Done)
+                except BrokerRefused:
+                    if any(each.id == session.id for each in place.bench.status().sessions):
+                        raise
+                    continue  # it has ended since
                 moves += 1
         time.sleep(_EVICT_S)
     return moves
