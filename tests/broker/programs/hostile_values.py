@@ -50,6 +50,8 @@ INTEGERS = (
     -1, 0, 1, 2, -2, 7, -7, 1 << 31, (1 << 31) - 1, -(1 << 31), (1 << 63) - 1, -(1 << 63), 1 << 20,
     1 << 40, -(1 << 40), 1000, (1 << 32) - 1,
 )  # fmt: skip
+#: that no tensor of int64 holds
+UNSIGNED = (1 << 63, (1 << 64) - 1)
 FLOATS = (
     float("nan"), float("inf"), float("-inf"), 0.0, -0.0, -1.0, 1e-320, 5e-324, 1.0, 1e12, -1e12,
     1e300, -1e300, 0.3, 1e6, 1.0000001, 3.4e38,
@@ -207,7 +209,7 @@ def hostile(value, chance):
         return (*value[:at], hostile(value[at], chance), *value[at + 1 :])
     if type(value) is bool:
         return not value
-    return chance.choice(FLOATS) if type(value) is float else chance.choice(INTEGERS)
+    return chance.choice(FLOATS) if type(value) is float else chance.choice(INTEGERS + UNSIGNED)
 
 
 def values(dtype, chance):

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu.broker.executor.programs import Buffer, Failure, RunContext
 from jgpu.broker.executor.programs.flags import FlagGate
+from jgpu.broker.executor.programs.geometry import geometry_of
 from jgpu.errors import ProgramError
 from jgpu.wire.program import DeviceArgument, Dtype, Flags, Geometry, Op, Out, Param
 
@@ -366,7 +367,8 @@ def test_inputs_that_do_not_fit_are_refused_before_anything_runs():
         ("float", True),
         ("int", 1.0),
         ("int", True),
-        ("int", 1 << 63),
+        ("int", 1 << 64),
+        ("int", -(1 << 63) - 1),
         ("complex", 1.0),
     ],
 )
@@ -377,6 +379,20 @@ def test_parameters_have_their_kind(kind, wrong):
     definition = sketch.define()
     with pytest.raises(ProgramError, match="is not of kind"):
         run(definition, buffers(torch.rand(4, 4)), (wrong,))
+
+
+@pytest.mark.parametrize("given", [Param(0, "int"), 0xCBF29CE484222325])
+@pytest.mark.parametrize("op", ["mul.Tensor", "bitwise_xor.Scalar", "remainder.Scalar"])
+def test_unsigned_numbers_of_64_bits_are_as_torch_takes_them(op, given):
+    x = torch.tensor([1, -7, 1 << 62, -(1 << 63)])
+    sketch = Sketch(inputs=1, params=("int",) if isinstance(given, Param) else ())
+    sketch.op(op, sketch.seen(0, geometry_of(x)), given, outs=[geometry_of(x)])
+    definition = sketch.define()
+    name, _, overload = op.partition(".")
+    expected = getattr(getattr(torch.ops.aten, name), overload)(x, 0xCBF29CE484222325)
+    for _ in range(3):
+        params = (0xCBF29CE484222325,) if isinstance(given, Param) else ()
+        assert torch.equal(run(definition, buffers(x), params).outputs[0], expected)
 
 
 def test_complex_parameters_come_as_pairs():

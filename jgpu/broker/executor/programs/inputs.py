@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["InputCheck"]
 
 _TYPES: Final = {"int": int, "float": float, "bool": bool, "complex": tuple}
-#: no kernel takes an integer that is as large
-_PAST: Final = 1 << 63
+#: no kernel takes an integer that is as small, or as large: torch has unsigned numbers, too
+_LEAST: Final = -(1 << 63)
+_PAST: Final = 1 << 64
 
 
 class InputCheck:
@@ -87,7 +88,7 @@ class InputCheck:
             for value, kind in zip(params, self._plan.params, strict=True):
                 _check_kind(value, kind)
         for k in self._ints:
-            if not -_PAST <= params[k] < _PAST:  # type: ignore[operator]
+            if not _LEAST <= params[k] < _PAST:  # type: ignore[operator]
                 raise _misfit(params[k], "int")
 
 

@@ -81,6 +81,8 @@ Bound: TypeAlias = tuple[Node, ...]
 
 _NONE: Final = Const(None)
 _INT: Final = 1 << 63
+#: where torch takes any number it takes unsigned ones of 64 bits, too
+_UNSIGNED: Final = 1 << 64
 _MEMORY_FORMATS: Final = {
     name: getattr(torch, name)
     for name in ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
@@ -237,7 +239,9 @@ def _number(info: OpSchema, argument: Argument, arg: Any) -> Const | NumberValue
         return _value(info, argument, arg)
     if isinstance(arg, form.Complex):
         return Const(complex(arg.real, arg.imag))
-    return Const(arg) if isinstance(arg, float | bool) else _int(info, argument, arg)
+    if isinstance(arg, float | bool) or (type(arg) is int and _INT <= arg < _UNSIGNED):
+        return Const(arg)
+    return _int(info, argument, arg)
 
 
 def _value(info: OpSchema, argument: Argument, arg: form.Param) -> NumberValue:

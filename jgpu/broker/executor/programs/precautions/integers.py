@@ -47,7 +47,10 @@ def _divided(attempt: Attempt) -> Any:
     least = _LEAST.get(common)
     if least is None:
         return attempt.go()
-    cast = torch.as_tensor(divisor).to(common)
+    if isinstance(divisor, int) and divisor >= 1 << 63:
+        cast = torch.tensor(divisor - (1 << 64)).to(common)  # of the same last bits
+    else:
+        cast = torch.as_tensor(divisor).to(common)
     overflows = cast == -1
     if overflows.any():
         overflows = overflows & (torch.as_tensor(dividend).to(common) == least)
