@@ -24,6 +24,9 @@ __all__ = ["JOINTED", "PIECES", "OpLog", "line_of"]
 #: Most ops in the pieces that a log is cut into, counted from each boundary; the last one repeats.
 #: A piece costs both sides what recording some forty ops does, so the first is no smaller.
 PIECES = (32, 96, 160)
+#: Most ops that are soon done, and most bytes of what one of them reads or writes
+_FEW_OPS = 16
+_FEW_BYTES = 64 << 10
 #: Smaller pieces are not cut by what is in them, larger ones lose at most a third.
 JOINTED = 96
 
@@ -82,6 +85,15 @@ class OpLog:
         return frame.f_lasti if frame is not None else -1
 
     # -- cutting -----------------------------------------------------------------------------
+
+    def is_brief(self) -> bool:
+        """Whether what was recorded is soon done, so that the device need not begin with it now."""
+        entries = self.entries
+        return len(entries) <= _FEW_OPS and all(
+            buffer.nbytes <= _FEW_BYTES
+            for _, buffers, _, outs, _, _ in entries
+            for buffer in (*buffers, *outs)
+        )
 
     def until(self, but: Entry | None) -> int:
         """How many entries there are, those from `but` on left out."""

@@ -51,12 +51,26 @@ def test_a_small_upload_leaves_with_the_run_that_uses_it(client):
 
 
 def test_a_run_that_the_device_can_begin_with_waits_for_nothing(client):
-    x = client.upload()
+    x = client.upload(noise(72 << 10))
     client.sent()
     client.record(NEG, x)
     client.session.upload(noise(16), 16)
     define, run, upload = client.sent()
     assert (type(define), run.work, upload.work) == (m.Define, 2, 3)
+
+
+def test_a_few_small_ops_are_run_with_those_that_use_what_is_uploaded_after_them(client):
+    x = client.upload()
+    client.sent()
+    first = client.record(NEG, x)
+    y = client.session.upload(noise(16), 16)
+    assert client.sent() == []
+    client.record(NEG, y)
+    client.session.cut()
+    upload, _, run = client.sent()
+    assert (upload.work, upload.buffer, run.work) == (2, y.id, 3)
+    assert run.inputs == (x.id, y.id)
+    assert first.id == run.first
 
 
 def test_many_small_uploads_do_not_wait_for_ever(client):
