@@ -122,6 +122,8 @@ class MessageHandler:
         known = None
         if self._gate.is_open(session):
             known = self._definitions.get(message.program, session.owner.identity)
+            if message.wanted and session.queue.outstanding:
+                self._collect_uploads(session)
             if isinstance(known, Definition) and self._turns.run_at_once(session, message, known):
                 self._gate.passed(session, message)
                 return
@@ -142,6 +144,19 @@ class MessageHandler:
                     raise ProtocolError("This client runs programs that it does not define.")
                 session.send(messages.DefinitionUnknown(message.work, message.program))
         self._turns.offer(session)
+
+    def _collect_uploads(self, session: ExecutorSession) -> None:
+        """What came just before was done at once: it is over, and a run may go the short way.
+
+        Of a client that will wait for that run, and so sends no more of them now.
+        """
+        queue = session.queue
+        if (
+            len(queue.offered) == queue.outstanding
+            and all(type(work) is UploadWork for work in queue.offered)
+            and self._device.poll_interval_s() == 0.0
+        ):
+            self._turns.collect()
 
     def _define(self, session: ExecutorSession, message: messages.Define) -> None:
         held = session.account.held

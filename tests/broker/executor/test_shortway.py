@@ -230,6 +230,29 @@ def test_a_wanted_value_is_told_and_a_download_answered(hosts):
     assert unpack("4f", value.data) == unpack("4f", answer.data) == (2.0, 4.0, 6.0, 8.0)
 
 
+def test_it_goes_so_behind_what_was_done_at_once_just_before_if_its_client_waits(hosts):
+    run = {"params": (2.0,), "ends_iteration": True}
+
+    def fed(**more):
+        def step(client):
+            client.floats(1, 2, 3, 4)
+            client.run(scale(), (client.buffers,), **run, **more)
+
+        return step
+
+    short, client, seen = both(
+        hosts,
+        uploaded(1, 2, 3, 4),
+        *[ran(scale(), (1,), wanted=(0,), **run)] * WARM,
+        *[ran(scale(), (1,), **run)] * WARM,
+        *[fed(), fed(wanted=(0,))] * 2,
+    )
+    assert client.work in short.went
+    assert client.work - 2 not in short.went  # whose client may send ever more
+    (value,) = seen["heard"]
+    assert unpack("4f", value.data) == (2.0, 4.0, 6.0, 8.0)
+
+
 def test_what_ends_with_a_run_and_what_was_forgotten_before_is_freed(hosts):
     def step(client):
         forgotten = client.buffers
