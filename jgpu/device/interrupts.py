@@ -1,38 +1,40 @@
-"""Ctrl-C, kept away from where it would tear something.
+"""Signals' handlers, kept away from where an exception of theirs would tear something.
 
-The handler of SIGINT is wrapped in the main thread. It does what it did before, except in two
-places, from which it is put off:
+Every handler that is written in Python is wrapped: Ctrl-C's, and those that the notebook or a
+library sets, for each may raise. It does what it did before, except in two places, from which it is
+put off:
 
-- In a block under `quiet`: where bytes move and ids are given. Blocking the signal would not do:
-  another thread of the process takes it then, and Python raises in the main thread all the same.
+- In a block under `quiet`: where bytes move and ids are given. Blocking the signals would not do:
+  another thread of the process takes them then, and Python raises in the main thread all the same.
 - Where torch's C++ asks the device guard something. On its way there pybind11 makes a string, and
   Python looks for signals wherever one is made (`PyObject_Str`). Torch's function that asks may not
   throw: a KeyboardInterrupt there ends the process, and torch asks some 80 times a training step.
 
-Invariant: an interrupt is put off, never lost.
+Whoever asks which handler there is (`signal.getsignal`) is told the one that was set.
+
+Invariant: a handler is put off, never lost.
 """
 
+import _signal  # type: ignore[import-not-found] # of C: `signal`'s are Python's
 import ctypes
 import signal
 import sys
 import threading
-from _signal import (  # type: ignore[import-not-found] # of C: `signal`'s are Python's
-    SIGINT,
-    default_int_handler,
-    getsignal,
-    raise_signal,
-)
-from _thread import get_ident, start_new_thread
+from _thread import get_ident, interrupt_main, start_new_thread
 from contextlib import suppress
+from functools import cache
 from time import sleep
 from types import FrameType
 from typing import Any, ClassVar, Final
 
 from jgpu.accelerator import loading
-from jgpu.device.tracebacks import hide
+from jgpu.device.tracebacks import hide, unseen
 
 __all__ = ["QuietInPython", "install", "passed", "quiet"]
 
+#: Python's own, which know the wrapped handlers
+_raw_set: Final = _signal.signal
+_raw_get: Final = _signal.getsignal
 _MAIN: Final = threading.main_thread().ident
 _DEPTH: Final = 48
 _LATER_S: Final = 0.001
@@ -56,19 +58,19 @@ class _Symbol(ctypes.Structure):
 class _Handler:
     """The handler that was there, but for the places where it may not raise."""
 
-    #: how often the handler that was there was called
+    #: how often Ctrl-C was passed on to the handler that was there
     passed = 0
 
     def __init__(self, before: Any) -> None:
         self.before = before
 
     def __call__(self, number: int, frame: FrameType | None) -> Any:
-        if quiet.put_off():
+        if quiet.put_off(number):
             return None
         if _in_guard():
-            start_new_thread(_again, ())
+            start_new_thread(_again, (number,))
         else:
-            _Handler.passed += 1
+            _Handler.passed += number == signal.SIGINT
             try:
                 return self.before(number, frame)
             except BaseException as error:
@@ -78,34 +80,54 @@ class _Handler:
 
 
 class QuietInPython:
-    """Put Ctrl-C off to the end of a block, in the main thread: the plain form of `quiet`."""
+    """Put signals' handlers off to the end of a block, in the main thread: the plain form."""
 
     __slots__ = ("_counts",)
 
-    #: how many blocks the main thread is in, and whether Ctrl-C struck meanwhile
+    #: how many blocks the main thread is in, and the signals that struck meanwhile
     _depth: ClassVar[int] = 0
-    _struck: ClassVar[bool] = False
+    _struck: ClassVar[set[int]] = set()
+    #: handlers were wrapped in the main thread
+    _installed: ClassVar[bool] = False
 
     def __enter__(self) -> None:
         self._counts = get_ident() == _MAIN
         if self._counts:
-            if getsignal(SIGINT) is default_int_handler:  # somebody has set it anew
+            if not QuietInPython._installed:
                 install()
+                QuietInPython._installed = True
             QuietInPython._depth += 1
 
     def __exit__(self, *reason: object) -> None:
         if self._counts:
             QuietInPython._depth -= 1
             if QuietInPython._struck and not QuietInPython._depth:
-                QuietInPython._struck = False
-                raise_signal(SIGINT)
+                QuietInPython._deal()
 
     @staticmethod
-    def put_off() -> bool:
-        """Whether Ctrl-C, which struck now, has to wait: then it is noted."""
+    def _deal() -> None:
+        """Call the handler of one signal that was put off; Python calls those of the others."""
+        struck: set[Any] = QuietInPython._struck
+        try:
+            for number in struck:
+                handler = _raw_get(number)
+                # Not sent once more: an event loop is told of each signal that comes.
+                if callable(handler):
+                    handler(number, sys._getframe(2))
+                else:
+                    struck.discard(number)
+                break
+        finally:
+            any(map(interrupt_main, struck))  # noted until each is called: none costs another
+
+    @staticmethod
+    def put_off(number: int) -> bool:
+        """Whether a signal, which struck now, has to wait: then it is noted."""
         if QuietInPython._depth:
-            QuietInPython._struck = True
-        return QuietInPython._depth > 0
+            QuietInPython._struck.add(number)
+            return True
+        QuietInPython._struck.discard(number)
+        return False
 
     @staticmethod
     def depth() -> int:
@@ -114,52 +136,83 @@ class QuietInPython:
 
 
 def passed() -> int:
-    """How many interrupts were passed on to the handler that was there."""
+    """How often Ctrl-C was passed on to the handler that was there."""
     return _Handler.passed
 
 
 def install() -> None:
-    """Wrap the handler of SIGINT that is set now, if it is Python's."""
-    before = signal.getsignal(SIGINT)
-    if callable(before) and not isinstance(before, _Handler):
-        with suppress(ValueError):  # not the main thread of the main interpreter
-            signal.signal(SIGINT, _Handler(before))
+    """Wrap the handlers that are set now, and those that will be."""
+    _signal.signal, _signal.getsignal = _set, _get  # what `signal`'s own functions call
+    for number in signal.valid_signals():
+        before = _raw_get(number)
+        if callable(before) and not isinstance(before, _Handler):
+            with suppress(ValueError):  # not the main thread of the main interpreter
+                _raw_set(number, _Handler(before))
+
+
+@unseen
+def _set(number: int, handler: Any) -> Any:
+    """`signal.signal`: the handler is wrapped, and the one before it is told bare."""
+    if callable(handler) and not isinstance(handler, _Handler):
+        handler = _Handler(handler)
+    return _bare(_raw_set(number, handler))
+
+
+@unseen
+def _get(number: int) -> Any:
+    """`signal.getsignal`: the handler as it was set."""
+    return _bare(_raw_get(number))
+
+
+def _bare(handler: Any) -> Any:
+    return handler.before if isinstance(handler, _Handler) else handler
 
 
 def _in_guard() -> bool:
     """Whether torch's C++ was making a string when Python looked for signals."""
-    library = ctypes.CDLL(None)
     try:
-        backtrace, dladdr = library.backtrace, library.dladdr
+        backtrace = _of_c().backtrace
     except AttributeError:  # another C library
         return False
     stack = (ctypes.c_void_p * _DEPTH)()
-    symbol = _Symbol()
     maker = False
-    for k in range(backtrace(stack, _DEPTH)):
-        known = dladdr(ctypes.c_void_p(stack[k]), ctypes.byref(symbol))
-        if known and maker and _ASKER in (symbol.file or b""):
+    for address in stack[: backtrace(stack, _DEPTH)]:
+        makes, asks = _known(address)
+        if maker and asks:
             return True
-        maker = bool(known) and symbol.name in _MAKERS
+        maker = makes
     return False
 
 
-def _again() -> None:
+@cache
+def _of_c() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
+@cache
+def _known(address: int | None) -> tuple[bool, bool]:
+    """Whether code at an address is a maker of strings, and whether it is of who asks."""
+    symbol = _Symbol()
+    if not _of_c().dladdr(ctypes.c_void_p(address), ctypes.byref(symbol)):
+        return False, False
+    return symbol.name in _MAKERS, _ASKER in (symbol.file or b"")
+
+
+def _again(number: int) -> None:
     """Send the signal once more when the guard is behind us; on a thread of its own."""
     sleep(_LATER_S)
     ident = threading.main_thread().ident
-    if ident is not None:
-        signal.pthread_kill(ident, SIGINT)
+    if ident is not None and callable(_raw_get(number)):  # else its default may end the process
+        signal.pthread_kill(ident, number)
 
 
 def _quiet() -> type[QuietInPython]:
     library = loading.load()
     if library is None:
         return QuietInPython
-    asked = getsignal, default_int_handler, raise_signal, install
-    made: type[QuietInPython] = library.quiet_of(_MAIN, SIGINT, *asked)
+    made: type[QuietInPython] = library.quiet_of(_MAIN, install, _raw_get)
     return made
 
 
-#: puts Ctrl-C off to the end of a block: the accelerator's form, where there is one
+#: puts signals' handlers off to the end of a block: the accelerator's form, where there is one
 quiet: Final = _quiet()

@@ -276,7 +276,7 @@ PyMethodDef methods[] = {
     {"connect", connect, METH_VARARGS, "Hand over what is looked up; ops come here from now on."},
     {"counts", counts, METH_NOARGS, "Calls carried out here, and calls left to Python."},
     {"install_guard", install_guard, METH_NOARGS, "Answer torch's questions about the device."},
-    {"quiet_of", quiet_of, METH_VARARGS, "A class of blocks that Ctrl-C does not tear."},
+    {"quiet_of", quiet_of, METH_VARARGS, "A class of blocks that no signal's handler tears."},
     {"read_all", read_switches, METH_VARARGS, "What calls return; what was seen, if the same."},
     {"run", fast(run), METH_FASTCALL, "What a program returns; or step, variables, error."},
     {"settle", fast(settle_outputs), METH_FASTCALL, "Give outputs that are held their ids."},

@@ -1,24 +1,24 @@
-// Ctrl-C, put off to the end of a block: `jgpu.device.interrupts.quiet`, written out in C++.
+// Signals' handlers, put off to the end of a block: `jgpu.device.interrupts.quiet` in C++.
 //
-// Invariant: an interrupt is put off, never lost. The state is the main thread's, and nothing of
+// Invariant: a handler is put off, never lost. The state is the main thread's, and nothing of
 // Python's runs between asking and changing it.
 
 #pragma once
 
 #include "python.h"
 
+#include <bit>
+
 namespace jgpu {
 
 // What is handed over once, by `quiet_of`, and how deep the main thread is in such blocks.
 struct Interrupts {
   unsigned long main = 0; // the thread's number, as Python has it
-  PyObject* number = nullptr; // of SIGINT
+  PyObject* install = nullptr; // wraps all handlers
   PyObject* handler = nullptr; // tells who deals with a signal
-  PyObject* unwrapped = nullptr; // Python's own handler of SIGINT
-  PyObject* strike = nullptr; // sends a signal
-  PyObject* install = nullptr; // wraps the handler that there is
+  bool installed = false;
   int64_t depth = 0;
-  bool struck = false; // Ctrl-C came meanwhile
+  uint64_t struck = 0; // the signals that came meanwhile: a bit each, the first for number 1
 };
 
 inline Interrupts interrupts{};
@@ -35,9 +35,9 @@ inline PyObject* quiet_enter(PyObject* self, PyObject*) {
   auto* block = reinterpret_cast<Quiet*>(self);
   block->counts = PyThread_get_thread_ident() == all.main;
   if (block->counts) {
-    const Owned handler = checked(PyObject_CallOneArg(all.handler, all.number));
-    if (handler.get() == all.unwrapped) { // somebody has set it anew
+    if (!all.installed) {
       checked(PyObject_CallNoArgs(all.install));
+      all.installed = true;
     }
     ++all.depth;
   }
@@ -45,21 +45,54 @@ inline PyObject* quiet_enter(PyObject* self, PyObject*) {
   END_HANDLE_TH_ERRORS
 }
 
+// Calls the handler of one signal that was put off; Python calls those of the others.
+inline PyObject* quiet_deal() {
+  auto& all = interrupts;
+  const uint64_t struck = std::exchange(all.struck, 0);
+  const int first = std::countr_zero(struck) + 1;
+  PyObject* outcome = nullptr;
+  const Owned handler(PyObject_CallFunction(all.handler, "i", first));
+  if (handler) {
+    // Not sent once more: an event loop is told of each signal that comes.
+    auto* frame = reinterpret_cast<PyObject*>(PyEval_GetFrame());
+    outcome = PyCallable_Check(handler.get()) == 0
+        ? Py_NewRef(Py_None)
+        : PyObject_CallFunction(handler.get(), "iO", first, frame == nullptr ? Py_None : frame);
+  }
+  for (int number = first + 1; number <= 64; ++number) {
+    if ((struck >> (number - 1) & 1) != 0) {
+      PyErr_SetInterruptEx(number);
+    }
+  }
+  return outcome;
+}
+
 inline PyObject* quiet_exit(PyObject* self, PyObject* const*, Py_ssize_t) {
   auto& all = interrupts;
   if (reinterpret_cast<Quiet*>(self)->counts) {
     --all.depth;
-    if (all.struck && all.depth == 0) {
-      all.struck = false;
-      return PyObject_CallOneArg(all.strike, all.number);
+    if (all.struck != 0 && all.depth == 0) {
+      const Owned outcome(quiet_deal());
+      if (!outcome) {
+        return nullptr;
+      }
     }
   }
   Py_RETURN_NONE;
 }
 
-inline PyObject* quiet_put_off(PyObject*, PyObject*) {
-  interrupts.struck = interrupts.struck || interrupts.depth != 0;
-  return PyBool_FromLong(interrupts.depth != 0);
+inline PyObject* quiet_put_off(PyObject*, PyObject* number) {
+  auto& all = interrupts;
+  if (all.depth == 0) {
+    Py_RETURN_FALSE;
+  }
+  const long bit = PyLong_AsLong(number) - 1;
+  if (bit < 0 || bit >= 64) {
+    PyErr_SetString(PyExc_ValueError, "There is no such signal.");
+    return nullptr;
+  }
+  all.struck |= uint64_t{1} << bit;
+  Py_RETURN_TRUE;
 }
 
 inline PyObject* quiet_depth(PyObject*, PyObject*) {
@@ -80,11 +113,11 @@ inline PyObject* quiet_class() {
        reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(quiet_exit)),
        METH_FASTCALL,
        nullptr},
-      {"put_off", quiet_put_off, METH_NOARGS | METH_STATIC, "Whether Ctrl-C has to wait."},
+      {"put_off", quiet_put_off, METH_O | METH_STATIC, "Whether a signal has to wait."},
       {"depth", quiet_depth, METH_NOARGS | METH_STATIC, "How many blocks are open."},
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {
-      {Py_tp_doc, const_cast<char*>("Put Ctrl-C off to the end of a block, in the main thread.")},
+      {Py_tp_doc, const_cast<char*>("Put signals' handlers off to the end of a block.")},
       {Py_tp_dealloc, reinterpret_cast<void*>(quiet_dealloc)},
       {Py_tp_methods, methods},
       {0, nullptr}};
@@ -95,15 +128,7 @@ inline PyObject* quiet_class() {
 
 inline PyObject* quiet_of(PyObject*, PyObject* arguments) {
   auto& all = interrupts;
-  if (PyArg_ParseTuple(
-          arguments,
-          "kOOOOO",
-          &all.main,
-          &all.number,
-          &all.handler,
-          &all.unwrapped,
-          &all.strike,
-          &all.install) == 0) {
+  if (PyArg_ParseTuple(arguments, "kOO", &all.main, &all.install, &all.handler) == 0) {
     return nullptr;
   }
   Py_INCREF(arguments); // as long as the process

@@ -9,6 +9,7 @@ Invariant: there is a link where the phase says so, and only there (`validate`).
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Final
 
@@ -140,12 +141,14 @@ class BrokerConnection:
         if link is None:
             return
         try:
-            link.queue(m.Quit())
-            link.flush()
-        except errors.DeviceLost:
-            pass
-        link.close()
-        self._go(_PHASE.UNUSED, None)
+            with suppress(errors.DeviceLost):
+                with quiet():
+                    link.queue(m.Quit())
+                link.flush()
+        finally:
+            with quiet():
+                link.close()
+                self._go(_PHASE.UNUSED, None)
 
     def leave_to_parent(self) -> None:
         """This process is a forked child: the connection is its parent's, which keeps it."""

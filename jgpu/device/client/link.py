@@ -1,9 +1,9 @@
 """The connection to the broker: one socket, one arena, frames out, messages in.
 
 Owns the descriptors and nothing of torch. Sending never blocks for good: what the socket does not
-take stays queued, and waits are polls that a signal interrupts. Whatever must not be torn by Ctrl-C
-(a frame half queued, bytes read and not yet decoded) happens under `quiet`, which puts
-SIGINT off for the few microseconds that it takes.
+take stays queued, and waits are polls that a signal interrupts. Whatever must not be torn by a
+signal's handler that raises, be it Ctrl-C's or the user's (a frame half queued, bytes read and not
+yet decoded), happens under `quiet`, which puts handlers off for the few microseconds that it takes.
 
 Invariant: an exception, whichever and wherever, leaves the stream whole.
 """
@@ -43,8 +43,10 @@ class Link:
         self._out = bytearray()
         #: messages that arrived and were not dealt with yet, also over an interrupt
         self.inbox: deque[m.ExecutorMessage] = deque()
-        self._poll = select.poll()
-        self._poll.register(stream, select.POLLIN)
+        #: what a wait is for; two, for one that is changed and back could stay changed
+        self._to_read, self._to_read_or_send = select.poll(), select.poll()
+        self._to_read.register(stream, select.POLLIN)
+        self._to_read_or_send.register(stream, select.POLLIN | select.POLLOUT)
         self._wakefulness = Wakefulness()
         #: bytes sent since the start, for benchmarks
         self.sent = 0
@@ -113,16 +115,12 @@ class Link:
                 if self.send_now():
                     break
             # Full: the executor reads no more just now. Listen, too, or both could wait for ever.
-            self._poll.modify(self._stream, select.POLLIN | select.POLLOUT)
-            try:
-                self._wait(None)
-            finally:
-                self._poll.modify(self._stream, select.POLLIN)
+            self._wait(self._to_read_or_send, None)
             self.receive()
 
     def receive(self, timeout_s: float = 0.0) -> None:
         """Put what is there into `inbox`, waiting up to `timeout_s` for the first bytes."""
-        if timeout_s and not self._wait(timeout_s * 1000):
+        if timeout_s and not self._wait(self._to_read, timeout_s * 1000):
             return
         with quiet():
             try:
@@ -136,14 +134,14 @@ class Link:
             self.inbox.extend(self._reader.feed(data))
             self._writer.check_acknowledged(self._reader.peer_seen)
 
-    def _wait(self, timeout_ms: float | None) -> bool:
+    def _wait(self, what_for: select.poll, timeout_ms: float | None) -> bool:
         """Whether anything came, or could be sent, in time."""
-        self._waits_since = monotonic()
+        since = self._waits_since = monotonic()
         try:
-            return self._wakefulness.wait(self._poll.poll, timeout_ms)
+            return self._wakefulness.wait(what_for.poll, timeout_ms)
         finally:
-            self._waited += monotonic() - self._waits_since
             self._waits_since = None
+            self._waited += monotonic() - since
 
     @property
     def waited(self) -> float:

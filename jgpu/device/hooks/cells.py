@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from jgpu.device import current, interrupts
+from jgpu.device import current
 from jgpu.device.hooks import ipython
 from jgpu.device.interrupts import quiet
 from jgpu.device.tensor import DeviceTensor
@@ -76,7 +76,6 @@ def _by_statement(run_code: Callable[..., Awaitable[Any]]) -> Callable[..., Awai
 def _started(info: Any) -> None:
     global _running
     _running += 1
-    interrupts.install()  # the kernel sets its own handler for each cell
     if _only_asks(info.raw_cell):
         return
     shell = ipython.shell()

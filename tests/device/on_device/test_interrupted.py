@@ -1,9 +1,14 @@
-"""Ctrl-C at the wire steps of a notebook: a slice of them everyday, all of them again and again."""
+"""Ctrl-C at the wire steps of a notebook: a slice of them everyday, all of them again and again.
+
+And how it is put off, it and the handlers of other signals.
+"""
 
 import json
 import os
 import signal
+import sys
 import threading
+from contextlib import contextmanager, suppress
 
 import pytest
 import torch
@@ -39,7 +44,7 @@ def test_an_interrupt_while_the_connection_is_made_loses_no_seed():
 
 @pytest.fixture(params=["as it is", "in Python"])
 def quiet(request, monkeypatch):
-    """Either form of the blocks, which the handler of SIGINT asks."""
+    """Either form of the blocks, which the handlers ask."""
     if request.param == "in Python":
         monkeypatch.setattr(interrupts, "quiet", interrupts.QuietInPython)
     yield interrupts.quiet
@@ -102,26 +107,81 @@ def test_blocks_of_other_threads_put_nothing_off(quiet):
     thread.join(60)
 
 
-def test_a_handler_that_was_set_anew_is_put_off_too(quiet):
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+@contextmanager
+def handling(handlers):
+    """Signals' handlers, by number, for a block."""
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
-        with pytest.raises(KeyboardInterrupt), quiet():
-            strike()
+        yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def test_the_handler_of_the_notebook_is_called_at_the_end(quiet):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1, signal.SIGRTMAX])
+def test_a_handler_that_was_set_anew_is_put_off_too(quiet, number):
     called = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: called.append(number))
-    try:
+    with handling({number: lambda number, frame: called.append((number, frame))}):
+        with quiet():
+            signal.raise_signal(number)
+            assert called == []
+        assert called == [(number, sys._getframe())]
+
+
+def test_a_handler_that_was_set_before_the_device_was_there_is_put_off_too(quiet):
+    called = []
+    with handling({signal.SIGUSR1: signal.SIG_DFL}):
+        interrupts._raw_set(signal.SIGUSR1, lambda number, frame: called.append(number))
         interrupts.install()
         with quiet():
-            strike()
+            signal.raise_signal(signal.SIGUSR1)
             assert called == []
-        assert called == [signal.SIGINT]
-    finally:
-        signal.signal(signal.SIGINT, before)
+        assert called == [signal.SIGUSR1]
+
+
+def test_a_handler_that_raises_costs_no_other_signal(quiet):
+    called = []
+
+    def raising(number, frame):
+        called.append(number)
+        raise ValueError("mine")
+
+    def block():
+        with quiet():
+            for number in (third, second, first):
+                signal.raise_signal(number)
+            assert called == []
+
+    first, second, third = signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2
+    with handling({first: raising, second: lambda *_: called.append(second), third: raising}):
+        with suppress(ValueError):  # the third's
+            try:
+                block()
+            except ValueError:  # the first's
+                len(called)  # Python looks for signals behind a call
+        assert called == [first, second, third]
+
+
+def test_a_handler_that_was_taken_away_in_a_block_is_called_no_more(quiet):
+    called = []
+    with handling({signal.SIGUSR1: lambda number, frame: called.append(number)}):
+        with quiet():
+            signal.raise_signal(signal.SIGUSR1)
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        assert called == []
+
+
+def test_whoever_asks_for_a_handler_is_told_the_one_that_was_set():
+    def handler(number, frame):
+        raise AssertionError
+
+    with handling({signal.SIGUSR1: signal.SIG_DFL}):
+        assert signal.signal(signal.SIGUSR1, handler) is signal.SIG_DFL
+        assert signal.getsignal(signal.SIGUSR1) is handler
+        assert signal.signal(signal.SIGUSR1, signal.SIG_IGN) is handler
+        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
+        with pytest.raises(TypeError, match="signal handler must be"):
+            signal.signal(signal.SIGUSR1, "no handler")
 
 
 @pytest.fixture
