@@ -5,6 +5,7 @@ import torch
 from sketch import CPU, Sketch, contiguous
 
 from jgpu.broker.executor.programs import Buffer, DefinitionCache, Prober
+from jgpu.broker.executor.programs.flags import gate
 from jgpu.broker.executor.programs.geometry import geometry_of, intern, is_dense, required_bytes
 from jgpu.errors import ProgramError
 from jgpu.wire.messages import TOO_LARGE
@@ -72,6 +73,18 @@ def test_what_is_too_large_to_try_is_inferred():
     torch._C._dispatch_has_kernel_for_dispatch_key("aten::_histogramdd_from_bin_cts", "Meta"),
     reason="torch foretells it from 2.14 on",
 )
+@pytest.mark.parametrize("device", ["cpu", "null"])
+def test_what_is_inferred_is_so_under_the_question_s_switches_whoever_ran_last(device):
+    question, numbers = op("copysign.Tensor", *seen(2)), [contiguous(5, 4, dtype="int64")] * 2
+    for dtype in ("float64", "float32", "float64"):
+        prober = Prober(device, most_bytes=64)
+        ((output,), error) = prober.probe(question, numbers, flags=Flags(default_dtype=dtype))
+        assert error is None
+        assert output == contiguous(5, 4, dtype=dtype)
+        with gate.passing(Flags()):  # somebody else's run
+            assert torch.get_default_dtype() is torch.float32
+
+
 def test_what_numbers_alone_make_too_large_is_not_tried():
     """No meta kernel foretells it: histograms of so many bins would be some other user's memory."""
     prober = Prober("cpu", most_bytes=1 << 20)

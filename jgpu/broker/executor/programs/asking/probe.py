@@ -200,7 +200,8 @@ class Prober:
         expected: Inferred | None = None
         refusal = None
         try:
-            expected = infer(question.info, question.bound, question.tensors)
+            with gate.passing(question.flags):  # what ops return depends on the default dtype
+                expected = infer(question.info, question.bound, question.tensors)
         except ProgramError as error:
             refusal = str(error)
         if not KINDS[self.device].computes:
