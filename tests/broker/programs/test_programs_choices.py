@@ -7,11 +7,13 @@ import pytest
 import torch
 from sketch import contiguous
 
+from jgpu.broker.executor.devices.onhost.eager import Eagerly
 from jgpu.broker.executor.programs import Chooser, choice_of
-from jgpu.broker.executor.programs.asking.choices import _allowing, _First, _Outline, _Taken
+from jgpu.broker.executor.programs.asking.choices import _First, _Outline, _switched, _Taken
 from jgpu.broker.executor.programs.checking.arguments import bind, refs_of
 from jgpu.broker.executor.programs.checking.check import check_op
 from jgpu.broker.executor.programs.checking.ops import resolve
+from jgpu.broker.executor.programs.flags import gate
 from jgpu.errors import ProgramError
 from jgpu.wire.messages import ChooseAttention, ChooseNorm, LayOutWeights
 from jgpu.wire.program import DeviceArgument, Dtype, Flags, Op, Slot
@@ -69,12 +71,30 @@ def test_answers_are_kept_by_what_was_asked_and_in_bounds():
     assert len({choice_of(asked(d)) for d in ("float16", "float32")} | {choice_of(weights())}) == 3
 
 
-def test_torchs_switches_are_put_back():
-    before = torch.backends.cuda.flash_sdp_enabled(), torch._C._get_sdp_priority_order()
-    with _allowing((MATH,), [3, 2, 1, 0, 4]):
-        assert not torch.backends.cuda.flash_sdp_enabled()
-        assert torch._C._get_sdp_priority_order() == [3, 2, 1, 0, 4]
-    assert (torch.backends.cuda.flash_sdp_enabled(), torch._C._get_sdp_priority_order()) == before
+def switches():
+    return torch.backends.cuda.flash_sdp_enabled(), torch._C._get_sdp_priority_order()
+
+
+def test_others_run_under_torchs_own_switches_again():
+    before = switches()
+    Chooser("null").ask(asked(allowed=(MATH,), preferred=(CUDNN, EFFICIENT, FLASH, MATH, 4)))
+    with gate.passing(Flags()):
+        assert switches() == before
+
+
+@pytest.mark.parametrize("preferred", [(CUDNN, EFFICIENT, FLASH, MATH, 4), (FLASH, MATH), ()])
+def test_nobody_passes_who_has_other_switches_while_a_kernel_is_chosen(preferred):
+    found = []
+
+    class Watched(Chooser):
+        def _outline(self, geometry, wanted):
+            others = asked(allowed=(MATH, FLASH), preferred=preferred)
+            found.append((switches()[0], *map(gate.is_open_to, (Flags(), _switched(others)))))
+            return super()._outline(geometry, wanted)
+
+    chooser = Watched("cuda-on-host", around=Eagerly)
+    assert chooser.ask(asked(allowed=(MATH, EFFICIENT), preferred=preferred)) == (EFFICIENT,)
+    assert found == [(False, False, False)] * 3
 
 
 # -- batch norm ------------------------------------------------------------------------------

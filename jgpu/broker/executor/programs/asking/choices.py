@@ -5,12 +5,13 @@ On CUDA torch's own functions decide, on scratch tensors, once for each question
 has no libraries: there the first kernel that is allowed and takes such arguments is chosen, and
 weights lie one behind another.
 
-Invariant: torch's switches for attention are as they were when a question is answered.
+Invariant: a question is answered under its own switches of torch, and nothing else runs under them
+that has others.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -25,7 +26,8 @@ from jgpu.broker.executor.programs.kinds import KINDS, DeviceKind
 from jgpu.broker.executor.programs.shared import SharedEntries
 from jgpu.errors import ProgramError
 from jgpu.wire.messages import ChooseAttention, ChooseNorm, LayOutWeights
-from jgpu.wire.program import Geometry
+from jgpu.wire.program import Flags, Geometry
+from jgpu.wire.switches import ATTENTION
 
 __all__ = ["Chooser", "choice_of"]
 
@@ -39,7 +41,6 @@ _SWITCHES: Final = {
     _EFFICIENT: "mem_efficient",
     _CUDNN: "cudnn",
 }
-_FUNCTIONS: Final = torch._C
 #: Bytes of an answer beside its numbers, in the tables that hold it.
 _ENTRY_BYTES: Final = 512
 #: Types that torch has recurrent layers of cuDNN for, if the device has.
@@ -88,9 +89,10 @@ class Chooser:
     def ask(self, question: Question) -> tuple[int, ...]:
         """The numbers of `Chosen`; raises what torch raises, `ProgramError` for what cannot be."""
         check_flags(question.flags)
-        with gate.passing(question.flags):
-            if isinstance(question, ChooseAttention):
+        if isinstance(question, ChooseAttention):
+            with gate.passing(_switched(question)):
                 return (self._attention(question),)
+        with gate.passing(question.flags):
             if isinstance(question, ChooseNorm):
                 return (self._norm(question),)
             return self._weights(question)
@@ -105,7 +107,6 @@ class Chooser:
         with (
             torch.enable_grad(),
             self._around() if self._around else torch._C._DisableTorchDispatch(),
-            _allowing(question.allowed, question.preferred),
         ):
             tensors = [
                 None if geometry is None else self._outline(geometry, wanted)
@@ -246,26 +247,16 @@ def _one_behind_another(
     return total, *places
 
 
-@contextmanager
-def _allowing(allowed: Sequence[int], preferred: Sequence[int]) -> Iterator[None]:
-    """Torch's switches for attention as a notebook has them; nothing else in here reads them."""
-    before = {k: getattr(_FUNCTIONS, f"_get_{word}_sdp_enabled")() for k, word in _words()}
-    order = _FUNCTIONS._get_sdp_priority_order()
-    try:
-        for kernel, word in _words():
-            getattr(_FUNCTIONS, f"_set_sdp_use_{word}")(kernel in allowed)
-        if sorted(preferred) == sorted(order) and list(preferred) != order:
-            _FUNCTIONS._set_sdp_priority_order(list(preferred))
-        yield
-    finally:
-        for kernel, word in _words():
-            getattr(_FUNCTIONS, f"_set_sdp_use_{word}")(before[kernel])
-        if _FUNCTIONS._get_sdp_priority_order() != order:
-            _FUNCTIONS._set_sdp_priority_order(order)
-
-
-def _words() -> Iterator[tuple[int, str]]:
-    yield from _SWITCHES.items()
+def _switched(question: ChooseAttention) -> Flags:
+    """Torch's switches as the notebook has them, those of attention among them."""
+    flags = question.flags
+    bits = flags.attention
+    for kernel, word in _SWITCHES.items():
+        bit = 1 << ATTENTION.index(word)
+        bits = bits | bit if kernel in question.allowed else bits & ~bit
+    orders = sorted(question.preferred) == sorted(torch._C._get_sdp_priority_order())
+    order = question.preferred if orders else flags.attention_order
+    return msgspec.structs.replace(flags, attention=bits, attention_order=order)
 
 
 def _first_norm(question: ChooseNorm) -> int:
