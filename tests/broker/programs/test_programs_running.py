@@ -10,7 +10,7 @@ from faulty import replace_op
 from sketch import CPU, Sketch, all_live, buffers, context, contiguous
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from jgpu.broker.executor.programs import Buffer, Failure, RunContext
+from jgpu.broker.executor.programs import Buffer, Failure, RunContext, flags
 from jgpu.broker.executor.programs.flags import FlagGate
 from jgpu.broker.executor.programs.geometry import geometry_of
 from jgpu.errors import ProgramError
@@ -546,14 +546,54 @@ def test_runs_with_other_flags_wait_until_the_gate_is_empty():
     threads = [Thread(target=first), Thread(target=second)]
     threads[0].start()
     assert inside.wait(10)
-    threads[1].start()
-    # runs that agree pass meanwhile
+    # runs that agree pass meanwhile, where nobody waits
     with gate.passing(Flags(deterministic=True)):
         order.append(("agreeing", torch.are_deterministic_algorithms_enabled()))
+    threads[1].start()
     leave.set()
     for thread in threads:
         thread.join(10)
     assert order == [("agreeing", True), ("strict", True), ("lax", False)]
+
+
+def test_a_run_that_waits_at_the_gate_is_passed_by_none_that_comes_later():
+    gate, order = FlagGate(), []
+
+    def come(flags):
+        with gate.passing(flags):
+            order.append(flags.deterministic)
+
+    gate.enter(Flags())
+    later = [Flags(deterministic=True), Flags(), Flags(), Flags(deterministic=True), Flags()]
+    threads = [Thread(target=come, args=(flags,)) for flags in later]
+    for count, thread in enumerate(threads, 1):
+        thread.start()
+        while len(gate._waiting) < count:
+            assert not order
+    gate.leave()
+    for thread in threads:
+        thread.join(10)
+    assert order == [True, False, False, True, False]
+
+
+def test_a_run_that_does_not_leave_the_gate_keeps_those_that_agree_for_a_while_alone(monkeypatch):
+    monkeypatch.setattr(flags, "_PATIENCE_S", 0.0)
+    gate, order = FlagGate(), []
+
+    def come():
+        with gate.passing(Flags(deterministic=True)):
+            order.append("other")
+
+    gate.enter(Flags())
+    other = Thread(target=come)
+    other.start()
+    while not gate._waiting:
+        assert not order
+    with gate.passing(Flags()):
+        order.append("agreeing")
+    gate.leave()
+    other.join(10)
+    assert order == ["agreeing", "other"]
 
 
 @pytest.mark.parametrize(

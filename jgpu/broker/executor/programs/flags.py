@@ -2,6 +2,9 @@
 
 Switches are global to the process, runs are not: on `cpu` two lanes run in two threads. A gate
 therefore lets runs with equal flags pass together and makes others wait until those are through.
+Whoever comes behind one that waits waits, too: runs that follow one another would else keep a lane
+with other flags out for as long as there are more of them. Where what is inside does not end, those
+that agree with it go on after a while.
 
 The pump of a device whose ops run ahead does not wait here: it puts the run aside.
 
@@ -10,8 +13,10 @@ Invariant: no op of a program runs under another program's flags.
 
 import os
 import warnings
+from collections import deque
 from contextlib import suppress
-from threading import Condition, Lock
+from threading import Condition, Lock, get_ident
+from time import monotonic
 from typing import Any, Final
 
 import torch
@@ -21,6 +26,9 @@ from jgpu.wire.switches import ATTENTION, FLOAT32, Flags
 
 __all__ = ["FlagGate", "check_flags", "gate"]
 
+
+#: seconds for which runs that may come in let one before them that waits for other flags go first
+_PATIENCE_S: Final = 2.0
 
 _C: Any = torch._C
 _DEFAULT_DTYPES: Final = {
@@ -64,32 +72,48 @@ class FlagGate:
         # Not by way of the condition, whose own methods are Python's.
         self._lock = Lock()
         self._changed = Condition(self._lock)
-        #: runs that wait to come in
-        self._waiting = 0
+        #: a place for each run that waits to come in, oldest first
+        self._waiting: deque[_WaitingRun] = deque()
         #: flags that torch's switches have now; None before the first run
         self._current: Flags | None = None
         #: runs that are inside
         self._inside = 0
         #: flags of a run that may not wait here and comes again; others let it pass first
         self._awaited: Flags | None = None
+        #: the thread that came in without waiting last
+        self._at_once = 0
 
     def passing(self, flags: Flags) -> "_Passage":
         """A context that holds torch's switches at `flags`; waits for runs that hold others."""
         return _Passage(self, flags)
 
     def enter(self, flags: Flags) -> None:
-        """Come in, alone or with runs of the same flags."""
+        """Come in, alone or with runs of the same flags, behind those that wait already."""
         with self._lock:
-            if self._awaited is None and self._current == flags:  # as nearly always
-                self._inside += 1
-                return
-            while self._inside and (not self._has(flags) or self._gives_way(flags)):
-                self._waiting += 1
-                try:
-                    self._changed.wait()
-                finally:
-                    self._waiting -= 1
+            if self._current == flags and not self._waiting and self._awaited is None:
+                self._inside += 1  # as nearly always
+            elif self._inside and self._has(flags) and get_ident() == self._at_once:
+                self._inside += 1  # it is inside, and would wait for itself
+            else:
+                self._wait_for(flags)
+
+    def _wait_for(self, flags: Flags) -> None:
+        place, waiting = _WaitingRun(), self._waiting
+        waiting.append(place)
+        try:
+            while not self._is_due(place, flags):
+                agrees = self._inside and not self._is_closed_to(flags)
+                self._changed.wait(max(0.0, waiting[0].until - monotonic()) if agrees else None)
             self._come_in(flags)
+        finally:
+            waiting.remove(place)
+            self._changed.notify_all()  # the next one may come in, too
+
+    def _is_due(self, place: "_WaitingRun", flags: Flags) -> bool:
+        if self._is_closed_to(flags):
+            return False
+        first = self._waiting[0]
+        return first is place or (self._inside > 0 and monotonic() >= first.until)
 
     def enter_at_once(self, flags: Flags) -> bool:
         """Come in if nobody inside has other flags; else who comes next lets these pass first.
@@ -101,13 +125,15 @@ class FlagGate:
                 self._awaited = flags
                 return False
             self._come_in(flags)
+            self._at_once = get_ident()
             return True
 
     def _has(self, flags: Flags) -> bool:
         return self._current is flags or self._current == flags
 
-    def _gives_way(self, flags: Flags) -> bool:
-        return self._awaited is not None and self._awaited != flags
+    def _is_closed_to(self, flags: Flags) -> bool:
+        gives_way = self._awaited is not None and self._awaited != flags
+        return self._inside > 0 and (gives_way or not self._has(flags))
 
     def _come_in(self, flags: Flags) -> None:
         if not self._has(flags):
@@ -128,6 +154,16 @@ class FlagGate:
             self._inside -= 1
             if self._waiting and not self._inside:
                 self._changed.notify_all()
+
+
+class _WaitingRun:
+    """Of a run that waits to come in."""
+
+    __slots__ = ("until",)
+
+    def __init__(self) -> None:
+        #: when those that agree with what is inside wait behind it no longer
+        self.until = monotonic() + _PATIENCE_S
 
 
 class _Passage:
