@@ -56,6 +56,11 @@ CACHES = {
         "accelerator/test_accelerator_loading.py"
         "::test_what_was_built_is_loaded_unless_it_is_switched_off",
     ),
+    "jgpu.device.interrupts._known": (
+        "nothing: code stays where it was loaded; libraries of Python's and torch's never go",
+        "device/on_device/test_interrupted.py"
+        "::test_whose_code_is_at_an_address_is_what_the_linker_says_whenever_it_is_asked",
+    ),
     "jgpu.device.likenative.mixed._declared": (
         "nothing: what torch declares of an op stands in a file of torch's",
         "device/on_device/test_mixed.py::test_wrappers_have_the_names_that_people_report",
@@ -223,6 +228,7 @@ STATE = {
     "jgpu.wire.reports.report.SessionReport.cells": "times, by cell",
     "jgpu.broker.executor.works.celltimes.CellDeviceTimes": "times, by cell",
     "jgpu.device.activate._done": "whether the device was activated",
+    "jgpu.device.interrupts.QuietInPython._struck": "signals that struck in a block",
     "jgpu.device.flags._instead": "switches that what is cut just now was recorded under",
     "jgpu.device.composed.autocast._library": "registrations with torch",
     "jgpu.device.hooks.cells._running": "the cell that runs",

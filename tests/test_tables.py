@@ -494,6 +494,7 @@ FIXED = {
         broker.executor.admission.probes.Probes._free
         broker.executor.admission.probes.Probes._hands
         broker.executor.admission.probes.Probes._lost
+        broker.executor.programs.flags.FlagGate._waiting
         broker.executor.scheduling.feed.LaneFeed._tails
         broker.executor.scheduling.trials.Trials._flying
         sched.lanes.table.LaneTable.lanes

@@ -22,7 +22,7 @@ import sys
 import threading
 from _thread import get_ident, interrupt_main, start_new_thread
 from contextlib import suppress
-from functools import cache
+from functools import lru_cache
 from time import sleep
 from types import FrameType
 from typing import Any, ClassVar, Final
@@ -35,6 +35,7 @@ __all__ = ["QuietInPython", "install", "passed", "quiet"]
 #: Python's own, which know the wrapped handlers
 _raw_set: Final = _signal.signal
 _raw_get: Final = _signal.getsignal
+_LIBRARY: Final = ctypes.CDLL(None)
 _MAIN: Final = threading.main_thread().ident
 _DEPTH: Final = 48
 _LATER_S: Final = 0.001
@@ -171,7 +172,7 @@ def _bare(handler: Any) -> Any:
 def _in_guard() -> bool:
     """Whether torch's C++ was making a string when Python looked for signals."""
     try:
-        backtrace = _of_c().backtrace
+        backtrace = _LIBRARY.backtrace
     except AttributeError:  # another C library
         return False
     stack = (ctypes.c_void_p * _DEPTH)()
@@ -184,16 +185,11 @@ def _in_guard() -> bool:
     return False
 
 
-@cache
-def _of_c() -> ctypes.CDLL:
-    return ctypes.CDLL(None)
-
-
-@cache
+@lru_cache(maxsize=4096)
 def _known(address: int | None) -> tuple[bool, bool]:
     """Whether code at an address is a maker of strings, and whether it is of who asks."""
     symbol = _Symbol()
-    if not _of_c().dladdr(ctypes.c_void_p(address), ctypes.byref(symbol)):
+    if not _LIBRARY.dladdr(ctypes.c_void_p(address), ctypes.byref(symbol)):
         return False, False
     return symbol.name in _MAKERS, _ASKER in (symbol.file or b"")
 

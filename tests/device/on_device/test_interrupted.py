@@ -3,6 +3,7 @@
 And how it is put off, it and the handlers of other signals.
 """
 
+import ctypes
 import json
 import os
 import signal
@@ -182,6 +183,16 @@ def test_whoever_asks_for_a_handler_is_told_the_one_that_was_set():
         assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
         with pytest.raises(TypeError, match="signal handler must be"):
             signal.signal(signal.SIGUSR1, "no handler")
+
+
+def test_whose_code_is_at_an_address_is_what_the_linker_says_whenever_it_is_asked():
+    makers = [getattr(ctypes.pythonapi, name.decode()) for name in interrupts._MAKERS]
+    others = [ctypes.pythonapi.PyList_New, ctypes.CDLL(None).getpid]
+    starts = [ctypes.cast(each, ctypes.c_void_p).value for each in (*makers, *others)]
+    for _ in range(2):
+        for address in (*starts, *(start + 8 for start in starts), None):
+            assert interrupts._known(address) == interrupts._known.__wrapped__(address)
+    assert [interrupts._known(start)[0] for start in starts] == [True] * len(makers) + [False] * 2
 
 
 @pytest.fixture
