@@ -69,10 +69,6 @@ def test_what_is_too_large_to_try_is_inferred():
     assert "too large" in error[1]
 
 
-@pytest.mark.skipif(
-    torch._C._dispatch_has_kernel_for_dispatch_key("aten::_histogramdd_from_bin_cts", "Meta"),
-    reason="torch foretells it from 2.14 on",
-)
 @pytest.mark.parametrize("device", ["cpu", "null"])
 def test_what_is_inferred_is_so_under_the_question_s_switches_whoever_ran_last(device):
     question, numbers = op("copysign.Tensor", *seen(2)), [contiguous(5, 4, dtype="int64")] * 2
@@ -85,6 +81,10 @@ def test_what_is_inferred_is_so_under_the_question_s_switches_whoever_ran_last(d
             assert torch.get_default_dtype() is torch.float32
 
 
+@pytest.mark.skipif(
+    torch._C._dispatch_has_kernel_for_dispatch_key("aten::_histogramdd_from_bin_cts", "Meta"),
+    reason="torch foretells it from 2.14 on",
+)
 def test_what_numbers_alone_make_too_large_is_not_tried():
     """No meta kernel foretells it: histograms of so many bins would be some other user's memory."""
     prober = Prober("cpu", most_bytes=1 << 20)

@@ -81,10 +81,9 @@ class Variant:
     @property
     def written(self) -> Written:
         """The function."""
-        found = self._written
-        if found is None:
-            found = self._written = self._write()
-        return found
+        if self._written is None:
+            self._written = self._write()
+        return self._written
 
 
 def compile_plan(
