@@ -24,11 +24,11 @@ __all__ = ["JOINTED", "PIECES", "OpLog", "line_of"]
 #: Most ops in the pieces that a log is cut into, counted from each boundary; the last one repeats.
 #: A piece costs both sides what recording some forty ops does, so the first is no smaller.
 PIECES = (32, 96, 160)
-#: Most ops that are soon done, and most bytes of what one of them reads or writes
-_FEW_OPS = 16
-_FEW_BYTES = 64 << 10
 #: Smaller pieces are not cut by what is in them, larger ones lose at most a third.
 JOINTED = 96
+#: Most ops that are soon done, and most bytes of what one of them reads or writes.
+_FEW_OPS = 16
+_FEW_BYTES = 64 << 10
 
 #: statements of a run: the first op that each asked for, and its code
 Statements = tuple[tuple[int, CodeType | None], ...]

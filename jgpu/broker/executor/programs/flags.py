@@ -80,7 +80,7 @@ class FlagGate:
         self._inside = 0
         #: flags of a run that may not wait here and comes again; others let it pass first
         self._awaited: Flags | None = None
-        #: the thread that came in without waiting last
+        #: the thread that came in last without waiting
         self._at_once = 0
 
     def passing(self, flags: Flags) -> "_Passage":

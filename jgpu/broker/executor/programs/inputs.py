@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["InputCheck"]
 
 _TYPES: Final = {"int": int, "float": float, "bool": bool, "complex": tuple}
-#: no kernel takes an integer that is as small, or as large: torch has unsigned numbers, too
+#: integers that torch takes anywhere, unsigned ones among them, are from the one to below the other
 _LEAST: Final = -(1 << 63)
 _PAST: Final = 1 << 64
 
