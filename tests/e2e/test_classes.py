@@ -40,6 +40,9 @@ def seconds(host):
 def parts(host, *seats):
     """What each of these sessions has of the device time while all of them train."""
     programs = [host.program(TRAINS, user, JGPU_PRIORITY=name) for user, name in seats]
+    for program in programs:  # each has learnt its iteration, and runs ahead of the device
+        program.line()
+        program.line()
     pids = {seat: int(program.line()) for seat, program in zip(seats, programs, strict=True)}
     before = seconds(host)
 
