@@ -135,7 +135,7 @@ class Pump:
         """One round: wait for something to happen, deal with it."""
         wait_s = self._timeout(timeout_s)
         self._page.pump_waits()
-        ready = self._streams.poll(wait_s)
+        ready = self._streams.poll(wait_s, awake=not self.device.at_work())
         self._page.pump_works()
         # First what is over, for it makes room in the lanes for what comes.
         self.turns.collect()

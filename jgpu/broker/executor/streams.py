@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from jgpu.broker.executor.session import ExecutorSession
+from jgpu.wire.wakefulness import Wakefulness
 
 __all__ = ["Streams"]
 
@@ -36,6 +37,9 @@ class Streams:
         #: what to call with the mask when a descriptor is ready; none where it has ended meanwhile
         self.handlers: dict[int, Callable[[int], None]] = {wake_fd: lambda mask: None}
         self._epoll.register(wake_fd, select.EPOLLIN | select.EPOLLET)
+        self._wakefulness = Wakefulness()
+        #: something was ready since one last waited
+        self._heard = False
         #: sessions with messages that were read and not dealt with
         self.backlog: dict[int, ExecutorSession] = {}
         #: sessions that are not read until they have less to do
@@ -52,9 +56,20 @@ class Streams:
         self.handlers[descriptor] = handler
         self._epoll.register(descriptor, select.EPOLLIN)
 
-    def poll(self, wait_s: float) -> list[tuple[int, int]]:
-        """Wait so long, below 0 for ever; returns what is ready, and how."""
-        return self._epoll.poll(wait_s)
+    def poll(self, wait_s: float, *, awake: bool = False) -> list[tuple[int, int]]:
+        """Wait so long, below 0 for ever; returns what is ready, and how.
+
+        `awake`: for a moment after somebody was heard, more of the same may be soon.
+        """
+        poll = self._epoll.poll
+        if wait_s and self._heard:
+            self._heard = False
+            ready = (awake and self._wakefulness.look(poll)) or poll(wait_s)
+        else:
+            ready = poll(wait_s)
+        if ready:
+            self._heard = True
+        return ready
 
     def end(self, session: ExecutorSession) -> None:
         """A session's stream is closed next: nothing of it is read any more."""

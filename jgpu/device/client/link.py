@@ -20,11 +20,11 @@ import msgspec
 
 from jgpu import errors
 from jgpu.device.interrupts import quiet
-from jgpu.device.wakefulness import Wakefulness
 from jgpu.wire import address, asking, limits
 from jgpu.wire import messages as m
 from jgpu.wire.arena import Arena
 from jgpu.wire.framing import FrameReader, FrameWriter, marker
+from jgpu.wire.wakefulness import Wakefulness
 
 __all__ = ["Link"]
 
@@ -138,7 +138,8 @@ class Link:
         """Whether anything came, or could be sent, in time."""
         since = self._waits_since = monotonic()
         try:
-            return self._wakefulness.wait(what_for.poll, timeout_ms)
+            poll = what_for.poll
+            return bool(self._wakefulness.look(poll) or poll(timeout_ms))
         finally:
             self._waits_since = None
             self._waited += monotonic() - since

@@ -142,6 +142,9 @@ class Device(Protocol):
     def poll_interval_s(self) -> float | None:
         """Ask for completions again after this time; None: `wake_fd` will tell."""
 
+    def at_work(self) -> bool:
+        """Whether a thread of its own does something that `completions` has not told of."""
+
     def discard(self, buffers: Iterable[Buffer]) -> None:
         """Give back the memory of buffers whose session has nothing in flight."""
 

@@ -137,6 +137,10 @@ class CpuDevice(HostDevice):
         """At once for what was done on the pump's thread; other threads wake the pump."""
         return 0.0 if self._done or self._ran_here else None
 
+    def at_work(self) -> bool:
+        """Whether a lane's thread has something to do."""
+        return self._outstanding > 0
+
     def host_bytes(self, nbytes: int) -> torch.Tensor:
         """Host memory like any other."""
         return torch.empty(nbytes, dtype=torch.uint8)

@@ -167,6 +167,10 @@ class CudaDevice:
             return None
         return _POLL_S if self._looks >= self._most_looks else 0.0
 
+    def at_work(self) -> bool:
+        """No thread of its own; while something is in flight it is asked again at once, or soon."""
+        return False
+
     def discard(self, buffers: Iterable[Buffer]) -> None:
         """All events after their uses were reached: the session has nothing in flight."""
         for buffer in buffers:

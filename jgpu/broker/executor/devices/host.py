@@ -68,6 +68,10 @@ class HostDevice:
         """At once for what was done on the pump's thread; other threads wake the pump."""
         return 0.0 if self._done else None
 
+    def at_work(self) -> bool:
+        """No thread of its own."""
+        return False
+
     def port_at_once(self, lane: int, known_s: float) -> "Port | None":
         """No short way where nothing is computed."""
         return None
