@@ -334,6 +334,13 @@ def scale(length=4):
     )
 
 
+def rows_sum(length=4):
+    """c = a[p0 : p0 + length] + a[p1 : p1 + length]"""
+    views = [View(0, 0), View(0, 1), View(0)]
+    op = Op("aten::add.Tensor", (Slot(0, 0), Slot(0, 1)), {}, (Out(1, 0),))
+    return program(1, [op], [vector(length)], ("int", "int"), views)
+
+
 def add_in_place(length=4):
     """a += b, in place"""
     return program(

@@ -6,7 +6,7 @@ from struct import pack, unpack
 
 import pytest
 import torch
-from client import Client, add, add_in_place, bad_index, chain, scale
+from client import Client, add, add_in_place, bad_index, chain, rows_sum, scale
 from faulty import replace_op
 
 from jgpu.broker.executor.connection import Connection
@@ -251,6 +251,19 @@ def test_it_goes_so_behind_what_was_done_at_once_just_before_if_its_client_waits
     assert client.work - 2 not in short.went  # whose client may send ever more
     (value,) = seen["heard"]
     assert unpack("4f", value.data) == (2.0, 4.0, 6.0, 8.0)
+
+
+def test_views_whose_places_come_with_each_run_go_so_too(hosts):
+    def sums(*places, **more):
+        return ran(rows_sum(2), (1,), params=places, wanted=(0,), **more)
+
+    warm = [sums(0, 1)] * WARM
+    outside = sums(1, 3)
+    short, client, seen = both(
+        hosts, uploaded(1, 2, 4, 8), *warm, sums(2, 1), sums(0, 2), outside, sums(2, 2)
+    )
+    assert short.went[-3:] == [client.work - 3, client.work - 2, client.work]
+    assert seen["heard"] == [m.Value(client.buffers, pack("2f", 8.0, 16.0))]
 
 
 def test_what_ends_with_a_run_and_what_was_forgotten_before_is_freed(hosts):

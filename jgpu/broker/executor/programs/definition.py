@@ -187,9 +187,9 @@ class Definition:
 
     def is_straight(self, masks: Masks) -> bool:
         """Whether a run with these masks is a call of a function that many runs called before."""
+        plan = self.plan
         return (
-            not (self._unseen or self._dynamic or self._broken or self.plan.resized)
-            and self._given.straight is not None
+            not (self._unseen or self._dynamic or self._broken or plan.resized or plan.bases)
             and self._variants.get(masks.key) is not None
         )
 
@@ -207,10 +207,12 @@ class Definition:
         """`run`, of what it `accepts`, where it `is_straight`."""
         variant, straight = self._variants[masks.key], self._given.straight
         assert variant is not None
-        assert straight is not None
         generators = self._generators(context.generators) if self.plan.generators else {}
         values = self._given.numbers(params) if self._given.pairs else params
-        given = views_of(buffers, straight)
+        if straight is not None:
+            given = views_of(buffers, straight)
+        else:  # views whose places are told with each run
+            given = list(self._take(buffers, params, {}).values())
         if masks.dead:
             release_all([buffers[slot] for slot in masks.dead])
         return self._fast(variant, given, values, generators, masks, context)
