@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from jgpu.broker.executor.session import ExecutorSession
-from jgpu.wire.wakefulness import Wakefulness
+from jgpu.wakefulness import Wakefulness
 
 __all__ = ["Streams"]
 
@@ -64,9 +64,10 @@ class Streams:
         poll = self._epoll.poll
         if wait_s and self._heard:
             self._heard = False
-            ready = (awake and self._wakefulness.look(poll)) or poll(wait_s)
-        else:
-            ready = poll(wait_s)
+            if awake and (ready := self._wakefulness.look(poll)):
+                self._heard = True
+                return ready
+        ready = poll(wait_s)
         if ready:
             self._heard = True
         return ready

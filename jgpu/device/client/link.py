@@ -20,11 +20,11 @@ import msgspec
 
 from jgpu import errors
 from jgpu.device.interrupts import quiet
+from jgpu.wakefulness import Wakefulness
 from jgpu.wire import address, asking, limits
 from jgpu.wire import messages as m
 from jgpu.wire.arena import Arena
 from jgpu.wire.framing import FrameReader, FrameWriter, marker
-from jgpu.wire.wakefulness import Wakefulness
 
 __all__ = ["Link"]
 

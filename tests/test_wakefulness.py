@@ -1,9 +1,11 @@
 """Waiting awake: for how long, where, and what comes of it."""
 
+from itertools import pairwise
+
 import pytest
 
-from jgpu.wire import wakefulness
-from jgpu.wire.wakefulness import Wakefulness, has_cores_to_spare
+from jgpu import wakefulness
+from jgpu.wakefulness import Wakefulness, has_cores_to_spare
 
 
 class Stream:
@@ -74,7 +76,7 @@ def test_whoever_wanted_the_core_is_left_it_for_a_while_longer_each_time():
         stream.now += 0.001
         if stream.look()[1]:
             began.append(stream.now)
-    rests = [after - before for before, after in zip(began, began[1:], strict=False)]
+    rests = [after - before for before, after in pairwise(began)]
     wanted = [0.01 * 2**k for k in range(7)] + [1.0, 1.0]
     assert rests == pytest.approx(wanted, abs=0.005)
 
@@ -125,9 +127,18 @@ def many_cores(monkeypatch, cores=8, load=1.0):
 
 @pytest.mark.parametrize(
     ("cores", "load", "spare"),
-    [(8, 1.0, True), (8, 6.5, False), (4, 2.0, True), (4, 2.5, False), (2, 9.0, True), (1, 0, False)],
+    [
+        (8, 1.0, True),
+        (8, 6.5, False),
+        (4, 2.0, True),
+        (4, 2.5, False),
+        (2, 9.0, True),
+        (1, 0, False),
+    ],
 )
-def test_both_ends_need_a_core_and_of_many_some_are_left_to_others(monkeypatch, groups, cores, load, spare):
+def test_both_ends_need_a_core_and_of_many_some_are_left_to_others(
+    monkeypatch, groups, cores, load, spare
+):
     many_cores(monkeypatch, cores, load)
     assert has_cores_to_spare() is spare  # nothing is said of groups
     groups("0::/\n")

@@ -61,7 +61,7 @@ class Wakefulness:
         self._ask_at = float("-inf")
 
     def look(self, poll: Callable[[float], _Found]) -> _Found | None:
-        """What `poll(0)` finds, asked for a moment; None if nothing came or one had better sleep."""
+        """What `poll(0)` finds within a moment; None if nothing came, or one had better sleep."""
         before = self._clock()
         if before < self._rests_until or not self._has_cores(before):
             return None
