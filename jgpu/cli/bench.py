@@ -17,6 +17,7 @@ _KINDS: Final = {
     "fidelity": ("fidelity.command", "PyTorch's own test databases, natively and shared"),
     "fairness": ("live.fairness", "several users on one lane: who gets how much of it"),
     "switch": ("live.switch", "what passes between two sessions on a lane, and natively"),
+    "round-trip": ("live.roundtrip", "the shortest wait: idle, without cores, beside others"),
     "interactive": ("live.interactive", "a short cell while many notebooks train"),
     "throughput": ("live.throughput", "eight notebooks at once, shared and native"),
     "memory": ("live.memory", "many sessions whose models fit and whose other tensors do not"),

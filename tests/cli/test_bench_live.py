@@ -12,6 +12,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
 CASES = {
     "fairness": (["--users", "2"], ["off equal", "off 2:1", "latecomer", "Jain"]),
     "switch": (["--notebooks", "3"], ["overloaded: p99", "native, two", "overloaded p99 / native"]),
+    "round-trip": (
+        [],
+        ["idle host: median", "all cores busy: median", "bound of", "beside 3 users: p99 / bound"],
+    ),
     "interactive": (["--notebooks", "2"], ["fair: p95", "interactive: p95"]),
     "throughput": (["--notebooks", "2"], ["jgpu / native, one thread", "jgpu / native, default"]),
     "memory": (

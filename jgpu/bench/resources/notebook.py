@@ -10,6 +10,7 @@ Reads commands from standard input, a line of JSON each, and answers each with o
 
     {"do": "train", "seconds": 5, "every": 10}
     {"do": "cells", "count": 9, "iterations": 10, "pause_s": 0.3}
+    {"do": "waits", "seconds": 5}
 
 The loss is read at each `every`-th iteration. Instead of "seconds" there may be "iterations"; "at"
 says when to begin. Times are seconds of the host's monotonic clock. `"stamps": true` adds the begin
@@ -82,6 +83,18 @@ class Notebook:
             if 2 * found["end"] - found["begin"] - begin > until_s:
                 break
         return {"cells": took}
+
+    def waits(self, seconds: float, pause_s: float = 0.0) -> dict[str, Any]:
+        """How long one waits for the sum of a small tensor; the first fifth counts for nothing."""
+        time.sleep(pause_s)
+        small, took = torch.rand(16, 16, device=self._device), []
+        begin = time.perf_counter()
+        after, until = begin + seconds / 5, begin + seconds
+        while (began := time.perf_counter()) < until:
+            small.sum().item()
+            if began >= after:
+                took.append(time.perf_counter() - began)
+        return {"waits": took}
 
     def _settle(self) -> None:
         if self._device == "cuda":
