@@ -96,12 +96,20 @@ def attend_on_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | No
     given = (query, key, value) if mask is None else (query, key, value, mask)
     if dropout or set(map(type, given)) != {DeviceTensor} or not _is_flash_on_host(given, causal):
         return None
+    if any(0 in each.shape for each in given):
+        return _of_nothing(query, key, value)
     if mask is not None:
         kwargs = {**kwargs, "attn_mask": _additive(mask, query.dtype, _MASKED)}
     made: Tensor = torch._scaled_dot_product_flash_attention_for_cpu(
         query, key, value, dropout, causal, **kwargs
     )[0]
     return made
+
+
+def _of_nothing(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """What newer releases of torch make of it; the kernel divides by the number of heads."""
+    made = torch.zeros((*query.shape[:-1], value.shape[-1]), dtype=query.dtype, device=query.device)
+    return made + (query.sum() + key.sum() + value.sum()) * 0
 
 
 def _is_flash_on_host(given: tuple[DeviceTensor, ...], causal: bool) -> bool:
@@ -132,8 +140,8 @@ def _asked_of_host(
     tensors: tuple[DeviceTensor, ...], causal: bool, wanted: tuple[bool, ...]
 ) -> bool:
     shown = [tensor._g for tensor in tensors]
-    if any(each.bits or each.nbytes > _MOST_BYTES or 0 in each.shape for each in shown):
-        return False  # of what is empty the kernel is never called by name
+    if any(each.bits or each.nbytes > _MOST_BYTES for each in shown):
+        return False
     if any(len(each.shape) != 4 for each in shown[:3]):
         return False  # nor with other dimensions, whatever torch would do with them
     given = [

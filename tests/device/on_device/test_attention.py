@@ -7,6 +7,7 @@ from torch.nn.functional import scaled_dot_product_attention as attend
 
 from jgpu.device.composed import attention
 
+TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 FLASH = "ScaledDotProductFlashAttentionForCpuBackward0"
 
 
@@ -164,6 +165,8 @@ def test_what_does_not_go_together_is_refused_in_torchs_words(wrong):
 @pytest.mark.parametrize("shape", [(0, 2, 8, 4), (2, 0, 8, 4), (2, 2, 0, 4), (2, 2, 8, 0)])
 @pytest.mark.parametrize("masked", [False, True])
 def test_of_nothing_it_is_as_natively(shape, masked):
+    if TORCH < (2, 13) and not shape[1]:
+        pytest.skip("natively the process divides by the number of heads, and ends")
     made = []
     for where in ("cpu", "cuda"):
         query = torch.ones(shape, device=where, requires_grad=True)
