@@ -7,7 +7,8 @@ import processes
 
 __all__ = ["TRAIN", "losses_alone", "trained"]
 
-#: `device` and `steps` are set before; prints "begun", leaves `losses`, and reads `stop`
+#: `device` and `steps` are set before; a step keeps the device for longer than recording it takes, or
+#: shares would be those of the processor; prints "begun", leaves `losses`, and reads `stop`
 TRAIN = """
 import torch
 torch.manual_seed(7)
@@ -16,8 +17,8 @@ model = torch.nn.Sequential(
     torch.nn.Linear(256, 10),
 ).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-data = torch.randn(128, 64).to(device)
-target = torch.arange(128).to(device) % 10
+data = torch.randn(1024, 64).to(device)
+target = torch.arange(1024).to(device) % 10
 losses = []
 print("begun", flush=True)
 for step in range(steps):
