@@ -7,8 +7,8 @@ import processes
 
 __all__ = ["TRAIN", "losses_alone", "trained"]
 
-#: `device` and `steps` are set before; a step keeps the device for longer than recording it takes, or
-#: shares would be those of the processor; prints "begun", leaves `losses`, and reads `stop`
+#: `device` and `steps` are set before; prints "begun", leaves `losses`, and reads `stop`. A step
+#: keeps the device for longer than recording it takes, or shares would be those of the processor.
 TRAIN = """
 import torch
 torch.manual_seed(7)
