@@ -62,14 +62,10 @@ class Streams:
         `awake`: for a moment after somebody was heard, more of the same may be soon.
         """
         poll = self._epoll.poll
-        if wait_s and self._heard:
-            self._heard = False
-            if awake and (ready := self._wakefulness.look(poll)):
-                self._heard = True
-                return ready
-        ready = poll(wait_s)
-        if ready:
-            self._heard = True
+        looks = awake and wait_s and self._heard
+        ready = (self._wakefulness.look(poll) if looks else None) or poll(wait_s)
+        if wait_s or ready:
+            self._heard = bool(ready)
         return ready
 
     def end(self, session: ExecutorSession) -> None:

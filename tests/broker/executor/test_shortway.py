@@ -508,3 +508,35 @@ def test_a_fault_in_its_midst_would_name_its_culprit(warmed, monkeypatch):
     assert (entry.session, entry.work, entry.kind) == (client.session, client.work, Kind.PROGRAM)
     assert (entry.program, entry.op, entry.name) == (definition.hash, 0, "aten::mul.Tensor")
     assert all(each.state is State.RESTS for each in host.page.entries() if each.work)
+
+
+class Looks:
+    """What the pump asks when it may stay awake; nothing ever comes then."""
+
+    def __init__(self, device):
+        self.device, self.count = device, 0
+
+    def look(self, poll):
+        assert not self.device.at_work()  # or the lanes' threads would wait for the interpreter
+        self.count += 1
+
+
+@pytest.mark.parametrize("short", [False, True])
+def test_the_pump_stays_awake_once_after_it_has_heard_somebody(hosts, short):
+    host = hosts(short=short)
+    client = host.connect()
+    looks = host.pump._streams._wakefulness = Looks(host.device)
+    client.floats(1, 2, 3, 4)
+    for _ in range(WARM + 1):
+        client.run(scale(), (1,), params=(2.0,), ends_iteration=True)
+        host.settle()
+    host.pump.turn(0.0)  # without waiting there is nothing to stay awake for
+    looks.count = 0
+    client.run(scale(), (1,), params=(2.0,), ends_iteration=True)
+    host.settle()
+    host.pump.turn(0.001)
+    assert looks.count >= 1
+    looks.count = 0
+    for _ in range(3):
+        host.pump.turn(0.001)
+    assert looks.count == 0  # once for each time that somebody was heard
