@@ -45,7 +45,7 @@ class Wakefulness:
 
     def __init__(
         self,
-        spare: "Callable[[], bool] | None" = None,
+        spare: Callable[[], bool] | None = None,
         clock: Callable[[], float] = monotonic,
         offer: Callable[[], object] = os.sched_yield,
     ) -> None:

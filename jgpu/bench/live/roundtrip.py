@@ -34,8 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Measure, print, write."""
     found = _measure(options)
-    bound_s = found["bound_s"]
-    beside = found["beside"]
+    bound_s, beside = found["bound_s"], found["beside"]
     figures = [
         at_most("idle host: median", _us(found["idle"], 50), _FREE_US, "us"),
         plain("idle host: p99", _us(found["idle"], 99), "us"),
@@ -57,7 +56,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 _NOTES: Final = (
-    "all cores busy: a native process trains for each core, as many threads as it has.",
+    "all cores busy: a native process trains for each core, with one thread.",
     "The bound: an iteration of each of the others, a quantum, and the round trip alone.",
 )
 
@@ -95,8 +94,8 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _waits(person: NotebookProcess, seconds: float) -> list[float]:
-    person.tell("waits", seconds=seconds)
+def _waits(person: NotebookProcess, seconds: float, pause_s: float = 0.0) -> list[float]:
+    person.tell("waits", seconds=seconds, pause_s=pause_s)
     found: list[float] = person.answer()["waits"]
     return found
 
@@ -106,8 +105,7 @@ def _beside(
 ) -> list[float]:
     for other in others:
         other.tell("train", seconds=seconds + 2.0)
-    person.tell("waits", seconds=seconds, pause_s=1.0)
+    found = _waits(person, seconds, pause_s=1.0)
     for other in others:
         other.answer()
-    found: list[float] = person.answer()["waits"]
     return found

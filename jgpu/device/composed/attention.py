@@ -143,7 +143,7 @@ def _asked_of_host(
     if any(each.bits or each.nbytes > _MOST_BYTES for each in shown):
         return False
     if any(len(each.shape) != 4 for each in shown[:3]):
-        return False  # nor with other dimensions, whatever torch would do with them
+        return False  # of other dimensions it is never called by name, whatever torch would do
     given = [
         torch.empty_strided(each.shape, each.stride, dtype=each.dtype, device="cpu")
         for each in shown
