@@ -6,6 +6,7 @@
 //
 // It is built against one release of torch, for one Python (`jgpu.accelerator.building`).
 
+#include "composed.h"
 #include "cutting.h"
 #include "guard.h"
 #include "number.h"
@@ -15,6 +16,7 @@
 #include "straight.h"
 #include "switches.h"
 
+#include <ATen/core/PythonFallbackKernel.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/library.h>
 
@@ -53,6 +55,7 @@ class Op final : public c10::OperatorKernel {
       }
       left_to_python += is_asked_ ? 1 : 0;
     }
+    const at::impl::MaybeSetTLSOnEntryGuard entered;
     into_python->callBoxed(op, keys, stack);
   }
 
@@ -110,6 +113,8 @@ void take_over() {
   // Never destroyed: at the process's end its ops would let go of Python's objects after Python.
   static auto& library = *new torch::Library(
       torch::Library::IMPL, "aten", DispatchKey::Python, __FILE__, __LINE__);
+  static auto& snapshots = *new torch::Library(
+      torch::Library::IMPL, "aten", DispatchKey::PythonTLSSnapshot, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
@@ -121,6 +126,7 @@ void take_over() {
     library.impl(
         full_name(name).c_str(),
         torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Op>()));
+    snapshots.impl(full_name(name).c_str(), torch::CppFunction::makeFallthrough());
   }
 }
 
@@ -163,6 +169,43 @@ PyObject* connect(PyObject*, PyObject* arguments) {
   into_python.emplace(shows.getComputedKernelForDispatchKey(c10::DispatchKey::Python));
   take_over();
   Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+// Torch tells of a kernel that takes another one's place, which is meant here.
+class Silent final : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+// Whether the composite comes here first; its kernel in Python, which is registered, has the rest.
+PyObject* compose(PyObject*, PyObject* arguments) {
+  HANDLE_TH_ERRORS
+  using c10::DispatchKey;
+  const char* name = nullptr;
+  const char* composite = nullptr;
+  PyObject* is_cuda = nullptr;
+  if (PyArg_ParseTuple(arguments, "ssO", &name, &composite, &is_cuda) == 0) {
+    return nullptr;
+  }
+  const auto rule = Composed::rule_of(name);
+  if (!rule.has_value()) {
+    Py_RETURN_FALSE;
+  }
+  connected.is_cuda = held(is_cuda).release();
+  const std::string full = std::string("aten::") + name;
+  const size_t dot = full.find('.');
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(
+      full.substr(0, dot).c_str(), dot == std::string::npos ? "" : full.substr(dot + 1).c_str());
+  auto in_python = op.getComputedKernelForDispatchKey(DispatchKey::AutogradPrivateUse1);
+  static auto& library = *new torch::Library(
+      torch::Library::IMPL, "aten", DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
+  Silent silent;
+  const c10::WarningUtils::WarningHandlerGuard quietly(&silent);
+  library.impl(
+      name,
+      torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Composed>(
+          *rule, c10::parseDispatchKey(composite), std::move(in_python))));
+  Py_RETURN_TRUE;
   END_HANDLE_TH_ERRORS
 }
 
@@ -233,12 +276,34 @@ PyObject* assemble(PyObject*, PyObject* told) {
 
 PyObject* run(PyObject*, PyObject* const* given, Py_ssize_t count) {
   HANDLE_TH_ERRORS
-  if (count != 7 || !(PyList_Check(given[2]) || PyTuple_Check(given[2]))) {
+  if (count != 8 || !(PyList_Check(given[2]) || PyTuple_Check(given[2]))) {
     PyErr_SetString(
-        PyExc_TypeError, "run(program, inputs, parameters, generators, notes, tell, mark)");
+        PyExc_TypeError, "run(program, inputs, parameters, generators, notes, tell, mark, stop)");
     return nullptr;
   }
   return run_assembled(given);
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* new_stop(PyObject*, PyObject*) {
+  return stop_made();
+}
+
+PyObject* stop(PyObject*, PyObject* capsule) {
+  HANDLE_TH_ERRORS
+  Stop* found = Stop::of(capsule);
+  if (found == nullptr) {
+    return nullptr;
+  }
+  stop_run(*found);
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* variables(PyObject*, PyObject* capsule) {
+  HANDLE_TH_ERRORS
+  Stop* found = Stop::of(capsule);
+  return found == nullptr ? nullptr : variables_of(*found).release();
   END_HANDLE_TH_ERRORS
 }
 
@@ -273,14 +338,18 @@ PyCFunction fast(Fast function) {
 PyMethodDef methods[] = {
     {"assemble", assemble, METH_O, "A program for `run`, of names, inputs, outputs, instructions."},
     {"bytes_of", fast(bytes_of), METH_FASTCALL, "What a small storage on the host holds."},
+    {"compose", compose, METH_VARARGS, "Have a composite come here first; whether it does."},
     {"connect", connect, METH_VARARGS, "Hand over what is looked up; ops come here from now on."},
     {"counts", counts, METH_NOARGS, "Calls carried out here, and calls left to Python."},
     {"install_guard", install_guard, METH_NOARGS, "Answer torch's questions about the device."},
+    {"new_stop", new_stop, METH_NOARGS, "What a run is stopped by."},
     {"quiet_of", quiet_of, METH_VARARGS, "A class of blocks that no signal's handler tears."},
     {"read_all", read_switches, METH_VARARGS, "What calls return; what was seen, if the same."},
     {"run", fast(run), METH_FASTCALL, "What a program returns; or step, variables, error."},
     {"settle", fast(settle_outputs), METH_FASTCALL, "Give outputs that are held their ids."},
+    {"stop", stop, METH_O, "Have the run begin no step more."},
     {"take", fast(take_run), METH_FASTCALL, "Take the first entries out of a log, as a run."},
+    {"variables", variables, METH_O, "What a run that is stopped holds, by name."},
     {"watch_large", watch_large, METH_O, "Tell of new buffers of more bytes."},
     {"wrap", fast(wrap_object), METH_FASTCALL, "A tensor over a buffer, from an offset on."},
     {nullptr, nullptr, 0, nullptr}};

@@ -189,6 +189,7 @@ struct Connected {
   PyObject* cut_piece; // called with a session whose piece is full
   PyObject* described; // what is known of an op, by its name
   PyObject* number; // reads the number of a tensor of one element
+  PyObject* is_cuda; // whether the session's executor is CUDA
 };
 
 inline Connected connected{};

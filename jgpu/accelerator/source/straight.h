@@ -13,12 +13,33 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <atomic>
 #include <exception>
 #include <memory>
+#include <mutex>
+#include <utility>
 
 namespace jgpu {
 
 constexpr auto held_with = "jgpu.straight";
+constexpr auto stopped_with = "jgpu.stop";
+
+class Run;
+
+// What another thread stops a run by, and looks into it. The run stores each step before it looks
+// whether it is to stop, and who stops it has said so before the step is read: so a step that was
+// read as begun may not have been, and none that was not has.
+struct Stop {
+  std::atomic<bool> is_asked{false};
+  // of the run's registers; whoever holds it waits for nobody
+  std::mutex registers;
+  const Run* run = nullptr;
+
+  static Stop* of(PyObject* capsule) {
+    return capsule == Py_None ? nullptr
+                              : static_cast<Stop*>(PyCapsule_GetPointer(capsule, stopped_with));
+  }
+};
 
 // Lets other threads have the interpreter while ops are done.
 class Released {
@@ -53,12 +74,15 @@ class Released {
 // One run of a program.
 class Run {
  public:
+  using Variables = std::vector<std::pair<PyObject*, at::Tensor>>;
+
   Run(const Straight& program, PyObject* const* given)
       : program_(program),
         params_(given[1]),
         generators_(given[2]),
         notes_(given[3]),
         tell_(given[4]),
+        stop_(Stop::of(given[6])),
         registers_(program.registers.size()) {
     PyObject* inputs = given[0];
     TORCH_CHECK(
@@ -71,64 +95,101 @@ class Run {
     }
     check(PyList_SetSlice(inputs, 0, PyList_GET_SIZE(inputs), nullptr));
     check(PyObject_GetBuffer(given[5], &mark_, PyBUF_WRITABLE));
+    if (stop_ != nullptr) {
+      const std::lock_guard guard(stop_->registers);
+      stop_->run = this;
+    }
   }
   ~Run() {
+    if (stop_ != nullptr) {
+      const std::lock_guard guard(stop_->registers);
+      stop_->run = nullptr;
+    }
     PyBuffer_Release(&mark_);
   }
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  // A list of what is returned; or (step, variables by name, the error), where the error is None if
-  // a step returned something else than it claims.
+  // A list of what is returned; or (step, variables by name, why), which is the error, None if a
+  // step returned something else than it claims, or True if the step was not begun.
   PyObject* done() {
-    bool is_like = true;
+    End end = End::whole;
     std::exception_ptr error;
     {
       Released released;
       try {
-        is_like = run(released);
+        end = run(released);
       } catch (...) {
         error = std::current_exception();
       }
     }
-    if (is_like && !error) {
+    if (end == End::whole && !error) {
       return returned();
     }
-    Owned said = held(Py_None);
+    Owned said = held(end == End::stopped ? Py_True : Py_None);
     if (error) {
       said = said_of(error);
     }
-    return Py_BuildValue("(LNN)", static_cast<long long>(step_), variables().release(), said.release());
+    return Py_BuildValue("(LNN)", static_cast<long long>(step_), by_name(variables()).release(), said.release());
+  }
+
+  // Registers that hold something and have a name.
+  Variables variables() const {
+    Variables found;
+    for (size_t i = 0; i < registers_.size(); ++i) {
+      PyObject* name = program_.registers[i].get();
+      if (name != Py_None && registers_[i].defined()) {
+        found.emplace_back(name, registers_[i]);
+      }
+    }
+    return found;
+  }
+
+  static Owned by_name(const Variables& found) {
+    Owned made = checked(PyDict_New());
+    for (const auto& [name, tensor] : found) {
+      check(PyDict_SetItem(made.get(), name, wrapped(tensor).get()));
+    }
+    return made;
   }
 
  private:
-  bool run(Released& released) {
+  enum class End { whole, unlike, stopped };
+
+  End run(Released& released) {
     auto* const mark = static_cast<volatile int64_t*>(mark_.buf);
     for (const Instruction& each : program_.instructions) {
       step_ = each.step;
       switch (each.kind) {
         case Instruction::mark:
           *mark = each.step;
+          if (stop_ != nullptr) {
+            std::atomic_thread_fence(std::memory_order_seq_cst);
+            if (stop_->is_asked.load(std::memory_order_seq_cst)) {
+              return End::stopped;
+            }
+          }
           break;
         case Instruction::op:
           if (!do_op(each, released)) {
-            return false;
+            return End::unlike;
           }
           break;
         case Instruction::call: {
           const Released::Held held(released);
           if (!call(each)) {
-            return false;
+            return End::unlike;
           }
           break;
         }
         case Instruction::view:
-          registers_[each.reg] = at::as_strided(
-              registers_[each.base], each.claim.sizes, each.claim.strides, each.claim.offset);
+          put(each.reg,
+              at::as_strided(
+                  registers_[each.base], each.claim.sizes, each.claim.strides, each.claim.offset));
           break;
         case Instruction::check:
           if (!each.claim.fits(registers_[each.reg])) {
-            return false;
+            return End::unlike;
           }
           break;
         case Instruction::zero:
@@ -144,12 +205,22 @@ class Run {
         }
         case Instruction::drop:
           for (const int64_t place : each.places) {
-            registers_[static_cast<size_t>(place)].reset();
+            put(static_cast<size_t>(place), at::Tensor());
           }
           break;
       }
     }
-    return true;
+    return End::whole;
+  }
+
+  std::unique_lock<std::mutex> guarded() const {
+    return stop_ == nullptr ? std::unique_lock<std::mutex>() : std::unique_lock(stop_->registers);
+  }
+
+  // What was there goes when nobody is kept from the registers: its end may wait for Python.
+  void put(size_t place, at::Tensor made) {
+    const auto guard = guarded();
+    std::swap(registers_[place], made);
   }
 
   bool do_op(const Instruction& op, Released& released) {
@@ -186,7 +257,7 @@ class Run {
     }
     const int64_t to = step.places[place];
     if (to >= 0) {
-      registers_[static_cast<size_t>(to)] = made;
+      put(static_cast<size_t>(to), made);
     }
     return true;
   }
@@ -316,18 +387,6 @@ class Run {
     return made.release();
   }
 
-  // Those that hold something and have a name.
-  Owned variables() const {
-    Owned made = checked(PyDict_New());
-    for (size_t i = 0; i < registers_.size(); ++i) {
-      PyObject* name = program_.registers[i].get();
-      if (name != Py_None && registers_[i].defined()) {
-        check(PyDict_SetItem(made.get(), name, wrapped(registers_[i]).get()));
-      }
-    }
-    return made;
-  }
-
   static Owned said_of(const std::exception_ptr& error) {
     torch::translate_exception_to_python(error);
     PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
@@ -339,6 +398,7 @@ class Run {
 
   const Straight& program_;
   PyObject *params_, *generators_, *notes_, *tell_;
+  Stop* const stop_; // none where nobody stops it
   std::vector<at::Tensor> registers_;
   torch::jit::Stack stack_;
   Py_buffer mark_{};
@@ -364,7 +424,31 @@ inline PyObject* assembled(PyObject* told) {
   return capsule;
 }
 
-// The program, inputs, parameters, generators, notes, `tell`, mark
+inline PyObject* stop_made() {
+  return PyCapsule_New(new Stop, stopped_with, [](PyObject* capsule) {
+    delete Stop::of(capsule);
+  });
+}
+
+// No step of the run is begun from here on that is not read as begun afterwards.
+inline void stop_run(Stop& stop) {
+  stop.is_asked.store(true, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+// Of a run that was stopped; it goes on with its last step meanwhile, and does not end.
+inline Owned variables_of(Stop& stop) {
+  Run::Variables found;
+  {
+    const std::lock_guard guard(stop.registers);
+    if (stop.run != nullptr) {
+      found = stop.run->variables();
+    }
+  }
+  return Run::by_name(found);
+}
+
+// The program, inputs, parameters, generators, notes, `tell`, mark, stop
 inline PyObject* run_assembled(PyObject* const* given) {
   const auto* program = static_cast<Straight*>(PyCapsule_GetPointer(given[0], held_with));
   if (program == nullptr) {

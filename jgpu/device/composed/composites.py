@@ -21,6 +21,7 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from jgpu.accelerator import loading
 from jgpu.device import current
 from jgpu.device.composed import attention, branches, encoders, recurrent, steps
 from jgpu.device.likenative import mixed, words
@@ -327,6 +328,7 @@ def install() -> None:
     recurrent.install()
     encoders.install()
     global _library
+    accelerator = loading.load()
     _library = torch.library.Library("aten", "IMPL")
     others = FOR_SUBCLASSES | {
         "dropout": _dropout,
@@ -338,7 +340,16 @@ def install() -> None:
         base, _, overload = name.partition(".")
         op = getattr(getattr(torch.ops.aten, base), overload or "default")
         _library.impl(name, unseen(_kernel(op, lowering)), "AutogradPrivateUse1")
+        if accelerator is not None:
+            _accelerate(accelerator, name, op)
         dispatch.LOWERED[f"aten::{name}"] = whole
+
+
+def _accelerate(accelerator: Any, name: str, op: Any) -> None:
+    """Have calls that come to torch's own composite, or to a few ops, go there without Python."""
+    key = info_of(op).composite
+    if key is not None and torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key):
+        accelerator.compose(name, key.name, _is_cuda)
 
 
 def _kernel(op: Any, lowering: Any) -> Any:

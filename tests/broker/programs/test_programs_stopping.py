@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sketch import Sketch, all_live, buffers, context, contiguous
 
+from jgpu.accelerator import loading
 from jgpu.broker.executor.programs import Failure, Running
 from jgpu.broker.executor.programs.running.run import has_written_resident
 
@@ -258,3 +259,123 @@ def test_of_a_run_in_progress_only_the_ops_own_storages_are_kept(earlier_runs):
     sizes = [each.untyped_storage().nbytes() for each in left[:3]]
     assert sizes == [0, 4 << 16, 4 << 16]
     assert left[2].tolist() == [5.0] * (1 << 16)
+
+
+# -- runs of the accelerator ----------------------------------------------------------------------
+
+
+accelerated = pytest.mark.skipif(loading.load() is None, reason="the accelerator is not built here")
+
+
+def known(ops):
+    """The program, and masks with which the accelerator runs it; every slot is told once made."""
+    definition = sketched(ops).define()
+    wanted = tuple(range(definition.fresh))
+    for _ in range(3):
+        told(definition, given_vectors(), wanted, lambda slot, made: None)
+    variants = [each for key, each in definition._variants.items() if key[2] == wanted]
+    assert all(each.straight is not None for each in variants)
+    return definition, wanted
+
+
+def told(definition, given, wanted, tell, running=None):
+    ctx = context()
+    ctx.wanted, ctx.tell = wanted, tell
+    if running is not None:
+        ctx.running, ctx.mark = running, running.mark
+    return definition.run(given, (), all_live(definition), b"", ctx), ctx
+
+
+@accelerated
+@settings(max_examples=60, deadline=None)
+@given(_ops, st.integers(0, 8))
+def test_the_accelerators_run_is_stopped_before_its_next_op(ops, at):
+    definition, wanted = known(ops)
+    seen = given_vectors()
+    whole_run, ctx = told(definition, seen, wanted, lambda slot, made: None)
+    expected = values(whole_run), [b.base.tolist() for b in seen], state(ctx)
+
+    given = given_vectors()
+    running = running_of(definition, given)
+    begun, slots = [], []
+
+    def tell(slot, made):
+        slots.append(slot)
+        if len(slots) == at + 1:
+            begun.append(running.stop())
+
+    outcome, ctx = told(definition, given, wanted, tell, running)
+    if begun and begun[0] < definition.ops:
+        # told in the midst of its last op: what follows is the first that is not begun
+        assert outcome.stopped.op == begun[0]
+        outcome = go_on(definition, outcome, ctx, given)
+    assert outcome.stopped is None
+    assert (values(outcome), [b.base.tolist() for b in given], state(ctx)) == expected
+    assert outcome.failures == []
+
+
+@accelerated
+def test_a_run_that_is_stopped_before_the_accelerator_begins_does_nothing():
+    definition, wanted = known([("mul_", 0, 1), ("add", 0, 1)])
+    given = given_vectors()
+    before = [b.base.tolist() for b in given]
+    running = running_of(definition, given)
+    assert running.stop() == 0
+    outcome, _ = told(definition, given, wanted, lambda slot, made: None, running)
+    assert outcome.stopped.op == 0
+    assert [b.base.tolist() for b in given] == before
+
+
+@accelerated
+def test_of_the_accelerators_run_only_the_ops_own_storages_are_kept():
+    size = 4096
+    large = contiguous(size)
+    made = Sketch(inputs=1)
+    first = made.op("neg.default", made.seen(0, large), outs=[large])
+    second = made.op("exp.default", made.seen(first, large), outs=[large])
+    made.op("sum.default", made.seen(second, large), outs=[contiguous()])
+    made.op("add.Tensor", made.seen(first, large), made.seen(second, large), outs=[large])
+    definition = made.define()
+    given = buffers(torch.zeros(size))
+    for _ in range(3):
+        told(definition, buffers(torch.zeros(size)), (2,), lambda slot, made: None)
+    running, held = running_of(definition, given), {}
+
+    def tell(slot, tensor):
+        begun = running.stop()  # the sum is the last that is begun
+        held.update(running._variables())
+        running.free_others(running.kept(begun))
+        held["begun"] = begun
+
+    outcome, _ = told(definition, given, (2,), tell, running)
+    assert held.pop("begun") == outcome.stopped.op == 3
+    sizes = {name: tensor.untyped_storage().nbytes() for name, tensor in held.items()}
+    kept, gone = {f"s{second}": 4 * size, f"s{second + 1}": 4}, {f"s{first}": 0}
+    assert {name: sizes[name] for name in kept | gone} == kept | gone
+
+
+@accelerated
+def test_whenever_another_thread_stops_the_accelerators_run_it_goes_on_as_if_it_had_not():
+    ops = [("add", 0, 1), ("mul_", 2, 3), ("dropout", 1, 0), ("add_", 0, 4), ("normal_", 1, 0)] * 4
+    definition, wanted = known(ops)
+    for _ in range(3):
+        seen = given_vectors()
+        whole_run, ctx = told(definition, seen, (), None)
+    expected = values(whole_run), [b.base.tolist() for b in seen], state(ctx)
+    for attempt in range(200):
+        given = given_vectors()
+        running, place = running_of(definition, given), attempt % len(ops)
+
+        def strike(running=running, place=place):
+            while running.word[0] < place:
+                pass
+            running.stop()
+
+        thread = threading.Thread(target=strike)
+        thread.start()
+        outcome, ctx = told(definition, given, (), None, running)
+        thread.join()
+        while outcome.stopped is not None:
+            outcome = go_on(definition, outcome, ctx, given)
+        found = values(outcome), [b.base.tolist() for b in given], state(ctx)
+        assert found == expected

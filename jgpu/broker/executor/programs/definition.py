@@ -362,22 +362,30 @@ class Definition:
         masks: Masks,
         context: RunContext,
     ) -> Outcome:
-        said = given, values, generators, context.notes, context.tell, context.mark
+        said = given, values, generators, context.notes, context.tell
         made: Sequence[torch.Tensor]
-        if variant.straight is not None and context.running is None and context.pauses is None:
+        running = context.running
+        plain = context.pauses is None and type(context.mark) is memoryview
+        if variant.straight is not None and plain:
+            stop, mark = None, context.mark
+            if running is not None:
+                stop, mark = running.stopped_by(), running.word
             with self._passage:
-                made = _ACCELERATOR.run(variant.straight, *said)
+                made = _ACCELERATOR.run(variant.straight, *said, mark, stop)
             if type(made) is tuple:
-                step, env, error = made
-                at = self.plan.steps[step], env, error is None
-                return self._recover(error or Unlike(), at, values, generators, masks, context)
+                step, env, why = made
+                if why is True:
+                    walker = self._walker_from(env, values, generators, masks)
+                    return Outcome(stopped=Stopped(step, walker, paused=False))
+                at = self.plan.steps[step], env, why is None
+                return self._recover(why or Unlike(), at, values, generators, masks, context)
         else:
             written = variant.written
-            if context.running is not None:
-                context.running.code = written.code
+            if running is not None:
+                running.code = written.code
             try:
                 with self._passage, below_autograd():
-                    made = written.function(*said, context.pauses)
+                    made = written.function(*said, context.mark, context.pauses)
             except Exception as error:
                 at = self._where(error, written)
                 return self._recover(error, at, values, generators, masks, context)
@@ -439,6 +447,16 @@ class Definition:
         step = self.plan.steps[written.step_of_line[trace.tb_lineno]]
         return step, dict(trace.tb_frame.f_locals), trace.tb_lineno in written.comparisons
 
+    def _walker_from(
+        self,
+        env: dict[str, Any],
+        values: Sequence[Any],
+        generators: dict[int, torch.Generator],
+        masks: Masks,
+    ) -> Walker:
+        """What goes on with a compiled run's variables."""
+        return Walker(self.plan, env, values, generators, masks.keep, self._restrides)
+
     def _recover(
         self,
         error: Exception,
@@ -450,7 +468,7 @@ class Definition:
     ) -> Outcome:
         """Go on step by step after an exception in a compiled run."""
         step, env, compared = at
-        walker = Walker(self.plan, env, values, generators, masks.keep, self._restrides)
+        walker = self._walker_from(env, values, generators, masks)
         if compared:
             self._broken = True
             error.__traceback__ = None

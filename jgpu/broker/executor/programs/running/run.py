@@ -2,8 +2,9 @@
 
 The run notes each op before it begins, through a view of its own (`RunContext.mark`). Whoever
 releases the view makes the next note fail, so the op is not begun; stopping costs a run nothing
-that is not stopped. Whether to go on later, to leave it there, or to drop everything is for others
-to say.
+that is not stopped. The accelerator notes them without Python, and looks behind each note whether
+it is to stop: an op that counts as begun may then be the first that is not. Whether to go on later,
+to leave it there, or to drop everything is for others to say.
 
 Invariant: of a run that was stopped nothing is freed that the op in progress reads or writes.
 """
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from jgpu.accelerator import loading
 from jgpu.broker.executor.programs.buffers import Buffer
 from jgpu.broker.executor.programs.checking.arguments import Const, Many
 from jgpu.wire.program import NO_SLOT
@@ -29,12 +31,15 @@ __all__ = ["Running", "has_written_resident"]
 
 #: storages of fewer bytes are not worth freeing by hand, and some of them are read by address
 _FEW_BYTES: Final = 4096
+_ACCELERATOR: Final = loading.load()
 
 
 class Running:
     """One run; made by the thread that does its ops, before the first."""
 
-    __slots__ = ("_buffers", "_stopped", "_thread", "_word", "code", "mark", "plan", "walker")
+    __slots__ = (
+        "_buffers", "_stop", "_stopped", "_thread", "code", "mark", "plan", "walker", "word",
+    )  # fmt: skip
 
     def __init__(
         self, plan: "ProgramPlan", buffers: Sequence[Buffer], mark: memoryview, word: memoryview
@@ -46,19 +51,30 @@ class Running:
         self.code: CodeType | None = None
         self.walker: Walker | None = None
         self._buffers = buffers
-        self._word = word
+        self.word = word
         self._thread = get_ident()
         self._stopped = False
+        #: what the accelerator's run is stopped by, where it is at the ops
+        self._stop: Any = None
 
     def stop(self) -> int:
-        """No op begins from here on; returns how many have begun. Any thread."""
+        """No op begins from here on; returns how many have begun, or one more. Any thread."""
         self._stopped = True
         self.mark.release()
-        return self._word[0] + 1
+        if self._stop is not None:
+            _ACCELERATOR.stop(self._stop)
+        return self.word[0] + 1
+
+    def stopped_by(self) -> Any:
+        """What the accelerator is to stop its run by; the run's own thread asks, before it."""
+        self._stop = made = _ACCELERATOR.new_stop()
+        if self._stopped:
+            _ACCELERATOR.stop(made)
+        return made
 
     def refused(self, step: int) -> bool:
         """Whether an exception at this step means that the run was stopped before it."""
-        return self._stopped and self._word[0] != step
+        return self._stopped and self.word[0] != step
 
     def has_written_resident(self, begun: int) -> bool:
         """Whether any of the first `begun` ops may have written a resident buffer."""
@@ -95,6 +111,9 @@ class Running:
     def _variables(self) -> dict[str, Any]:
         if self.walker is not None:
             return dict(self.walker.env)
+        if self._stop is not None:
+            found: dict[str, Any] = _ACCELERATOR.variables(self._stop)
+            return found
         frame: FrameType | None = sys._current_frames().get(self._thread)
         while frame is not None and frame.f_code is not self.code:
             frame = frame.f_back
