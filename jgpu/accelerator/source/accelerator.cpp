@@ -10,6 +10,7 @@
 #include "cutting.h"
 #include "guard.h"
 #include "number.h"
+#include "places.h"
 #include "quiet.h"
 #include "recorded.h"
 #include "shown.h"
@@ -164,6 +165,7 @@ PyObject* connect(PyObject*, PyObject* arguments) {
   }
   to.large = std::numeric_limits<double>::infinity();
   Py_INCREF(arguments);
+  install_parts(to.tensor);
   // An op that has no kernel of its own at this key shows the way.
   const auto shows = c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor");
   into_python.emplace(shows.getComputedKernelForDispatchKey(c10::DispatchKey::Python));

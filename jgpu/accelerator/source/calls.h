@@ -243,13 +243,13 @@ class Call {
     if (!object) {
       return false;
     }
-    Owned buffer = attribute(object.get(), names.b);
-    if (attribute(buffer.get(), names.graveyard).get() != graveyard_) {
+    Place of = place_of(tensor, object.get());
+    if (attribute(of.buffer.get(), names.graveyard).get() != graveyard_) {
       return false; // of a device that is gone
     }
-    say(attribute(object.get(), names.g));
-    buffers.push_back(buffer.release());
-    offsets.push_back(attribute(object.get(), names.o).release());
+    say(std::move(of.geometry));
+    buffers.push_back(of.buffer.release());
+    offsets.push_back(integer_of(of.offset).release());
     return true;
   }
 

@@ -4,7 +4,7 @@
 
 #pragma once
 
-#include "python.h"
+#include "plans.h"
 
 #include <c10/util/SmallVector.h>
 #include <c10/util/flat_hash_map.h>
@@ -34,15 +34,14 @@ class Taking {
 
   // (plan, buffers, offsets, outs, numbers, line), which is the one at that place.
   void add(PyObject* entry, Py_ssize_t at) {
-    PyObject* plan = PyTuple_GET_ITEM(entry, 0);
-    sequence_.push_back(integer(attribute(plan, names.ident).get()));
-    const Owned geometries = attribute(plan, names.geometries);
+    const Planned& plan = planned_of(PyTuple_GET_ITEM(entry, 0));
+    sequence_.push_back(plan.ident);
     PyObject* buffers = PyTuple_GET_ITEM(entry, 1);
     PyObject* offsets = PyTuple_GET_ITEM(entry, 2);
     for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(buffers); ++k) {
       use(PySequence_Fast_GET_ITEM(buffers, k),
           PySequence_Fast_GET_ITEM(offsets, k),
-          PyTuple_GET_ITEM(geometries.get(), k));
+          plan.given_nbytes[static_cast<size_t>(k)]);
     }
     PyObject* outs = PyTuple_GET_ITEM(entry, 3);
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(outs); ++k) {
@@ -80,7 +79,8 @@ class Taking {
     int64_t nbytes = 0; // of an input
   };
 
-  void use(PyObject* buffer, PyObject* offset, PyObject* geometry) {
+  // `nbytes`: what is seen of it
+  void use(PyObject* buffer, PyObject* offset, int64_t nbytes) {
     auto at = slots_.find(buffer);
     if (at == slots_.end()) {
       const Slot made{
@@ -93,8 +93,7 @@ class Taking {
     sequence_.push_back(slot.number);
     if (slot.number < 0) {
       sequence_.push_back(place);
-    } else if (
-        place == 0 && integer(attribute(geometry, names.nbytes).get()) == slot.nbytes) {
+    } else if (place == 0 && nbytes == slot.nbytes) {
       sequence_.push_back(0);
     } else {
       sequence_.push_back(-1);

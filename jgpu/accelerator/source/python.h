@@ -43,6 +43,15 @@ class Owned {
   PyObject* object_ = nullptr;
 };
 
+// Whether Python is at its end, or past it.
+inline bool is_ending() {
+#if PY_VERSION_HEX >= 0x030d0000
+  return Py_IsInitialized() == 0 || Py_IsFinalizing() != 0;
+#else
+  return Py_IsInitialized() == 0 || _Py_IsFinalizing() != 0;
+#endif
+}
+
 // Holds the interpreter's lock, which torch gives up around its ops.
 class Interpreter {
  public:

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "calls.h"
+#include "plans.h"
 
 namespace jgpu {
 
@@ -28,11 +29,15 @@ class Recorded final : public Way {
     if (!plan) {
       return false;
     }
-    const Returns returns = returns_of(plan.get());
-    if (returns == Returns::other) {
+    Planned& planned = planned_of(plan.get());
+    if (planned.returns == Returns::unasked) {
+      planned.returns = returns_of(plan.get(), planned);
+    }
+    if (planned.returns == Returns::other) {
       return false;
     }
-    return enter(session, call, plan.get(), returns, stack);
+    enter(session, call, plan.get(), planned, stack);
+    return true;
   }
 
  private:
@@ -74,9 +79,7 @@ class Recorded final : public Way {
     }
   };
 
-  // What a plan says is returned: one new tensor, several of them or a list, the first argument,
-  // or what Python makes of it.
-  enum class Returns { one, several, list, first, nothing, other };
+  using Returns = Planned::Returns;
 
   bool collect(Call& call, Given given) const {
     const size_t count = schema_.said(given);
@@ -101,55 +104,58 @@ class Recorded final : public Way {
         std::find(buffers.begin() + 1, buffers.end(), buffers[0]) != buffers.end();
   }
 
-  Returns returns_of(PyObject* plan) const {
+  // What a plan says is returned, of which notes are taken.
+  Returns returns_of(PyObject* plan, Planned& planned) const {
+    planned.made.clear();
     const Owned single = attribute(plan, names.single);
     if (single.get() != Py_None) {
+      planned.make(single.get());
       const bool fits = schema_.returns == 1 && !schema_.returns_list;
-      return fits && !layout_of(single.get()).is_lazy() ? Returns::one : Returns::other;
+      return fits && planned.none_is_lazy() ? Returns::one : Returns::other;
     }
     if (attribute(plan, names.writes_first).get() == Py_True) {
       return schema_.returns == 1 && !schema_.returns_list ? Returns::first : Returns::other;
     }
     const Owned several = attribute(plan, names.several);
     if (PyTuple_CheckExact(several.get())) {
-      const bool fits = schema_.returns == static_cast<size_t>(PyTuple_GET_SIZE(several.get()));
-      return fits && none_is_lazy(several.get()) ? Returns::several : Returns::other;
+      make_each(planned, several.get());
+      const bool fits = schema_.returns == planned.made.size();
+      return fits && planned.none_is_lazy() ? Returns::several : Returns::other;
     }
     const Owned many = attribute(plan, names.many);
     if (!PyList_CheckExact(many.get())) {
       return Returns::other;
     }
-    const bool is_empty = PyList_GET_SIZE(many.get()) == 0;
-    if (is_empty) {
+    if (PyList_GET_SIZE(many.get()) == 0) {
       return schema_.returns == 0 ? Returns::nothing : Returns::other;
     }
-    return schema_.returns_list && none_is_lazy(many.get()) ? Returns::list : Returns::other;
+    make_each(planned, many.get());
+    return schema_.returns_list && planned.none_is_lazy() ? Returns::list : Returns::other;
   }
 
-  static bool none_is_lazy(PyObject* geometries) {
+  static void make_each(Planned& planned, PyObject* geometries) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(geometries); ++i) {
-      PyObject* each = PySequence_Fast_GET_ITEM(geometries, i);
-      if (each != Py_None && layout_of(each).is_lazy()) {
-        return false;
-      }
+      planned.make(PySequence_Fast_GET_ITEM(geometries, i));
     }
-    return true;
   }
 
-  // The op's entry in the log, and what it returns.
-  bool enter(
-      const Session& session, Call& call, PyObject* plan, Returns returns, torch::jit::Stack* stack)
-      const {
+  // The op's entry in the log, and what it returns. What is told of a large buffer may correct
+  // plans: nothing of this one's is looked at behind that.
+  void enter(
+      const Session& session, Call& call, PyObject* plan, const Planned& planned,
+      torch::jit::Stack* stack) const {
+    const Returns returns = planned.returns;
+    c10::SmallVector<std::pair<Owned, const Layout*>, 4> geometries;
+    for (const Planned::Made& each : planned.made) {
+      geometries.emplace_back(
+          each.layout == nullptr ? Owned() : held(each.geometry.get()), each.layout);
+    }
     Call::List outs;
     Tensors made;
-    if (returns == Returns::one) {
-      make(session, attribute(plan, names.single).get(), outs, made);
-    } else if (returns == Returns::several || returns == Returns::list) {
-      const Owned all = attribute(plan, returns == Returns::list ? names.many : names.several);
-      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(all.get()); ++i) {
-        make(session, PySequence_Fast_GET_ITEM(all.get(), i), outs, made);
-      }
-    } else if (returns == Returns::first) {
+    for (const auto& [geometry, layout] : geometries) {
+      make(session, geometry.get(), layout, outs, made);
+    }
+    if (returns == Returns::first) {
       made.push_back(torch::jit::last(*stack, schema_.arguments.size())[0].toTensor());
     }
     note(session, call, plan, tuple_of(outs));
@@ -161,23 +167,22 @@ class Recorded final : public Way {
         stack->emplace_back(std::move(each));
       }
     }
-    return true;
   }
 
   // A new buffer, and a tensor over it; an undefined tensor where there is no geometry.
   static void make(
-      const Session& session, PyObject* geometry, Call::List& outs, Tensors& made) {
-    if (geometry == Py_None) {
+      const Session& session, PyObject* geometry, const Layout* layout, Call::List& outs,
+      Tensors& made) {
+    if (layout == nullptr) {
       made.emplace_back();
       return;
     }
-    const Layout& layout = layout_of(geometry);
-    PyObject* arguments[] = {layout.said_nbytes.get(), session.graveyard.get()};
+    PyObject* arguments[] = {layout->said_nbytes.get(), session.graveyard.get()};
     Owned buffer = checked(PyObject_Vectorcall(connected.new_handle, arguments, 2, nullptr));
-    if (static_cast<double>(layout.nbytes) > connected.large) {
+    if (static_cast<double>(layout->nbytes) > connected.large) {
       checked(PyObject_CallOneArg(connected.note_large, buffer.get()));
     }
-    made.push_back(wrap(buffer.get(), geometry, layout, 0));
+    made.push_back(wrap(buffer.get(), geometry, *layout, 0));
     outs.push_back(buffer.release());
   }
 

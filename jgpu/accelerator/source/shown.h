@@ -26,10 +26,7 @@ class Shown final : public Way {
     if (!source || (c10::InferenceMode::is_enabled() && !tensor.is_inference())) {
       return false; // a view of a normal tensor is a normal tensor there
     }
-    const Source of{
-        attribute(source.get(), names.b),
-        attribute(source.get(), names.g),
-        integer(attribute(source.get(), names.o).get())};
+    const Place of = place_of(tensor, source.get());
     Tensors made;
     const bool stretches = count >= 3 && (is_row_ || is_slice_);
     const bool is_seen = stretches ? stretch(of, given.slice(0, count), made)
@@ -49,11 +46,6 @@ class Shown final : public Way {
  private:
   using Tensors = c10::SmallVector<at::Tensor, 4>;
 
-  struct Source {
-    Owned buffer, geometry;
-    int64_t offset;
-  };
-
   bool names_nothing(Given given) const {
     for (size_t i = schema_.positional; i < given.size(); ++i) {
       if (!schema_.arguments[i].is_default(given[i])) {
@@ -63,7 +55,7 @@ class Shown final : public Way {
     return true;
   }
 
-  bool look_up(const Source& of, Given given, Tensors& made) const {
+  bool look_up(const Place& of, Given given, Tensors& made) const {
     Call call(schema_.info);
     call.say(held(of.geometry.get()));
     for (size_t i = 1; i < given.size(); ++i) {
@@ -109,7 +101,7 @@ class Shown final : public Way {
 
   // A pair of geometry and offset. One of another item size counts in its own elements, which is
   // left to Python.
-  static bool show(const Source& of, PyObject* pair, Tensors& made) {
+  static bool show(const Place& of, PyObject* pair, Tensors& made) {
     PyObject* geometry = PyTuple_GET_ITEM(pair, 0);
     const Layout& layout = layout_of(geometry);
     if (layout.is_lazy() || layout.itemsize != layout_of(of.geometry.get()).itemsize) {
@@ -121,7 +113,7 @@ class Shown final : public Way {
   }
 
   // `x[i]` and `x[i:j]`: where it begins is computed (`viewing.stretches`).
-  bool stretch(const Source& of, Given given, Tensors& made) const {
+  bool stretch(const Place& of, Given given, Tensors& made) const {
     const Layout& from = layout_of(of.geometry.get());
     if (given.size() != (is_row_ ? 3U : 4U) || !given[1].isInt() || !given[2].isInt()) {
       return false;

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <typeinfo>
 #include <vector>
 
 namespace jgpu {
@@ -79,10 +80,40 @@ inline const Layout& layout_of(PyObject* geometry) {
   return *static_cast<Layout*>(PyCapsule_GetPointer(kept.get(), nullptr));
 }
 
-// A wrapper that is detached without Python, as backward does with each tensor that it has saved.
+// What a device tensor shows: a buffer, by a geometry, from an offset on.
+struct Place {
+  Owned buffer, geometry;
+  int64_t offset = 0;
+};
+
+// A wrapper that has its place itself, and not in its object's dictionary (`place_of`). It is
+// detached without Python, as backward does with each tensor that it has saved.
 class Wrapper final : public c10::TensorImpl {
  public:
   using c10::TensorImpl::TensorImpl;
+
+  ~Wrapper() override {
+    if (place.buffer || place.geometry) {
+      if (is_ending()) { // nobody lets go of anything of Python's any more
+        place.buffer.release();
+        place.geometry.release();
+        return;
+      }
+      const Interpreter held;
+      place = Place();
+    }
+  }
+  Wrapper(const Wrapper&) = delete;
+  Wrapper& operator=(const Wrapper&) = delete;
+
+  // none of its own if the tensor is of another kind
+  static Wrapper* of(const at::Tensor& tensor) {
+    auto* impl = tensor.unsafeGetTensorImpl();
+    return typeid(*impl) == typeid(Wrapper) ? static_cast<Wrapper*>(impl) : nullptr;
+  }
+
+  // whoever changes it holds the interpreter's lock
+  Place place;
 
   c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(
       const c10::VariableVersion& version, bool may_change) const override {
@@ -133,12 +164,8 @@ inline at::Tensor wrap(
     impl->set_sizes_and_strides(layout.sizes, layout.strides, offset);
   }
   impl->set_python_dispatch(true);
-  const Owned object = checked(THPVariable_Wrap(made, connected.tensor));
-  check(PyObject_SetAttr(object.get(), names.b, buffer));
-  check(PyObject_SetAttr(object.get(), names.g, geometry));
-  if (offset != 0) {
-    check(PyObject_SetAttr(object.get(), names.o, integer_of(offset).get()));
-  }
+  static_cast<Wrapper*>(impl)->place = Place{held(buffer), held(geometry), offset};
+  checked(THPVariable_Wrap(made, connected.tensor));
   if (layout.is_lazy()) {
     made._set_conj((layout.bits & conjugated) != 0);
     made._set_neg((layout.bits & negated) != 0);
@@ -160,6 +187,18 @@ inline Owned device_tensor(const at::Tensor& tensor) {
   return Py_TYPE(object.get()) == connected.tensor ? std::move(object) : Owned();
 }
 
+// Of a device tensor, whose own object is given as well.
+inline Place place_of(const at::Tensor& tensor, PyObject* object) {
+  const Wrapper* wrapper = Wrapper::of(tensor);
+  if (wrapper != nullptr && wrapper->place.buffer && wrapper->place.geometry) {
+    const Place& found = wrapper->place;
+    return {held(found.buffer.get()), held(found.geometry.get()), found.offset};
+  }
+  return {
+      attribute(object, names.b), attribute(object, names.g),
+      integer(attribute(object, names.o).get())};
+}
+
 inline c10::intrusive_ptr<c10::TensorImpl> Wrapper::detached() const {
   using c10::impl::TorchDispatchModeTLS;
   if (TorchDispatchModeTLS::any_modes_set() || !key_set().has(c10::DispatchKey::Python) ||
@@ -174,10 +213,9 @@ inline c10::intrusive_ptr<c10::TensorImpl> Wrapper::detached() const {
   if (!object) {
     return {};
   }
-  const Owned buffer = attribute(object.get(), names.b);
-  const Owned geometry = attribute(object.get(), names.g);
-  const int64_t offset = integer(attribute(object.get(), names.o).get());
-  return wrap(buffer.get(), geometry.get(), layout_of(geometry.get()), offset).getIntrusivePtr();
+  const Place of = place_of(self, object.get());
+  const Layout& layout = layout_of(of.geometry.get());
+  return wrap(of.buffer.get(), of.geometry.get(), layout, of.offset).getIntrusivePtr();
 }
 
 inline c10::IValue list_of(c10::SmallVectorImpl<at::Tensor>& tensors) {

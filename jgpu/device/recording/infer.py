@@ -46,7 +46,7 @@ class OpPlan:
     """
 
     __slots__ = (
-        "args", "geometries", "grown", "ident", "info", "kwargs", "looks", "many", "outs",
+        "args", "geometries", "grown", "ident", "info", "kwargs", "looks", "many", "native", "outs",
         "overlaps", "plain", "returns_list", "several", "single", "warns", "writes_first",
     )  # fmt: skip
 
@@ -81,10 +81,12 @@ class OpPlan:
         #: ways in which what it writes and what it reads may share memory, that were tried
         self.overlaps: set[tuple[int, ...]] = set()
         self.ident = next_ident()
+        #: what the accelerator has looked up of all this, until something of it changes
+        self.native: Any = None
 
     def forget_ways(self) -> None:
         """It is recorded by the longest way alone, which looks at everything."""
-        self.single = self.many = self.several = None
+        self.single = self.many = self.several = self.native = None
         self.writes_first = False
 
     def tell(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -120,6 +122,7 @@ class OpPlan:
     def settle(self, outs: list[InternedGeometry | int | None]) -> None:
         """Record (or correct) the geometries of the returned tensors."""
         self.outs = outs
+        self.native = None
         self.ident = next_ident()
         only = outs[0] if len(outs) == 1 and self.returns_list is None else None
         self.single = only if isinstance(only, InternedGeometry) and not self.grown else None

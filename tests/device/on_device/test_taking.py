@@ -60,7 +60,7 @@ class World:
         sequence = list if log["in_lists"] else tuple
         for ident, (uses, outs, numbers, line) in enumerate(log["ops"], 7):
             geometries = tuple(intern(torch.uint8, (nbytes,), (1,)) for _, _, nbytes in uses)
-            plan = SimpleNamespace(ident=ident, geometries=geometries)
+            plan = SimpleNamespace(ident=ident, geometries=geometries, native=None)
             used = sequence(buffers[-1 - at % len(buffers)] for at, _, _ in uses)
             offsets = sequence(offset for _, offset, _ in uses)
             made = tuple(BufferHandle(nbytes, self.graveyard) for nbytes in outs)
@@ -141,7 +141,7 @@ def test_what_is_taken_is_what_the_log_says():
 @pytest.mark.parametrize("form", FORMS)
 def test_a_program_that_is_not_known_leaves_the_log_as_it_is(form):
     made = BufferHandle(4, [])
-    plan = SimpleNamespace(ident=1, geometries=())
+    plan = SimpleNamespace(ident=1, geometries=(), native=None)
     entries = [(plan, (), (), (made,), (), 0)]
     key, program, *_ = form[0](entries, 1, 0, {})
     assert (list(array("q", key)), program, len(entries)) == ([0, 1], None, 1)
