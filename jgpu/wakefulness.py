@@ -8,13 +8,16 @@ that somebody did, and one sleeps as ever for a while, for longer each time. So 
 in vain many times in a row. (Spinning before blocking, with a bound: Ousterhout, Scheduling
 Techniques for Concurrent Systems, ICDCS 1982.)
 
+What takes longer than one may be awake is slept through until shortly before it comes, by
+experience: programs that repeat wait alike each time.
+
 Nothing here knows sockets or messages.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Final, TypeVar
 
 __all__ = ["Wakefulness", "has_cores_to_spare"]
@@ -24,6 +27,13 @@ _Found = TypeVar("_Found")
 _AWAKE_S: Final = 200e-6
 #: seconds past which a look and a yield say that somebody else had the core meanwhile
 _TAKEN_S: Final = 50e-6
+#: seconds before what is expected that one is awake again, of which a timer takes half
+_LEAD_S: Final = 120e-6
+#: seconds past which nothing is expected, and what is expected of so many waits
+_SOON_S: Final = 0.005
+_MOST_EXPECTED: Final = 256
+#: part of a wait that is longer than the last ones by which more is expected the next time
+_LONGER: Final = 0.125
 #: times in a row that one is awake in vain before one is not for a while
 _VAIN: Final = 16
 #: seconds without being awake, the first time and at most
@@ -59,12 +69,55 @@ class Wakefulness:
         #: times in a row that nothing came
         self._vain = 0
         self._ask_at = float("-inf")
+        #: seconds that waits took at their least, lately, by what is known of them beforehand
+        self._expected: dict[Hashable, float] = {}
 
-    def look(self, poll: Callable[[float], _Found]) -> _Found | None:
-        """What `poll(0)` finds within a moment; None if nothing came, or one had better sleep."""
+    def wait(
+        self,
+        poll: Callable[[float], _Found],
+        timeout: float,
+        after: Hashable,
+        nap: Callable[[float], object],
+    ) -> _Found:
+        """What `poll` finds, for which it is given the timeout once one sleeps.
+
+        Waits that come `after` the same take about as long; `nap` sleeps so many seconds, or until
+        there is something.
+        """
+        began = self._clock()
+        found = self.look(poll, self._expected.get(after, 0.0), nap) or poll(timeout)
+        if found:
+            self._expect(after, self._clock() - began)
+        return found
+
+    def _expect(self, after: Hashable, took_s: float) -> None:
+        expected = self._expected
+        before = expected.get(after)
+        if took_s > _SOON_S:
+            expected.pop(after, None)
+        elif before is not None:
+            expected[after] = min(took_s, before + _LONGER * (took_s - before))
+        else:
+            if len(expected) >= _MOST_EXPECTED:
+                expected.clear()
+            expected[after] = took_s
+
+    def look(
+        self,
+        poll: Callable[[float], _Found],
+        expected_s: float = 0.0,
+        nap: Callable[[float], object] = sleep,
+    ) -> _Found | None:
+        """What `poll(0)` finds within a moment; None if nothing came, or one had better sleep.
+
+        The moment is now, or about when it is expected.
+        """
         before = self._clock()
         if before < self._rests_until or not self._has_cores(before):
             return None
+        if expected_s > _AWAKE_S:
+            nap(expected_s - _LEAD_S)
+            before = self._clock()
         until = before + _AWAKE_S
         while not (found := poll(0)):
             self._offer()

@@ -104,6 +104,77 @@ def test_whoever_is_awake_in_vain_again_and_again_sleeps_at_once_for_a_while():
     assert [stream.look()[1] > 0 for _ in range(2)] == [True, False]  # one is enough from now on
 
 
+class Waits(Stream):
+    """Waits that take what is said from their beginning, for whoever looks, naps or sleeps."""
+
+    def __init__(self):
+        super().__init__()
+        self.naps = []
+        self.comes = 0.0
+
+    def poll(self, timeout):
+        self.now += 1e-6
+        if timeout:  # falls asleep
+            self.now = max(self.now, self.comes)
+        self.looks.append(timeout)
+        return self.now >= self.comes
+
+    def nap(self, seconds):
+        self.naps.append(seconds)
+        self.now = min(self.now + seconds, max(self.now, self.comes))
+
+    def wait(self, takes, after="program"):
+        """Naps of one wait, in microseconds, and whether it ended awake."""
+        self.naps.clear()
+        self.now += 0.001
+        self.comes = self.now + takes
+        assert self.waiting.wait(self.poll, 1000, after, self.nap)
+        return [round(1e6 * each) for each in self.naps], self.looks[-1] == 0
+
+
+def test_what_takes_long_is_slept_through_until_shortly_before_it_comes():
+    stream = Waits()
+    assert stream.wait(0.0006) == ([], False)
+    for _ in range(20):
+        (nap,), awake = stream.wait(0.0006)
+        assert 470 < nap < 490
+        assert awake
+
+
+def test_what_comes_while_one_may_be_awake_is_not_slept_through():
+    stream = Waits()
+    assert [stream.wait(0.00015) for _ in range(3)] == [([], True)] * 3
+
+
+def test_what_was_quicker_lately_is_expected_and_what_takes_longer_is_by_and_by():
+    stream = Waits()
+    stream.wait(0.0006)
+    assert stream.wait(0.0003)[1]  # the nap ends where something comes
+    (nap,), _ = stream.wait(0.0008)
+    assert nap < 190
+    naps = [stream.wait(0.0008)[0][0] for _ in range(40)]
+    assert naps == sorted(naps)
+    assert 600 < naps[-1] < 690
+
+
+def test_each_wait_is_expected_by_what_it_comes_after_and_few_are_kept():
+    stream = Waits()
+    for _ in range(2):
+        stream.wait(0.0006, "one")
+        stream.wait(0.0012, "other")
+    assert stream.wait(0.0006, "one")[0][0] < 490 < 1000 < stream.wait(0.0012, "other")[0][0]
+    for number in range(300):
+        stream.wait(0.0006, number)
+    assert len(stream.waiting._expected) <= 256
+
+
+def test_what_takes_very_long_is_not_expected():
+    stream = Waits()
+    stream.wait(0.0006)
+    stream.wait(0.02)
+    assert stream.wait(0.02) == ([], False)
+
+
 @pytest.fixture
 def groups(tmp_path, monkeypatch):
     """Control groups of the test: files by path, and what the process is in."""

@@ -67,6 +67,8 @@ class Connection(Generic[M]):
         #: number of the peer's last frame that a frame of ours acknowledged; <= reader.seen
         self._acknowledged = 0
         self._bytes_since_ack = 0
+        #: bytes of the last read
+        self.received = 0
         #: why the stream cannot be used any more, or None
         self.broken: str | None = None
         self.ended = False
@@ -91,6 +93,7 @@ class Connection(Generic[M]):
             return iter(())
         except OSError:
             data = b""
+        self.received = len(data)
         if self._marker or not data:
             return self._decode(data)
         self._bytes_since_ack += len(data)

@@ -251,7 +251,7 @@ class Pump:
             self._streams.blocked.add(session.number)
         connection = session.connection
         if mask & ~select.EPOLLOUT and connection.inbox is None:
-            connection.inbox = connection.receive()
+            connection.inbox = self._streams.read(connection)
             self._deal(session)
         elif mask & (select.EPOLLHUP | select.EPOLLERR):
             self.end(session, "")

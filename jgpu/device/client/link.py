@@ -49,7 +49,7 @@ class Link:
         self._to_read_or_send.register(stream, select.POLLIN | select.POLLOUT)
         self._wakefulness = Wakefulness()
         #: bytes sent since the start, for benchmarks
-        self.sent = 0
+        self.sent = self._sent_before = 0
         #: seconds that this end has waited for the other, and since when it waits now
         self._waited = 0.0
         self._waits_since: float | None = None
@@ -115,7 +115,7 @@ class Link:
                 if self.send_now():
                     break
             # Full: the executor reads no more just now. Listen, too, or both could wait for ever.
-            self._wait(self._to_read_or_send, None)
+            self._wait(self._to_read_or_send, -1.0)
             self.receive()
 
     def receive(self, timeout_s: float = 0.0) -> None:
@@ -134,15 +134,25 @@ class Link:
             self.inbox.extend(self._reader.feed(data))
             self._writer.check_acknowledged(self._reader.peer_seen)
 
-    def _wait(self, what_for: select.poll, timeout_ms: float | None) -> bool:
+    def _wait(self, what_for: select.poll, timeout_ms: float) -> bool:
         """Whether anything came, or could be sent, in time."""
         since = self._waits_since = monotonic()
         try:
-            poll = what_for.poll
-            return bool(self._wakefulness.look(poll) or poll(timeout_ms))
+            return bool(self._wakefulness.wait(what_for.poll, timeout_ms, self._said(), self._nap))
         finally:
             self._waits_since = None
             self._waited += monotonic() - since
+
+    def _said(self) -> int:
+        """Bytes sent since the wait before: programs that repeat say the same at each turn."""
+        said, self._sent_before = self.sent - self._sent_before, self.sent
+        return said
+
+    def _nap(self, seconds: float) -> None:
+        """Sleep, or until one can go on, more exactly than `poll` counts."""
+        to_send = (self._stream,) if self._out else ()
+        with suppress(ValueError):  # of the notebook's files there are too many
+            select.select((self._stream,), to_send, (), seconds)
 
     @property
     def waited(self) -> float:

@@ -516,9 +516,10 @@ class Looks:
     def __init__(self, device):
         self.device, self.count = device, 0
 
-    def look(self, poll):
+    def wait(self, poll, timeout, after, nap):
         assert not self.device.at_work()  # or the lanes' threads would wait for the interpreter
         self.count += 1
+        return poll(timeout)
 
 
 @pytest.mark.parametrize("short", [False, True])

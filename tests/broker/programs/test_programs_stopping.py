@@ -357,7 +357,7 @@ def test_of_the_accelerators_run_only_the_ops_own_storages_are_kept():
 @accelerated
 def test_whenever_another_thread_stops_the_accelerators_run_it_goes_on_as_if_it_had_not():
     ops = [("add", 0, 1), ("mul_", 2, 3), ("dropout", 1, 0), ("add_", 0, 4), ("normal_", 1, 0)] * 4
-    definition, wanted = known(ops)
+    definition, _ = known(ops)
     for _ in range(3):
         seen = given_vectors()
         whole_run, ctx = told(definition, seen, (), None)
@@ -374,7 +374,7 @@ def test_whenever_another_thread_stops_the_accelerators_run_it_goes_on_as_if_it_
         thread = threading.Thread(target=strike)
         thread.start()
         outcome, ctx = told(definition, given, (), None, running)
-        thread.join()
+        thread.join(60)
         while outcome.stopped is not None:
             outcome = go_on(definition, outcome, ctx, given)
         found = values(outcome), [b.base.tolist() for b in given], state(ctx)

@@ -57,11 +57,11 @@ class End:
             self.stream.sendall(self._writer.encode(m.Notice(text), self._reader.seen))
             said.append(text)
 
-    def look(self, poll):
+    def wait(self, poll, timeout, after, nap):
         self.waits += 1
         with not_striking():
             self.hear()
-        return poll(0)
+        return poll(0) or poll(timeout)
 
 
 @pytest.fixture
