@@ -9,6 +9,7 @@
 #include "wrappers.h"
 
 #include <ATen/ATen.h>
+#include <ATen/ScalarOps.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <c10/core/GradMode.h>
@@ -123,7 +124,9 @@ inline bool do_dropout(Stack* stack) {
     if (!at::isFloatingType(x.scalar_type())) {
       return false;
     }
-    made = x * at::empty_like(x).bernoulli_(1 - p).div_(1 - p);
+    // as Python gives it, a number to an op between tensors
+    const at::Tensor kept = at::native::wrapped_scalar_tensor(1 - p);
+    made = x * at::empty_like(x).bernoulli_(1 - p).div_(kept);
   }
   torch::jit::drop(*stack, 3);
   torch::jit::push(*stack, made);
