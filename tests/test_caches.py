@@ -313,7 +313,7 @@ STATE = {
     "jgpu.broker.executor.scheduling.stuck.shortage.Shortage": "works that wait for memory",
     "jgpu.broker.executor.memory.table.BufferTable": "one session's buffers",
     "jgpu.broker.executor.scheduling.driver.SchedulerDriver": "sessions, works and leases",
-    "jgpu.broker.executor.scheduling.shortway.ShortWay": "the driver's works and forecasts",
+    "jgpu.broker.executor.scheduling.shortway": "the driver's works and forecasts",
     "jgpu.broker.executor.scheduling.telling.CoreTeller": "handlers",
     "jgpu.sched.lanes.table.LaneTable": "sessions and lanes",
     "jgpu.sched.lanes.lane.Lane": "one lane's sessions",

@@ -212,7 +212,7 @@ OWNED = {
         broker.executor.streams.Streams.blocked
         broker.executor.streams.Streams.stalled
         broker.executor.scheduling.driver.SchedulerDriver._forecasts
-        broker.executor.scheduling.shortway.ShortWay._forecasts
+        broker.executor.scheduling.shortway.way.ShortWay.forecasts
         broker.executor.scheduling.driver.SchedulerDriver._sessions
         broker.executor.devices.cuda.CudaDevice._arenas
         broker.executor.admission.probes.Probes._running
@@ -263,7 +263,7 @@ OWNED = {
         broker.executor.scheduling.driver.SchedulerDriver._leases
         broker.executor.scheduling.feed.LaneFeed.starts
         broker.executor.scheduling.driver.SchedulerDriver._works
-        broker.executor.scheduling.shortway.ShortWay._works
+        broker.executor.scheduling.shortway.runs.ShortRuns._works
         broker.executor.devices.host.HostDevice._done
         broker.executor.devices.lanethread.LaneThread._done
         broker.executor.devices.lanethread.LaneThread._jobs
@@ -315,7 +315,7 @@ OWNED = {
         broker.executor.works.course.Course._runs
         broker.executor.works.runs.RunWork.spoiled
         broker.executor.works.runs.RunWork.told
-        broker.executor.scheduling.shortway.ShortWay._told
+        broker.executor.scheduling.shortway.runs.ShortRuns._told
         broker.executor.works.transfers.DownloadWork._data
         broker.executor.works.base.Work.before
     """,

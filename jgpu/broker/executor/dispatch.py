@@ -88,6 +88,8 @@ class MessageHandler:
         self._turns.offer(session)
 
     def _upload(self, session: ExecutorSession, message: messages.Upload) -> None:
+        if self._turns.short.upload(session, message):
+            return
         session.cells.note_made(message.buffer)
         self._accept(session, UploadWork(session, message))
 
@@ -111,6 +113,7 @@ class MessageHandler:
         session.queue.count(work)
         answer_early(session, work, writer)
         if message.ends_iteration:
+            self._turns.short.catch_up()
             self._turns.boundary(session)
 
     def _run(self, session: ExecutorSession, message: messages.Run) -> None:
@@ -124,7 +127,7 @@ class MessageHandler:
             known = self._definitions.get(message.program, session.owner.identity)
             if message.wanted and session.queue.outstanding:
                 self._collect_uploads(session)
-            if isinstance(known, Definition) and self._turns.run_at_once(session, message, known):
+            if isinstance(known, Definition) and self._turns.short.run(session, message, known):
                 self._gate.passed(session, message)
                 return
         work = self._gate.work_of(session, message)
@@ -188,6 +191,7 @@ class MessageHandler:
                 del self._missing[key]
 
     def _note(self, session: ExecutorSession, message: messages.Free | messages.Tag) -> None:
+        self._turns.short.catch_up()  # with memory as it was before
         session.queue.note(message)
         self._turns.settle(session)
 
@@ -209,15 +213,18 @@ class MessageHandler:
 
     def _iteration_ended(self, session: ExecutorSession, message: messages.IterationEnded) -> None:
         self._gate.boundary(session)
+        self._turns.short.catch_up()
         self._turns.boundary(session)
 
     def _cell_ended(self, session: ExecutorSession, message: messages.CellEnded) -> None:
+        self._turns.short.catch_up()
         session.cells.end()
         self._gate.boundary(session)
         self._turns.cell_ended(session, failed=message.failed)
 
     def _cancel(self, session: ExecutorSession, message: messages.Cancel) -> None:
         self._gate.boundary(session)
+        self._turns.short.catch_up()
         taken = begin_cancel(session, message.request, message.since)
         self._turns.taken_back(session, taken)
         self._turns.settle(session)

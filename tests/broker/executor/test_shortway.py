@@ -1,7 +1,9 @@
-"""A known, brief run of somebody alone goes a short way, and nothing but time tells."""
+"""What is known, brief and alone goes a short way, and nothing but time tells."""
 
 import os
+import random
 import socket
+from inspect import isgenerator
 from struct import pack, unpack
 
 import pytest
@@ -24,7 +26,7 @@ WARM = 3
 
 
 class Host:
-    """A pump with clients, one thread, no process; `short`: runs may go the short way."""
+    """A pump with clients, one thread, no process; `short`: there are short ways."""
 
     def __init__(self, *, short=True):
         settings = ExecutorSettings(device="cpu", lanes=2, threads=1, capacity=CAPACITY)
@@ -35,15 +37,18 @@ class Host:
         self.clients, self.accounts = [], {}
         #: numbers of the works that went the short way
         self.went = []
-        run = self.pump.turns.run_at_once
+        self.short = short
+        ways = self.pump.turns.short
+        ways.run, ways.upload = self._noting(ways.run), self._noting(ways.upload)
 
-        def noted(session, message, definition):
-            if not (short and run(session, message, definition)):
+    def _noting(self, way):
+        def noted(session, message, *more):
+            if not (self.short and way(session, message, *more)):
                 return False
             self.went.append(message.work)
             return True
 
-        self.pump.turns.run_at_once = noted
+        return noted
 
     def connect(self, user="user1"):
         ours, theirs = socket.socketpair()
@@ -158,6 +163,8 @@ def known(host, client):
             scheduled.memory.resident, scheduled.in_flight,
             [(line.what, line.why.split(" s")[0]) for line in core.story(client.session)],
         ),
+        "core's": (core._last_work, core._turns._epoch),
+        "waits": sum(core._turns.waits.now.counts),
         "users": sorted(core._ledger.active),
         "flight": [
             (entry.state, entry.session, entry.work, entry.kind, entry.program, entry.ops, entry.op)
@@ -174,19 +181,26 @@ def bits(*slots):
     return sum(1 << slot for slot in slots).to_bytes(1, "little")
 
 
-def both(hosts, *steps):
+def both(hosts, *steps, together=False):
     """Do the same on two hosts, of which one has the short way; returns it, and its client.
 
-    After each step all that is known and was heard is compared.
+    After each step all that is known and was heard is compared. Where a step is a generator the
+    usual way is through with what was sent when it yields, the short way is not. `together`: where
+    it is not, either, what comes behind something in flight has not begun to wait anew.
     """
     pair = [hosts(), hosts(short=False)]
     clients = [host.connect() for host in pair]
     for number, step in enumerate(steps):
         seen = []
         for host, client in zip(pair, clients, strict=True):
-            step(client)
+            done = step(client)
+            for _ in done if isgenerator(done) else ():
+                if not host.short:
+                    host.settle()
             host.settle()
             seen.append({**known(host, client), "heard": heard(client)})
+        if together:
+            del seen[0]["waits"]
         for what, value in seen[0].items():
             assert value == seen[1][what], f"{what} after step {number}"
     assert not pair[1].went
@@ -246,6 +260,7 @@ def test_it_goes_so_behind_what_was_done_at_once_just_before_if_its_client_waits
         *[ran(scale(), (1,), wanted=(0,), **run)] * WARM,
         *[ran(scale(), (1,), **run)] * WARM,
         *[fed(), fed(wanted=(0,))] * 2,
+        together=True,
     )
     assert client.work in short.went
     assert client.work - 2 not in short.went  # whose client may send ever more
@@ -276,7 +291,8 @@ def test_what_ends_with_a_run_and_what_was_forgotten_before_is_freed(hosts):
         forgotten, ends = client.buffers - 1, client.buffers
         client.run(chain(ops=3), (ends,), live=bits(2), dead=bits(0), free=(forgotten,))
 
-    short, client, seen = both(hosts, uploaded(1), *[step, uploaded(1, 2, 3, 4), runs] * 4)
+    steps = [uploaded(1), *[step, uploaded(1, 2, 3, 4), runs] * 4]
+    short, client, seen = both(hosts, *steps, together=True)
     assert short.went[-1] == client.work
     assert [*seen["buffers"]][-1] == client.buffers
     assert not {client.buffers - 3, client.buffers - 4} & seen["buffers"].keys()
@@ -367,6 +383,257 @@ def test_an_allocation_that_fails_makes_a_work_that_goes_on_where_it_failed(host
     assert host.session(client).course.halted is None
 
 
+# -- uploads ---------------------------------------------------------------------------------------
+
+#: a session that has its lane, and a run that is known
+KNOWN = [
+    uploaded(1, 2, 3, 4),
+    *[ran(scale(), (1,), params=(2.0,), wanted=(0,), ends_iteration=True)] * (WARM + 1),
+]
+
+
+def scaled(client, buffer, **more):
+    """A run that is known, of whose value somebody waits."""
+    client.run(
+        scale(), (buffer,), params=(2.0,), **{"wanted": (0,), "ends_iteration": True, **more}
+    )
+
+
+def test_uploads_are_known_as_if_they_had_gone_the_usual_way(hosts):
+    short, client, seen = both(
+        hosts,
+        *KNOWN,
+        uploaded(1),
+        uploaded(1, 2, 3, 4),
+        *[lambda client: client.upload(bytes(range(256)) * 16)] * 11,
+        lambda client: scaled(client, client.buffers),
+        uploaded(5),
+    )
+    large = client.work - 12  # the first of them needs more than the lane has
+    usual = {*range(1, client.work + 1)} - {*short.went}
+    assert usual == {*range(1, WARM + 1), large}
+    assert seen["buffers"][client.buffers][3] == pack("f", 5)
+    assert seen["table"][1] > 10 * 4096
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("size", [16, 4096])
+def test_a_run_that_is_waited_for_goes_so_behind_uploads_that_came_with_it(hosts, count, size):
+    def fed(client):
+        made = [client.upload(pack("4f", *range(4)) * (size // 16)) for _ in range(count)]
+        yield
+        scaled(client, made[-1])
+
+    large = [lambda client: client.upload(bytes(size))] * 2  # the lane grows
+    short, client, seen = both(hosts, *KNOWN, *large, *[fed] * 9)
+    since = client.work - 9 * (count + 1) + 1
+    assert [work for work in short.went if work >= since] == list(range(since, client.work + 1))
+    (value,) = seen["heard"]
+    assert unpack("4f", value.data) == (0.0, 2.0, 4.0, 6.0)
+
+
+def test_uploads_that_come_together_are_told_of_like_those_that_ride(hosts):
+    def many(client):
+        for k in range(7):
+            client.floats(k, k)
+
+    short, client, seen = both(hosts, *KNOWN, many, lambda client: scaled(client, 1), together=True)
+    first = client.work - 7
+    assert {first, first + 4} <= set(short.went)  # a work, and four that ride behind it
+    assert first + 5 not in short.went
+    assert client.work in short.went
+    assert seen["standing"][1] == 0
+
+
+def test_what_comes_behind_an_upload_finds_it_done(hosts):
+    def behind(*rest):
+        def step(client):
+            client.floats(1, 2, 3, 4)
+            yield
+            for each in rest:
+                each(client)
+                yield
+
+        return step
+
+    def ask(client):
+        client.ask(client.buffers, 16)
+
+    def sync(client):
+        client.send(m.Sync(client.next_work(), client.next_request(), True))
+
+    def tags(client):
+        client.send(m.Tag((client.buffers,), m.RESIDENT))
+
+    def frees(client):
+        client.send(m.Free((client.buffers,)))
+
+    def ends(client):
+        client.send(m.IterationEnded())
+
+    def fails(client):
+        client.send(m.CellEnded(True))
+
+    def begins(client):
+        client.send(m.CellStarted("one"))
+
+    short, _, seen = both(
+        hosts,
+        *KNOWN,
+        *map(behind, (ask, sync, tags, frees, ends, begins, fails)),
+        behind(begins, uploaded(3), fails),
+        behind(lambda client: client.cancel()),
+        behind(lambda client: scaled(client, client.buffers), ask),
+        behind(frees, uploaded(7), tags),
+        behind(lambda client: scaled(client, client.buffers, wanted=())),
+        lambda client: client.upload(bytes(5000), piece=3000),
+        ask,
+    )
+    assert len([work for work in short.went if work > len(KNOWN)]) >= 13
+    assert seen["heard"][-1].data == bytes(16)
+
+
+def test_whatever_comes_together_is_known_as_if_it_had_come_one_by_one(hosts):
+    chance = random.Random(7)
+
+    def several(kinds, given):
+        def step(client):
+            for kind in kinds:
+                if kind != "upload" or len(kinds) == 1:
+                    yield
+                if kind == "upload":
+                    client.upload(given)
+                elif kind == "run":
+                    scaled(client, 1)
+                elif kind == "free":
+                    client.send(m.Free((client.buffers,)))
+                elif kind == "tag":
+                    client.send(m.Tag((client.buffers,), m.RESIDENT))
+                elif kind == "ends":
+                    client.send(m.IterationEnded())
+                else:
+                    client.ask(1, 16)
+
+        return step
+
+    def some():
+        kinds = ["upload"] * chance.randrange(4)
+        kinds += ["run"] * chance.randrange(2)
+        kinds += chance.choices(["free", "tag", "ends", "ask"], k=chance.randrange(3))
+        return several(kinds, bytes(chance.choice([4, 700, 4096])))
+
+    short, client, _ = both(hosts, *KNOWN, *[some() for _ in range(60)])
+    assert len(short.went) > client.work // 2
+
+
+def test_an_op_that_fails_behind_an_upload_is_told_as_ever(hosts):
+    def fed(place):
+        def step(client):
+            indices = client.upload(pack("4q", 0, 1, 2, place))
+            yield
+            client.run(bad_index(), (1, indices), wanted=(0,), ends_iteration=True)
+
+        return step
+
+    def uploads(client):
+        client.upload(pack("4q", 0, 1, 2, 3))
+
+    warm = ran(bad_index(), (1, 2), wanted=(0,), ends_iteration=True)
+    short, client, seen = both(
+        hosts, uploaded(1, 2, 3, 4), uploads, *[warm] * (WARM + 1), fed(3), fed(9), fed(2)
+    )
+    assert short.went[-6:] == list(range(client.work - 5, client.work + 1))
+    assert unpack("4f", seen["buffers"][client.buffers][3]) == (1.0, 2.0, 3.0, 3.0)
+
+
+def refused(hosts, *messages):
+    """What a client is told at its end that sends these, with a short way and without."""
+    told = []
+    for host in (hosts(), hosts(short=False)):
+        client = host.connect()
+        for step in KNOWN:
+            step(client)
+            host.settle()
+        heard(client)
+        went = len(host.went)
+        client.send_all(messages)
+        for _ in range(20):
+            host.pump.turn(0.0)
+        assert client.session not in host.pump.sessions
+        assert host.pump.turns._core._table.sessions == {}
+        told.append((heard(client), host.went[went:]))
+    assert told[0][0] == told[1][0]
+    return told[0]
+
+
+def upload_of(work, buffer, size, data, offset=0):
+    return m.Upload(work, buffer, size, offset, data=data)
+
+
+FIRST = len(KNOWN) + 1
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        upload_of(FIRST, 90, 3, b"four"),  # more than there is room for
+        upload_of(FIRST, 90, 8, b"four", 4),  # a second piece of nothing
+        upload_of(FIRST, 1, 4, b"four"),  # of a buffer that has another size
+        upload_of(FIRST + 1, 90, 4, b"four"),  # a gap
+        upload_of(FIRST - 1, 90, 4, b"four"),  # a number that was there
+    ],
+)
+def test_an_upload_that_cannot_be_ends_its_session_as_ever(hosts, message):
+    told, went = refused(hosts, message)
+    assert isinstance(told[-1], m.Refused)
+    assert went == []
+    # The same behind one that went the short way.
+    later = upload_of(message.work + 1, message.buffer, message.size, message.data, message.offset)
+    told, went = refused(hosts, upload_of(FIRST, 80, 4, b"four"), later)
+    assert isinstance(told[-1], m.Refused)
+    assert went == [FIRST]
+
+
+def test_a_session_may_end_behind_an_upload(hosts):
+    assert refused(hosts, upload_of(FIRST, 80, 4, b"four"), m.Quit()) == ([], [FIRST])
+
+
+def test_uploads_that_are_not_as_ever_go_the_usual_way(hosts):
+    def over(client):  # of a buffer that is there
+        client.send(upload_of(client.next_work(), 1, 16, pack("4f", 4, 3, 2, 1)))
+
+    def wrong(client):
+        client.upload(pack("4q", 9, 9, 9, 9))
+
+    def spoilt(client):
+        client.run(bad_index(), (1, client.buffers))
+
+    def again(client):  # of one that holds nothing
+        client.send(upload_of(client.next_work(), client.buffers, 16, pack("4f", 4, 3, 2, 1)))
+
+    def noted(client):  # behind a note, which waits for what is in hand
+        client.run(chain(length=8), (client.floats(*range(8)),))
+        client.send(m.Free((client.buffers,)))
+        client.floats(1)
+
+    short, _, seen = both(
+        hosts,
+        *KNOWN,
+        over,
+        wrong,
+        spoilt,
+        again,
+        lambda client: client.upload(bytes(4097)),
+        lambda client: client.upload(b""),
+        lambda client: client.upload_arena(bytes(16)),
+        noted,
+        over,
+        together=True,
+    )
+    assert [work for work in short.went if work >= FIRST] == [FIRST + 7]  # it begins `noted`
+    assert unpack("4f", seen["buffers"][1][3]) == (4.0, 3.0, 2.0, 1.0)
+
+
 @pytest.fixture
 def warmed(hosts):
     """A host whose client's next run of `scale` would go the short way."""
@@ -387,6 +654,12 @@ def runs_short(host, client, **kwargs):
     inputs = kwargs.pop("inputs", (1,))
     program = kwargs.pop("program", scale())
     client.run(program, inputs, **kwargs)
+    host.settle()
+    return client.work in host.went
+
+
+def uploads_short(host, client):
+    client.floats(1, 2)
     host.settle()
     return client.work in host.went
 
@@ -413,6 +686,22 @@ def test_nobody_goes_before_others_who_have_work(warmed, monkeypatch):
     host.settle()
     assert runs_short(host, client)
     assert runs_short(host, other) or runs_short(host, other)
+    assert uploads_short(host, client)
+    assert uploads_short(host, other)
+    for each in (other, client):  # of whom one sees what the other has brought
+        each.floats(1, 2)
+        each.run(scale(), (1,), params=(2.0,), wanted=(0,), ends_iteration=True)
+    host.settle()
+    for each in (other, client):
+        assert unpack("2f", host.session(each).table.buffers[each.buffers - 1].bytes().numpy())
+        assert heard(each)[-1] == m.Value(each.buffers, pack("4f", 2, 4, 6, 8))
+    monkeypatch.setattr(type(host.device), "at_work", lambda device: False)
+    host.device._outstanding += 1  # a thread is at something
+    client.floats(1, 2)
+    host.pump.turn(0.0)
+    host.device._outstanding -= 1
+    host.settle()
+    assert client.work not in host.went
     monkeypatch.setattr(cpu, "_BRIEF_S", 0.0)  # a thread does it
     monkeypatch.setattr(cpu, "_BRIEF_ALONE_S", 0.0)
     assert not runs_short(host, client)
@@ -425,6 +714,14 @@ def test_a_limit_holds_here_too(warmed):
     assert not runs_short(host, client)
     (failed,) = heard(client)
     assert failed.error == "OutOfMemoryError"
+    assert not uploads_short(host, client)
+    (failed,) = heard(client)
+    assert (failed.error, failed.buffers) == ("OutOfMemoryError", (client.buffers,))
+    account.limit = account.used + 8
+    assert uploads_short(host, client)
+    assert not uploads_short(host, client)
+    (failed,) = heard(client)
+    assert failed.work == client.work
     account.limit = 0
     assert runs_short(host, client)
     account.refusal, account.refused_as = "no more", "BudgetExceeded"
@@ -442,6 +739,10 @@ def test_who_has_lost_their_lane_is_given_one_the_usual_way(warmed):
     assert not runs_short(host, client)
     assert heard(client) == []
     assert runs_short(host, client)
+    session.rest.since -= 60.0
+    host.pump.turns.look_around()
+    assert not uploads_short(host, client)
+    assert uploads_short(host, client)
 
 
 def test_one_goes_so_and_the_core_hears_of_it_before_the_pump_waits(warmed):
@@ -462,6 +763,12 @@ def test_one_goes_so_and_the_core_hears_of_it_before_the_pump_waits(warmed):
         assert not host.session(client).queue.outstanding
         assert host.device.poll_interval_s() is None
         host.pump.validate()
+        client.floats(1)
+        client.floats(2)
+        host.pump.turn(0.0)
+        assert host.went[-2:] == [client.work - 1, client.work]
+        assert teller.untold is None
+        host.pump.validate()
 
 
 def test_drained_devices_begin_nothing_the_short_way(warmed):
@@ -470,8 +777,11 @@ def test_drained_devices_begin_nothing_the_short_way(warmed):
     client.run(scale(), (1,), params=(2.0,), ends_iteration=True)
     for _ in range(20):
         host.pump.turn(0.0)
-    assert client.work not in host.went
-    assert host.session(client).queue.outstanding == 1
+    client.floats(1)
+    for _ in range(20):
+        host.pump.turn(0.0)
+    assert not {client.work, client.work - 1} & {*host.went}
+    assert host.session(client).queue.outstanding == 2
     host.pump.turns.drain(on=False)
     host.settle()
     assert runs_short(host, client)

@@ -127,8 +127,11 @@ class Device(Protocol):
         Nothing else is on the device then. It is no job; `note_at_once` says that it was done.
         """
 
-    def note_at_once(self, lane: int) -> None:
-        """Something was done so, in the place of a lane's job; no more is before `completions`."""
+    def note_at_once(self, lane: int, *, little: bool = False) -> None:
+        """Something was done so, in the place of a lane's job.
+
+        No more is before `completions`, unless it was next to nothing (`little`).
+        """
 
     def take_back(self, lane: int) -> list[LaneJob]:
         """Take from a lane the jobs of which it has begun nothing, in order; it never will."""

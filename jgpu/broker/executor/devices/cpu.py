@@ -51,6 +51,8 @@ class CpuDevice(HostDevice):
         self._outstanding = 0
         #: something was done at once that is no job, since `completions` told of what is over
         self._ran_here = False
+        #: and others are heard before anything else is
+        self._others_first = False
         #: the lane that has had all jobs since when, by `perf_counter`
         self._only_lane, self._only_since = -1, 0.0
         # Here, too, some jobs are done, with the same sums.
@@ -97,15 +99,17 @@ class CpuDevice(HostDevice):
 
     def port_at_once(self, lane: int, known_s: float) -> "LaneThread | None":
         """As `does_at_once`, where what is over has been told, too."""
-        if self._outstanding or self._ran_here or known_s <= 0.0:
+        if self._outstanding or self._others_first or known_s <= 0.0:
             return None
         if known_s > _BRIEF_S and not (known_s <= _BRIEF_ALONE_S and self._has_had_all(lane)):
             return None
         return self._lanes.get(lane)  # it may have closed since it was somebody's last
 
-    def note_at_once(self, lane: int) -> None:
-        """It was this lane's; others are heard before the next."""
+    def note_at_once(self, lane: int, *, little: bool = False) -> None:
+        """It was this lane's; others are heard before the next, unless it was next to nothing."""
         self._ran_here = True
+        if not little:
+            self._others_first = True
         if lane != self._only_lane:
             self._note_lane(lane)
 
@@ -126,7 +130,7 @@ class CpuDevice(HostDevice):
     def completions(self) -> list[tuple[int, LaneJob]]:
         """What the lanes' threads have finished."""
         self._wake.clear()
-        self._ran_here = False
+        self._ran_here = self._others_first = False
         if not self._done:
             return []
         over = [self._done.popleft() for _ in range(len(self._done))]

@@ -129,7 +129,7 @@ class CudaDevice:
     def port_at_once(self, lane: int, known_s: float) -> None:
         """Never."""
 
-    def note_at_once(self, lane: int) -> None:
+    def note_at_once(self, lane: int, *, little: bool = False) -> None:
         """Never."""
 
     def submit(self, lane: int, jobs: list[LaneJob]) -> None:

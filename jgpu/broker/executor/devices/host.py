@@ -76,7 +76,7 @@ class HostDevice:
         """No short way where nothing is computed."""
         return None
 
-    def note_at_once(self, lane: int) -> None:
+    def note_at_once(self, lane: int, *, little: bool = False) -> None:
         """Nothing was."""
 
     def discard(self, buffers: Iterable[Buffer]) -> None:

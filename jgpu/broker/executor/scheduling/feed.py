@@ -32,6 +32,11 @@ class LaneFeed:
         self._tails: dict[int, ExecutorSession] = {}
 
     @property
+    def is_traced(self) -> bool:
+        """Whether it is written down when each work ran."""
+        return self._trace is not None
+
+    @property
     def is_idle(self) -> bool:
         """Nothing is on its way to a lane, and nobody is tried."""
         return not self.starts and self.trials.quiet

@@ -48,6 +48,19 @@ class Forecast:
         """Bytes for a run that is offered next, if nothing is freed before it."""
         return self._made_bytes + masks.transient
 
+    @property
+    def made_bytes(self) -> int:
+        """Bytes of what is made since the last boundary, and not dropped."""
+        return self._made_bytes
+
+    def note_upload(self, buffer: int, nbytes: int) -> int:
+        """As `live_bytes`, of an upload without a work, all of a new buffer."""
+        live = self._made_bytes + nbytes
+        if live > self._peak:
+            self._peak = live
+        self._note(buffer, ((0, nbytes),))
+        return live
+
     def note_run(self, message: messages.Run, masks: Masks, surplus_bytes: int) -> int:
         """As `live_bytes`, of a run without a work."""
         if self._made and message.free:

@@ -26,7 +26,7 @@ from jgpu.broker.executor.works.states import LaneProgress
 if TYPE_CHECKING:
     from jgpu.broker.executor.works.base import Work
 
-__all__ = ["Course", "PassedRun"]
+__all__ = ["Course", "Passed"]
 
 #: runs of an iteration that are kept to be looked at, before they are
 _MOST_RUNS: Final = 64
@@ -34,8 +34,8 @@ _MOST_RUNS: Final = 64
 _UNDONE: Final = frozenset({LaneProgress.HALTED, LaneProgress.PAUSED})
 
 
-class PassedRun(Struct, frozen=True, gc=False):  # a named tuple takes two calls to make
-    """A run that the pump did at once, which is no work."""
+class Passed(Struct, frozen=True, gc=False):  # a named tuple takes two calls to make
+    """What the pump did at once, of which nothing was in the order of works."""
 
     number: int
     ends_iteration: bool
@@ -52,7 +52,7 @@ class Course:
         #: the ops that it is at
         self._running: Running | None = None
         #: the work that was begun last
-        self._latest: Work | PassedRun | None = None
+        self._latest: Work | Passed | None = None
         #: runs of this iteration that write some input: program, inputs, ops done
         self._runs: list[tuple[Definition, Sequence[Buffer], int]] = []
         #: some other of this iteration's has written a resident buffer
@@ -105,13 +105,15 @@ class Course:
         with self._lock:
             return not (self._ended or (self._cancelling and self._stops()))
 
-    def passed(self, run: "PassedRun", definition: Definition, buffers: Sequence[Buffer]) -> None:
-        """The pump has done a run of which nothing was in the order of works."""
+    def passed(
+        self, passed: Passed, definition: Definition | None, buffers: Sequence[Buffer]
+    ) -> None:
+        """The pump has done something at once; a run has a definition, and `buffers` it was of."""
         with self._lock:
             if self._latest is not None and self._latest.ends_iteration:
                 self._begin_iteration()
-            self._latest = run
-            if definition.plan.written:
+            self._latest = passed
+            if definition is not None and definition.plan.written:
                 self._keep(definition, buffers, definition.ops)
 
     def leave(self, definition: Definition, buffers: Sequence[Buffer], done: int) -> bool:

@@ -25,12 +25,17 @@ if TYPE_CHECKING:
     from jgpu.broker.executor.programs.running.notes import ValueNote
     from jgpu.broker.executor.session import ExecutorSession
 
-__all__ = ["DownloadWork", "UploadWork"]
+__all__ = ["DownloadWork", "UploadWork", "copy_s"]
 
 #: what a byte takes that is copied, in seconds
 _COPY_S: Final = 2e-10
 #: why a download has no bytes whose buffer's last writer was taken back
 _MISSED: Final = "The computation was interrupted before these bytes were read; read them again."
+
+
+def copy_s(nbytes: int) -> float:
+    """Seconds that a copy takes, at the speed of memory."""
+    return LEAST_S + _COPY_S * nbytes
 
 
 class UploadWork(Work):
@@ -55,7 +60,7 @@ class UploadWork(Work):
 
     def predicted_s(self) -> float:
         """A copy at the speed of memory."""
-        return LEAST_S + _COPY_S * self.count
+        return copy_s(self.count)
 
     def do(self, port: Port) -> None:
         """Make the buffer with the first piece; copy the bytes."""
@@ -177,7 +182,7 @@ class DownloadWork(Work):
 
     def predicted_s(self) -> float:
         """A copy at the speed of memory."""
-        return LEAST_S + _COPY_S * self.message.count
+        return copy_s(self.message.count)
 
     def touches(self) -> Iterable[int]:
         """Its one buffer."""

@@ -1,117 +1,71 @@
-"""The short way of a run that is known, brief and alone: done as its message is read.
+"""The short way of a run: from its message to the values that its client waits for.
 
-Where nobody has anything to run, a session's run of a program that is known and brief by experience
-(see `telling`) needs no place in an order, and nobody to stop it: the pump does it, from its
-message to the values that its client waits for, and puts everything down behind that. Whatever is
-not so, or not as ever (an input that is not there, a number that does not fit, memory that is not
-certain), is left to the usual way, of which nothing has happened then. An op that fails in its
-midst makes a work of the run, which takes over what came of it.
-
-Invariant: what is known of a run that went this way, anywhere, is what is known of one that went
-the other (`tests/broker/executor/test_shortway.py` compares them).
+An input that is not there, a number that does not fit, memory that is not certain: all that is left
+to the usual way. An op that fails in its midst makes a work of the run, which takes over what came
+of it.
 """
 
-from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from jgpu.broker.executor.memory.hostbytes import quickest
-from jgpu.broker.executor.memory.movement import MovementState
 from jgpu.broker.executor.programs import Buffer, Definition, Masks, Outcome, RunContext
-from jgpu.broker.executor.works.course import PassedRun
+from jgpu.broker.executor.scheduling.shortway.way import ShortWay
+from jgpu.broker.executor.works.course import Passed
 from jgpu.broker.executor.works.runs import RunWork
 from jgpu.broker.flightpage import Kind
 from jgpu.errors import ProgramError
-from jgpu.sched import Core, events
 from jgpu.wire import limits, messages
 
 if TYPE_CHECKING:
     import torch
 
-    from jgpu.broker.executor.devices.base import Device, Port
-    from jgpu.broker.executor.scheduling.feed import LaneFeed
-    from jgpu.broker.executor.scheduling.forecast import Forecast
-    from jgpu.broker.executor.scheduling.telling import CoreTeller
+    from jgpu.broker.executor.devices.base import Port
     from jgpu.broker.executor.session import ExecutorSession
     from jgpu.broker.executor.tallies import Tallies
     from jgpu.broker.executor.works.base import Work
 
-__all__ = ["ShortWay"]
+__all__ = ["ShortRuns"]
 
-_STILL: Final = MovementState.STILL
 _PROGRAM: Final = Kind.PROGRAM  # plain: looking into an enumeration takes time
 
 
-class ShortWay:
-    """Does such runs, and tells the core of them afterwards."""
+class ShortRuns:
+    """Does such runs."""
 
-    def __init__(
-        self,
-        device: "Device",
-        core: Core,
-        clock: Callable[[], float],
-        teller: "CoreTeller",
-        feed: "LaneFeed",
-        tallies: "Tallies",
-        works: "dict[int, Work]",
-        forecasts: "dict[int, Forecast]",
-        measured: "Callable[[ExecutorSession], events.MemoryMeasured | None]",
-    ) -> None:
-        """`works` and `forecasts` are the driver's; `measured` is what is new of memory."""
-        self._device = device
-        self._core = core
-        self._clock = clock
-        self._teller = teller
-        self._feed = feed
+    def __init__(self, way: ShortWay, tallies: "Tallies", works: "dict[int, Work]") -> None:
+        """`works` are the driver's."""
+        self._way = way
+        self._device = way.device
         self._tallies = tallies
         self._works = works
-        self._forecasts = forecasts
-        self._measured = measured
         self._bytes_of = quickest()
         #: what runs: its session, its first fresh buffer, and the wanted slots that were told
         self._session: ExecutorSession | None = None
         self._first = 0
         self._told: list[int] = []
-        #: what ran and the core has not heard of: its program, its number for the core, the bytes
-        #: that it claims, what it was predicted to take, when it began, and what it took
-        self._definition: Definition | None = None
-        self._work, self._claim, self._ends = 0, 0, False
-        self._predicted_s = self._began = self._took_s = 0.0
 
     def run(
         self, session: "ExecutorSession", message: messages.Run, definition: Definition
     ) -> bool:
         """Whether the run was done; else nothing has happened."""
-        queue, table = session.queue, session.table
+        way = self._way
+        if session.queue.outstanding or not way.untold.make_way(
+            session, waited_for=bool(message.wanted)
+        ):
+            return False
         if (
-            queue.outstanding
-            or queue.notes
-            or queue.cancel_requests
-            or message.work != queue.next_number
+            not way.is_clear(session, message.work)
             or message.report
             or message.program not in session.programs.told
-            or table.resident_away
-            or table.kept_away
-            or table.aside
-            or session.movement.state is not _STILL
-            or session.life.is_over
-            or session.is_full
-            or session.faults is not None
-            or self._device.allocate is not None
-            or not self._feed.is_idle
-            or self._teller.untold is not None
         ):
             return False
         masks = definition.masks(message.live, message.dead, message.wanted)
         if not definition.is_straight(masks):
             return False
-        standing, account = session.standing, session.account
-        port = self._device.port_at_once(standing.lane, definition.predicted_s or 0.0)
-        if port is None or not (masks.transient <= 0 or account.fits(session, masks.transient)):
-            return False
-        # Whether the core would start it at once.
-        most = self._forecasts[session.number].most_live_bytes(masks)
-        if self._core.would_start(session.number, most) != standing.lane:
+        most = way.forecasts[session.number].most_live_bytes(masks)
+        port = way.port(session, definition.predicted_s or 0.0, masks.transient, most)
+        if port is None:
             return False
         if (buffers := _given(session, message, definition)) is None:
             return False
@@ -127,7 +81,7 @@ class ShortWay:
         buffers: list[Buffer],
         port: "Port",
     ) -> None:
-        began, begin = self._clock(), perf_counter()
+        began, begin = self._way.clock(), perf_counter()
         flight = port.flight
         flight.begin(
             session.number, message.work, _PROGRAM, message.program, definition.names,
@@ -161,9 +115,8 @@ class ShortWay:
         if len(self._told) < len(message.wanted):
             self._own_up(message)
         flight.rest()
-        self._took_s = perf_counter() - begin
-        self._put_down(session, message, definition, masks, buffers)
-        self._began = began
+        took_s = perf_counter() - begin
+        self._put_down(session, message, definition, masks, buffers, began, took_s)
 
     # -- what the client waits for -----------------------------------------------------------
 
@@ -198,50 +151,24 @@ class ShortWay:
         definition: Definition,
         masks: Masks,
         buffers: list[Buffer],
+        began: float,
+        took_s: float,
     ) -> None:
         """What its having been offered, launched and finished would have left."""
-        number, ends = message.work, message.ends_iteration
-        session.queue.next_number = number + 1
-        cells = session.cells
-        if cells.first_buffer is None:
-            cells.note_made(message.first)
-        cells.times.count(number, self._took_s)
-        session.course.passed(PassedRun(number, ends), definition, buffers)
-        standing, rest = session.standing, session.rest
+        way, ends, standing = self._way, message.ends_iteration, session.standing
+        self._session = None
+        predicted_s = definition.predicted_s or 0.0
+        way.put_down(
+            session, Passed(message.work, ends), message.first, took_s, definition, buffers
+        )
         standing.riders, standing.at_boundary = 0, ends
         standing.iterations += ends
-        rest.is_told, rest.asked, rest.since = False, None, self._clock()
-        session.wait.users = ()
         self._device.note_at_once(standing.lane)
-        live = self._forecasts[session.number].note_run(message, masks, definition.surplus_bytes)
-        self._claim, self._ends = live if live <= session.account.capacity else 0, ends
-        self._work, self._predicted_s = next(self._teller.keys), definition.predicted_s or 0.0
-        self._session, self._definition = session, definition
-        self._teller.untold = self._tell_core
-
-    def _tell_core(self) -> None:
-        """The core hears of it, as of something that arrived when it began."""
-        session, definition, took_s = self._session, self._definition, self._took_s
-        assert session is not None
-        assert definition is not None
-        self._session = self._definition = None
         self._tallies.programs.note(took_s)
         definition.observe(took_s)
-        measured = self._measured(session)
-        number, work, lane = session.number, self._work, session.standing.lane
-        if measured is None and self._core.has_turn(number):
-            ran = events.WorkRan(
-                number, work, self._predicted_s, self._claim, self._ends, lane,
-                self._clock() - self._began, took_s,
-            )  # fmt: skip
-            self._teller.tell_ran(ran, self._began)
-            return
-        segment = (events.Segment(self._predicted_s, self._claim),)
-        arrival = events.WorkArrived(number, work, segment, self._ends)
-        epoch = self._teller.tell_of(arrival, self._began, lane)
-        if measured is not None:
-            self._teller.tell(measured)
-        self._teller.tell(events.SegmentsFinished(lane, epoch, work, 1, took_s))
+        live = way.forecasts[session.number].note_run(message, masks, definition.surplus_bytes)
+        claim = live if live <= session.account.capacity else 0
+        way.untold.note(session, predicted_s, claim, began, took_s, ends=ends)
 
     def _hand_over(
         self,
@@ -252,6 +179,8 @@ class ShortWay:
         context: RunContext,
     ) -> None:
         """Not all went as ever: have a work go on with what came of it."""
+        way, teller = self._way, self._way.teller
+        teller.catch_up()
         work = RunWork(session, message)
         work.definition, work.begun = definition, (outcome, context)
         work.told.update(self._told)
@@ -259,10 +188,10 @@ class ShortWay:
         session.accept(work)
         session.cells.note_made(message.first)
         session.queue.offer_next()
-        work.key = next(self._teller.keys)
-        work.claim = self._forecasts[session.number].live_bytes(work)
+        work.key = next(teller.keys)
+        work.claim = way.forecasts[session.number].live_bytes(work)
         self._works[work.key] = work
-        self._teller.run_now(session, work, self._feed)
+        teller.run_now(session, work, way.feed)
 
 
 def _given(

@@ -1,0 +1,94 @@
+"""The short way of an upload: a few bytes in its message, all of a new buffer."""
+
+from ctypes import memmove
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from jgpu.broker.executor.programs import Buffer
+from jgpu.broker.executor.scheduling.shortway.way import ShortWay
+from jgpu.broker.executor.works.course import Passed
+from jgpu.broker.executor.works.transfers import copy_s
+from jgpu.broker.flightpage import Kind
+from jgpu.wire import messages
+
+if TYPE_CHECKING:
+    from jgpu.broker.executor.devices.base import Port
+    from jgpu.broker.executor.session import ExecutorSession
+
+__all__ = ["ShortUploads"]
+
+#: bytes that are copied faster than torch is asked to
+_FEW_BYTES: Final = 4096
+_UPLOAD: Final = Kind.UPLOAD  # plain: looking into an enumeration takes time
+
+
+class ShortUploads:
+    """Does such uploads."""
+
+    def __init__(self, way: ShortWay) -> None:
+        self._way = way
+        self._device = way.device
+
+    def take(self, session: "ExecutorSession", message: messages.Upload) -> bool:
+        """Whether the upload was done; else nothing has happened."""
+        way, data, size = self._way, message.data, message.size
+        if data is None or len(data) != size or message.offset or not 0 < size <= _FEW_BYTES:
+            return False
+        if (
+            message.buffer in session.table.buffers
+            or not way.untold.takes_upload(session)
+            or not way.is_clear(session, message.work)
+        ):
+            return False
+        # The core knows nothing of what rides.
+        rides = way.untold.is_of_uploads
+        most = 0 if rides else way.forecasts[session.number].made_bytes + size
+        if (port := way.port(session, copy_s(size), size, most)) is None:
+            return False
+        began, begin = way.clock(), perf_counter()
+        try:
+            made = torch.empty(size, dtype=torch.uint8, device=self._device.torch_device)
+        except (RuntimeError, MemoryError):
+            return False
+        self._do(session, message, data, made, port)
+        self._put_down(session, message, began, perf_counter() - begin, rides=rides)
+        return True
+
+    def _do(
+        self,
+        session: "ExecutorSession",
+        message: messages.Upload,
+        data: bytes,
+        made: torch.Tensor,
+        port: "Port",
+    ) -> None:
+        flight = port.flight
+        flight.begin(session.number, message.work, _UPLOAD)
+        memmove(made.data_ptr(), data, message.size)
+        session.table.add_made((Buffer(message.buffer, made, message.size),))
+        flight.rest()
+
+    def _put_down(
+        self,
+        session: "ExecutorSession",
+        message: messages.Upload,
+        began: float,
+        took_s: float,
+        *,
+        rides: bool,
+    ) -> None:
+        """What its having been offered, launched and finished would have left."""
+        way, standing = self._way, session.standing
+        passed = Passed(message.work, ends_iteration=False)
+        way.put_down(session, passed, message.buffer, took_s)
+        live = way.forecasts[session.number].note_upload(message.buffer, message.size)
+        self._device.note_at_once(standing.lane, little=True)
+        if rides:
+            standing.riders += 1
+            way.untold.ride(took_s)
+            return
+        standing.riders, standing.at_boundary = 0, False
+        claim = live if live <= session.account.capacity else 0
+        way.untold.note(session, copy_s(message.size), claim, began, took_s, ends=False, riders=0)
