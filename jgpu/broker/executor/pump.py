@@ -61,17 +61,15 @@ class Pump:
     ) -> None:
         self._page = page or FlightPage.unshared()
         core = Core(settings.policy)
-        self.device = device
+        self.device, self.clock = device, clock
         self.sessions: dict[int, ExecutorSession] = {}
         self.stopping = False
         self.on_ending: Callable[[int], None] = lambda number: None
         self.on_ended: Callable[[SessionEnded], None] = lambda notice: None
         #: called at each look
         self.on_look: Callable[[], None] = lambda: None
-        self._asides = [
-            self._aside("definitions", Kind.DEFINITION),
-            self._aside("arenas", Kind.OTHER),
-        ]
+        asides = {"definitions": Kind.DEFINITION, "arenas": Kind.OTHER}
+        self._asides = [self._aside(name, kind) for name, kind in asides.items()]
         self._arenas = PinnedArenas(device, self._asides[1])
         kind = cast("DeviceKind", settings.device)  # `make_device` has looked
         self.definitions = Definitions(kind, self._asides[0])
@@ -103,7 +101,6 @@ class Pump:
         )
         self._streams = Streams(device.wake_fd)
         self._next_look: float | None = None
-        self.clock = clock
 
     def _aside(self, name: str, kind: Kind) -> HelperThread:
         return HelperThread(name, self.device.wake, kind, self._page.open(name))
@@ -118,6 +115,7 @@ class Pump:
         """Until `stopping`."""
         while not self.stopping:
             self.turn()
+        self.turns.short.catch_up()
         self.turns.write_trace()
         if self._record is not None:
             self._record.flush()
@@ -133,14 +131,16 @@ class Pump:
 
     def turn(self, timeout_s: float = -1.0) -> None:
         """One round: wait for something to happen, deal with it."""
-        wait_s = self._timeout(timeout_s)
-        self._page.pump_waits()
-        ready = self._streams.poll(wait_s, awake=not self.device.at_work())
-        self._page.pump_works()
-        # First what is over, for it makes room in the lanes for what comes.
-        self.turns.collect()
+        short, streams = self.turns.short, self._streams
+        ready = streams.poll(0.0) if short.is_behind else []
+        if not ready:  # so there is time to tell of what ran
+            short.catch_up()
+            wait_s = self._timeout(timeout_s)
+            self._page.pump_waits()
+            ready = streams.poll(wait_s, awake=not self.device.at_work())
+            self._page.pump_works()
+        self.turns.collect()  # first: what is over makes room in the lanes for what comes
         self.turns.flush()
-        streams = self._streams
         for descriptor, mask in ready:
             if (handler := streams.handlers.get(descriptor)) is not None:
                 handler(mask)
@@ -241,8 +241,8 @@ class Pump:
         self._arenas.give_back(session.number, session.arena)
         del self.sessions[session.number]
         self._streams.forget(session.number)
-        charged_s, why = session.standing.charged_s(), session.life.reason
-        self.on_ended(SessionEnded(session.number, charged_s, why))
+        charged_s = session.standing.charged_s()
+        self.on_ended(SessionEnded(session.number, charged_s, session.life.reason))
 
     # -- streams -----------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ import random
 import socket
 from inspect import isgenerator
 from struct import pack, unpack
+from time import monotonic
 
 import pytest
 import torch
@@ -26,19 +27,27 @@ WARM = 3
 
 
 class Host:
-    """A pump with clients, one thread, no process; `short`: there are short ways."""
+    """A pump with clients, one thread, no process.
 
-    def __init__(self, *, short=True):
+    `short`: there are short ways; `still`: time passes where a test says so.
+    """
+
+    def __init__(self, *, short=True, still=False):
         settings = ExecutorSettings(device="cpu", lanes=2, threads=1, capacity=CAPACITY)
         self.device = make_device(settings, None)
         self.page = FlightPage.unshared()
         self.device._page = self.page
-        self.pump = Pump(self.device, settings, page=self.page)
+        self.now = 1000.0
+        clock = (lambda: self.now) if still else monotonic
+        self.pump = Pump(self.device, settings, clock, self.page)
         self.clients, self.accounts = [], {}
         #: numbers of the works that went the short way
         self.went = []
+        #: beside each of them, how much went before of which the core had not heard
+        self.followed = []
         self.short = short
         ways = self.pump.turns.short
+        self.untold = ways.others_heard.__self__
         ways.run, ways.upload = self._noting(ways.run), self._noting(ways.upload)
 
     def _noting(self, way):
@@ -46,6 +55,7 @@ class Host:
             if not (self.short and way(session, message, *more)):
                 return False
             self.went.append(message.work)
+            self.followed.append(len(self.untold._followed))
             return True
 
         return noted
@@ -185,8 +195,9 @@ def both(hosts, *steps, together=False):
     """Do the same on two hosts, of which one has the short way; returns it, and its client.
 
     After each step all that is known and was heard is compared. Where a step is a generator the
-    usual way is through with what was sent when it yields, the short way is not. `together`: where
-    it is not, either, what comes behind something in flight has not begun to wait anew.
+    usual way is through with what was sent when it yields. The short way is not, but where it
+    yields True the pump reads what was sent, and no more. `together`: where the usual way is not,
+    either, what comes behind something in flight has not begun to wait anew.
     """
     pair = [hosts(), hosts(short=False)]
     clients = [host.connect() for host in pair]
@@ -194,9 +205,11 @@ def both(hosts, *steps, together=False):
         seen = []
         for host, client in zip(pair, clients, strict=True):
             done = step(client)
-            for _ in done if isgenerator(done) else ():
+            for heard_alone in done if isgenerator(done) else ():
                 if not host.short:
                     host.settle()
+                elif heard_alone:
+                    host.pump.turn(0.0)
             host.settle()
             seen.append({**known(host, client), "heard": heard(client)})
         if together:
@@ -546,6 +559,116 @@ def test_an_op_that_fails_behind_an_upload_is_told_as_ever(hosts):
     assert unpack("4f", seen["buffers"][client.buffers][3]) == (1.0, 2.0, 3.0, 3.0)
 
 
+# -- told of together ------------------------------------------------------------------------------
+
+
+def test_what_follows_before_the_core_has_heard_is_known_as_ever(hosts):
+    def several(client):
+        for _ in range(client.chance.choice([1, 3, 20])):
+            kind = client.chance.choice(["run", "run", "run", "upload", "uploads", "ask", "free"])
+            if kind == "run":
+                scaled(
+                    client,
+                    1,
+                    wanted=client.chance.choice([(), (0,)]),
+                    ends_iteration=client.chance.random() < 0.7,
+                )
+            elif kind == "ask":
+                client.ask(client.buffers, 4)
+            elif kind == "free":
+                client.send(m.Free((client.buffers - 1,)))
+            else:
+                for _ in range(1 + (kind == "uploads")):
+                    client.upload(bytes(client.chance.choice([4, 16])))
+            yield True
+
+    def begins(client):
+        client.chance = random.Random(11)
+
+    short, client, _ = both(hosts, *KNOWN, begins, *[several] * 40)
+    assert len(short.went) > client.work // 2
+    assert max(short.followed) > 4
+
+
+def test_the_core_charges_and_counts_it_as_if_told_at_once(hosts, monkeypatch):
+    """Two pumps of which one tells of each run as soon as it is over; time is the same to both."""
+    seen = []
+    for prompt in (False, True):
+        host = hosts(still=True)
+        client, core = host.connect(), host.pump.turns._core
+        for step in KNOWN:
+            step(client)
+            host.settle()
+        (definition,) = host.pump.definitions._cache
+
+        def slow(call, host=host):
+            def slowed(*args, **kwargs):
+                host.now += 0.0001
+                return call(*args, **kwargs)
+
+            return slowed
+
+        replace_op(monkeypatch, definition, 0, slow)
+        core._turns.waits.note(0.0)
+        for k in range(60):
+            host.now += 0.0001 if k % 7 else 0.003
+            if k % 3 == 0:
+                client.upload(bytes(8))
+            scaled(client, 1, wanted=(0,), ends_iteration=k % 5 != 1)
+            host.pump.turn(0.0)
+            if prompt:
+                host.pump.turns.short.catch_up()
+        host.pump.turn(0.0)
+        host.pump.validate()
+        user, ledger = core._ledger.users["user1"], core._ledger
+        session = core._table.sessions[client.session]
+        assert len(host.went) >= 80
+        assert prompt == (max(host.followed) <= 1)
+        seen.append(
+            {
+                "charged": (user.device_seconds, user.virtual_s, session.virtual_s),
+                "busy": (ledger.busy_s, ledger.now, user.idle_since, user.floor_s),
+                "iterations": (session.iterations, session.iteration_open),
+                "room": (session.room.claim, session.room.need),
+                "last": (core._last_work, core._journal.now, core._journal.cause),
+                "worked": core._turns.waits.now,
+                "story": [str(line) for line in core.story(client.session)],
+            }
+        )
+    assert seen[0] == seen[1]
+
+
+def test_no_more_than_a_few_are_told_of_together(warmed):
+    host, client = warmed
+    for _ in range(30):
+        scaled(client, 1, wanted=())
+        host.pump.turn(0.0)
+        assert client.work in host.went
+        assert host.followed[-1] <= 8
+    host.pump.turn(0.0)
+    assert not host.pump.turns.short.is_behind
+
+
+def test_others_find_the_core_informed(warmed):
+    host, client = warmed
+    other = host.connect("user2")
+    for _ in range(4):
+        scaled(client, 1, wanted=())
+        host.pump.turn(0.0)
+    assert host.pump.turns.short.is_behind
+    iterations = host.pump.turns._core._table.sessions[client.session].iterations
+    shown = host.pump.turns.snapshot().sessions
+    assert not host.pump.turns.short.is_behind
+    (own,) = [each for each in shown if each.id == client.session]
+    assert own.iterations > iterations
+    scaled(client, 1, wanted=())
+    host.pump.turn(0.0)
+    other.floats(1)
+    host.pump.turn(0.0)
+    assert own.iterations + 1 == host.pump.turns._core._table.sessions[client.session].iterations
+    host.settle()
+
+
 def refused(hosts, *messages):
     """What a client is told at its end that sends these, with a short way and without."""
     told = []
@@ -759,6 +882,8 @@ def test_one_goes_so_and_the_core_hears_of_it_before_the_pump_waits(warmed):
         client.run(scale(), (1,), params=(2.0,), ends_iteration=True)
         host.pump.turn(0.0)
         assert host.went[-1] == client.work
+        assert teller.untold is not None  # who was answered comes first
+        host.pump.turn(0.0)
         assert teller.untold is None
         assert not host.session(client).queue.outstanding
         assert host.device.poll_interval_s() is None
@@ -767,6 +892,7 @@ def test_one_goes_so_and_the_core_hears_of_it_before_the_pump_waits(warmed):
         client.floats(2)
         host.pump.turn(0.0)
         assert host.went[-2:] == [client.work - 1, client.work]
+        host.pump.turn(0.0)
         assert teller.untold is None
         host.pump.validate()
 

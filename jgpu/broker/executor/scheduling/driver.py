@@ -332,15 +332,15 @@ class SchedulerDriver:
 
     def collect(self) -> None:
         """Deal with what the device is through with."""
-        teller = self._teller
-        if teller.untold is not None:
+        teller, over = self._teller, self._device.completions()
+        if teller.untold is not None and (over or not self.short.others_heard()):
             teller.catch_up()
-        for lane, job in self._device.completions():
+        for lane, job in over:
             if self._trace is not None and isinstance(job, Stamped):
                 job = self._trace.over(lane, job)
             assert isinstance(job, Work)
             self._finished(lane, job)
-        if teller.untold is not None:
+        if over and teller.untold is not None:
             teller.catch_up()  # with what waited for the end of these
 
     def settle(self, session: ExecutorSession) -> None:
@@ -369,6 +369,7 @@ class SchedulerDriver:
 
     def snapshot(self) -> Snapshot:
         """What the core shows of itself."""
+        self._teller.catch_up()
         return self._core.snapshot()
 
     def free_bytes(self) -> int:

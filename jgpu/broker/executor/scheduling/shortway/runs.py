@@ -50,9 +50,8 @@ class ShortRuns:
     ) -> bool:
         """Whether the run was done; else nothing has happened."""
         way = self._way
-        if session.queue.outstanding or not way.untold.make_way(
-            session, waited_for=bool(message.wanted)
-        ):
+        waited_for = bool(message.wanted)
+        if session.queue.outstanding or not way.untold.make_way(session, waited_for=waited_for):
             return False
         if (
             not way.is_clear(session, message.work)

@@ -1,11 +1,12 @@
-"""What went a short way and the core has not heard of: a few uploads that came together, a run.
+"""What went a short way and the core has not heard of: a few runs, and uploads before them.
 
-The core hears of it afterwards, in order, as of what arrived when it began. Uploads that came
-together are told of as one work, as those are that ride behind another (`riding`).
+The core hears of it while the pump would wait anyway, in order, each as of what arrived when it
+began. Uploads that came together are told of as one work, as those are that ride behind another
+(`riding`).
 
 Where the session has the turn already and nothing is new of its memory, the core has nothing to
 decide about what ran (`WorkRan`): it charges it and counts it, and what it says of the next work of
-the same session (`Core.would_start`) is the same before as behind that. Only then may a run follow
+the same session (`Core.would_start`) is the same before as behind that. Only then may more follow
 what is untold; else that is told first.
 
 Invariant: what is untold is of one session; the core hears of all of it before anything else.
@@ -24,6 +25,9 @@ __all__ = ["Untold"]
 
 #: uploads that may be told of with the first of them, as many as may ride
 _RIDERS: Final = 4
+#: what may be untold together, and for how many seconds, where there is no time to tell of it
+_MOST: Final = 8
+_LONGEST_S: Final = 0.002
 
 
 class Untold:
@@ -40,8 +44,8 @@ class Untold:
         self._clock = clock
         self._teller = teller
         self._measured = measured
-        #: uploads that a run has followed, and when they began
-        self._sealed: tuple[events.WorkRan, float] | None = None
+        #: what was followed by more, oldest first, and when each began; of `_session`
+        self._followed: list[tuple[events.WorkRan, float]] = []
         #: what ran last: its session, its number for the core, what it was predicted to take, the
         #: bytes that it claims, whether it ended an iteration, when it began, and what it took
         self._session: ExecutorSession | None = None
@@ -49,6 +53,10 @@ class Untold:
         self._predicted_s = self._began = self._took_s = 0.0
         #: uploads told of with it; below 0 where it is a run
         self._riders = -1
+        #: it is told of already, or among what was followed
+        self._is_followed = True
+        #: others have been heard since
+        self._others_heard = False
 
     def note(
         self,
@@ -65,6 +73,7 @@ class Untold:
         self._session, self._work = session, next(self._teller.keys)
         self._predicted_s, self._claim, self._ends = predicted_s, claim, ends
         self._began, self._took_s, self._riders = began, took_s, riders
+        self._is_followed = self._others_heard = False
         self._teller.untold = self._tell
 
     def ride(self, took_s: float) -> None:
@@ -73,61 +82,87 @@ class Untold:
         self._took_s += took_s
         self._riders += 1
 
-    @property
-    def is_of_uploads(self) -> bool:
-        """Whether what ran last is an upload, with which others may be told of."""
-        return self._session is not None and self._riders >= 0
+    def others_heard(self) -> bool:
+        """Others are heard before what comes next; returns whether this may stay untold till then.
 
-    def takes_upload(self, session: "ExecutorSession") -> bool:
-        """Whether an upload of a session may go the short way, as far as this is concerned."""
-        if self._teller.untold is None:
-            return True
-        return session is self._session and 0 <= self._riders < _RIDERS
-
-    def make_way(self, session: "ExecutorSession", *, waited_for: bool) -> bool:
-        """Make way for a run of a session that has nothing in hand; returns whether it may go.
-
-        Behind uploads one may whose client waits for it, and so sends no more of them now.
+        That is so of what ran the short way; what ran as a work is told of when it is over.
         """
-        if self._teller.untold is None:
+        self._others_heard = True
+        return self._session is not None
+
+    @property
+    def takes_riders(self) -> bool:
+        """Whether what ran last is an upload, and the next was sent together with it."""
+        return not (self._is_followed or self._others_heard or self._riders < 0)
+
+    def make_way(
+        self, session: "ExecutorSession", *, uploads: bool = False, waited_for: bool = False
+    ) -> bool:
+        """Make way for what comes next of a session that has nothing in hand, if it may go.
+
+        Behind what came with it, that is an upload behind a few others, or a run whose client waits
+        for it, and so sends no more of them now.
+        """
+        teller = self._teller
+        if teller.untold is None:
             return True
-        if not waited_for or session is not self._session or self._riders < 0:
+        if self._session is None:  # a work
             return False
-        if (measured := self._measured(session)) is None and self._core.has_turn(session.number):
-            self._sealed, self._session = (self._as_ran(session), self._began), None
-        else:
-            self._tell_in_full(session, measured)
+        if session is not self._session:
+            teller.catch_up()
+            return True
+        if not self._others_heard:
+            if uploads:
+                return 0 <= self._riders < _RIDERS and not self._is_followed
+            if self._riders < 0 or not waited_for:
+                return False
+        if not self._is_followed:
+            self._follow(session)
         return True
+
+    def _follow(self, session: "ExecutorSession") -> None:
+        """Have more follow what ran last; it is told of first where something may be decided."""
+        followed, measured = self._followed, self._measured(session)
+        is_late = len(followed) >= _MOST or (
+            bool(followed) and self._clock() - followed[0][1] > _LONGEST_S
+        )
+        if measured is not None or is_late or not self._core.has_turn(session.number):
+            self._teller.untold = None
+            self._tell_of(measured)
+            return
+        followed.append((self._as_ran(session), self._began))
+        self._is_followed = True
 
     def _as_ran(self, session: "ExecutorSession") -> events.WorkRan:
         return events.WorkRan(
             session.number, self._work, self._predicted_s, self._claim, self._ends,
-            session.standing.lane, self._clock() - self._began, self._took_s,
+            session.standing.lane, session.rest.since - self._began, self._took_s,
         )  # fmt: skip
 
     def _tell(self) -> None:
         """The core hears of it."""
-        if self._sealed is not None:
-            (ran, began), self._sealed = self._sealed, None
-            self._teller.tell_ran(ran, began)
-        if (session := self._session) is None:
-            return
-        measured = None
+        session, measured = self._session, None
+        assert session is not None
         # As where a work ends the usual way: what came meanwhile is counted with this.
-        if (self._ends or not session.queue.outstanding) and not session.life.has_ended:
+        is_over = self._ends or not session.queue.outstanding
+        if is_over and not self._is_followed and not session.life.has_ended:
             measured = self._measured(session)
-        if measured is None and self._core.has_turn(session.number):
-            self._session = None
-            self._teller.tell_ran(self._as_ran(session), self._began)
-        else:
-            self._tell_in_full(session, measured)
+        self._tell_of(measured)
 
-    def _tell_in_full(
-        self, session: "ExecutorSession", measured: events.MemoryMeasured | None
-    ) -> None:
-        """There may be something to decide: it comes, and it is over."""
-        teller, work, lane = self._teller, self._work, session.standing.lane
-        self._session = teller.untold = None
+    def _tell_of(self, measured: events.MemoryMeasured | None) -> None:
+        session, followed, teller = self._session, self._followed, self._teller
+        assert session is not None
+        is_told, self._is_followed, self._session = self._is_followed, True, None
+        self._followed = []
+        for ran, began in followed:
+            teller.tell_ran(ran, began)
+        if is_told:
+            return
+        if measured is None and self._core.has_turn(session.number):
+            teller.tell_ran(self._as_ran(session), self._began)
+            return
+        # There may be something to decide: it comes, and it is over.
+        work, lane = self._work, session.standing.lane
         segment = (events.Segment(self._predicted_s, self._claim),)
         arrival = events.WorkArrived(session.number, work, segment, self._ends)
         epoch = teller.tell_of(arrival, self._began, lane)

@@ -36,14 +36,14 @@ class ShortUploads:
         way, data, size = self._way, message.data, message.size
         if data is None or len(data) != size or message.offset or not 0 < size <= _FEW_BYTES:
             return False
-        if (
-            message.buffer in session.table.buffers
-            or not way.untold.takes_upload(session)
-            or not way.is_clear(session, message.work)
-        ):
+        if session.queue.outstanding or message.buffer in session.table.buffers:
+            return False
+        if not way.untold.make_way(session, uploads=True):
+            return False
+        if not way.is_clear(session, message.work):
             return False
         # The core knows nothing of what rides.
-        rides = way.untold.is_of_uploads
+        rides = way.untold.takes_riders
         most = 0 if rides else way.forecasts[session.number].made_bytes + size
         if (port := way.port(session, copy_s(size), size, most)) is None:
             return False

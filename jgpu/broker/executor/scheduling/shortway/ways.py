@@ -37,7 +37,20 @@ class ShortWays:
     ) -> None:
         """`works` and `forecasts` are the driver's; `measured` is what is new of memory."""
         way = ShortWay(device, core, clock, teller, feed, forecasts, measured)
+        self._teller = teller
+        self._feed = feed
         self.run = ShortRuns(way, tallies, works).run
         self.upload = ShortUploads(way).take
-        #: before anything changes that is told of what went this way
-        self.catch_up = teller.catch_up
+        #: others are heard next; returns whether what ran may stay untold till then
+        self.others_heard = way.untold.others_heard
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something ran of which the core has not heard."""
+        return self._teller.untold is not None
+
+    def catch_up(self) -> None:
+        """Have the core hear of it, before anything changes that is told with it."""
+        if self._teller.untold is not None:
+            self._teller.catch_up()
+            self._feed.flush()
