@@ -189,8 +189,9 @@ class FairShare:
 
     def _lift(self, user: User) -> None:
         """Bring a user who was not active to the floor, less what they are owed."""
-        others = [other.virtual_s for other in self.active.values()]
-        floor_s = min(others, default=self.floor_s)
+        others, floor_s = self.active, self.floor_s
+        if others:
+            floor_s = min([other.virtual_s for other in others.values()])
         if self._is_recent(user.idle_since):
             floor_s -= self._limits.credit_s / user.share
         elif user.idle_since is not None:
@@ -208,8 +209,9 @@ class FairShare:
                 self._weigh(user, session)
             self._lift(user)
             self.active[user.name] = user
-        siblings = [other.virtual_s for other in user.active.values()]
-        floor_s = min(siblings, default=user.floor_s)
+        floor_s = user.floor_s
+        if user.active:
+            floor_s = min([other.virtual_s for other in user.active.values()])
         if self._is_recent(session.waiting.idle_since):
             floor_s -= credit_s
         session.virtual_s = max(session.virtual_s, floor_s)

@@ -86,7 +86,8 @@ class RoomKeeper:
         others can make any.
         """
         table, room, memory = self._table, session.room, session.memory
-        beside = table.capacity - session.held - memory.spilled + memory.returning
+        # What is coming back is among what it holds, and among what was spilled.
+        beside = table.capacity - memory.resident - memory.kept - memory.spilled
         need = room.claim
         if room.transient > need and not room.uses_lower_bound:
             need = room.transient
@@ -95,13 +96,14 @@ class RoomKeeper:
         lane = session.lane
         more = 0 if lane is None else need - lane.capacity
         fits = more <= 0 or table.committed + more <= table.capacity
-        if session.pinned and not fits and self._may_wait(session):
+        if not fits and session.pinned and self._may_wait(session):
             if room.awaits_growth_since is None:
                 table.await_growth(session)
                 self._journal.note(session.story, "waits in mid-iteration", f"for {more} bytes")
             room.wants = need
             return
-        table.end_wait_for_growth(session)
+        if room.awaits_growth_since is not None:
+            table.end_wait_for_growth(session)
         if need == room.need:
             return
         if lane is not None and room.suspended:

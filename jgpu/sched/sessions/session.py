@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ScheduledSession"]
 
+# Plain, for looking into an enumeration takes longer than what is done with it.
+_BATCH: Final = Priority.BATCH
 _HERE: Final = Residence.HERE
 _YIELDING: Final = Residence.YIELDING
 _FINISHED: Final = WorkState.FINISHED
@@ -83,7 +85,7 @@ class ScheduledSession:
     @property
     def is_batch(self) -> bool:
         """Whether it is of the class that counts less beside others."""
-        return self.priority == Priority.BATCH
+        return self.priority == _BATCH
 
     @property
     def has_work(self) -> bool:

@@ -585,7 +585,8 @@ def test_what_follows_before_the_core_has_heard_is_known_as_ever(hosts):
     def begins(client):
         client.chance = random.Random(11)
 
-    short, client, _ = both(hosts, *KNOWN, begins, *[several] * 40)
+    unasked = [lambda client: scaled(client, 1, wanted=())] * (WARM + 1)
+    short, client, _ = both(hosts, *KNOWN, *unasked, begins, *[several] * 40)
     assert len(short.went) > client.work // 2
     assert max(short.followed) > 4
 
@@ -647,6 +648,23 @@ def test_no_more_than_a_few_are_told_of_together(warmed):
         assert host.followed[-1] <= 8
     host.pump.turn(0.0)
     assert not host.pump.turns.short.is_behind
+
+
+def test_the_core_hears_of_it_in_a_while_whoever_sends_meanwhile(hosts):
+    host = hosts(still=True)
+    client = host.connect()
+    for step in KNOWN:
+        step(client)
+        host.settle()
+    scaled(client, 1)
+    for seconds in (0.0, 0.0015, 0.001):
+        host.pump.turn(0.0)
+        assert host.pump.turns.short.is_behind
+        host.now += seconds
+        client.send(m.Memory(client.next_request()))
+    host.pump.turn(0.0)
+    assert not host.pump.turns.short.is_behind
+    host.settle()
 
 
 def test_others_find_the_core_informed(warmed):

@@ -64,8 +64,7 @@ class SchedulerDriver:
         self._spilling = spilling
         spilling.on_spilled = lambda session: self._copied(session, events.SessionSpilled)
         spilling.on_restored = lambda session: self._copied(session, events.SessionRestored)
-        self._rests = rests
-        self._trace = trace
+        self._rests, self._trace = rests, trace
         self._sessions: dict[int, ExecutorSession] = {}
         self._forecasts: dict[int, Forecast] = {}
         self._works: dict[int, Work] = {}
@@ -132,6 +131,7 @@ class SchedulerDriver:
 
     def ahead_s(self, session: ExecutorSession) -> float:
         """How much more of the device its user has had than others with work; see the core."""
+        self._teller.catch_up()
         return self._core.ahead_s(session.number)
 
     def users_at_work(self) -> int:

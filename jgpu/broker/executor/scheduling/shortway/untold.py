@@ -85,10 +85,13 @@ class Untold:
     def others_heard(self) -> bool:
         """Others are heard before what comes next; returns whether this may stay untold till then.
 
-        That is so of what ran the short way; what ran as a work is told of when it is over.
+        That is so of what ran the short way, for a while; what ran as a work is told of at its end.
         """
         self._others_heard = True
-        return self._session is not None
+        if self._session is None:
+            return False
+        began = self._followed[0][1] if self._followed else self._began
+        return self._clock() - began <= _LONGEST_S
 
     @property
     def takes_riders(self) -> bool:
@@ -122,16 +125,14 @@ class Untold:
 
     def _follow(self, session: "ExecutorSession") -> None:
         """Have more follow what ran last; it is told of first where something may be decided."""
-        followed, measured = self._followed, self._measured(session)
-        is_late = len(followed) >= _MOST or (
-            bool(followed) and self._clock() - followed[0][1] > _LONGEST_S
-        )
-        if measured is not None or is_late or not self._core.has_turn(session.number):
-            self._teller.untold = None
-            self._tell_of(measured)
+        measured = self._measured(session)
+        is_certain = measured is None and self._core.has_turn(session.number)
+        if is_certain and len(self._followed) < _MOST:
+            self._followed.append((self._as_ran(session), self._began))
+            self._is_followed = True
             return
-        followed.append((self._as_ran(session), self._began))
-        self._is_followed = True
+        self._teller.untold = None
+        self._tell_of(measured)
 
     def _as_ran(self, session: "ExecutorSession") -> events.WorkRan:
         return events.WorkRan(
