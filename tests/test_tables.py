@@ -37,6 +37,7 @@ REGISTRY = "tests/broker/control/test_registry.py::"
 SHARED = "tests/broker/programs/test_programs_shared.py::"
 GROWTH = "tests/broker/executor/test_growth.py::"
 CELLS = "tests/broker/executor/test_celltimes.py::"
+SHORT_WAY = "tests/broker/executor/test_shortway.py::"
 CONTROL_GROWTH = "tests/broker/control/test_control_growth.py::"
 SCHED = "tests/sched/test_scheduler_growth.py::"
 
@@ -153,6 +154,9 @@ BOUNDED = {
     EXECUTOR + "scheduling.forecast.Forecast._made": Bounded(
         "session", "buffers that it has",
         GROWTH + "test_a_forecast_forgets_what_was_dropped_between_two_works",
+    ),
+    EXECUTOR + "scheduling.shortway.untold.Untold._followed": Bounded(
+        "executor", "8 works, of 2 ms", SHORT_WAY + "test_no_more_than_a_few_are_told_of_together"
     ),
     EXECUTOR + "aside.HelperThread._spent": Bounded(
         "identity", "256, and those with tasks", GROWTH + "test_an_aside_remembers_few_who_are_gone"
