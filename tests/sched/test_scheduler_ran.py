@@ -172,7 +172,9 @@ class Pair:
         self.ran += 1
         works = next(one._ids), next(two._ids)
         ran = WorkRan(session, works[0], predicted_s, live, ends, lane, elapsed_s, measured_s)
+        asked = would_start(one.core, session)
         done = one.core.handle(ran, one.now)
+        assert would_start(one.core, session) == asked  # so more may run before it is told of
         segments = (Segment(predicted_s, live),)
         (start,) = two.core.handle(WorkArrived(session, works[1], segments, ends), two.now)
         assert isinstance(start, Start)
@@ -185,6 +187,11 @@ class Pair:
             device.core.validate()
             for action in done:
                 device._do(action)
+
+
+def would_start(core, session):
+    """What a core says of the next work of a session, whatever it needs."""
+    return [core.would_start(session, claim) for claim in range(0, 320, 10)], core.has_turn(session)
 
 
 def without_causes(actions):

@@ -59,7 +59,8 @@ class LoneRuns:
 
         It is where nobody has anything to run, and a session that has its lane and its memory there
         brings a work that needs no more than the lane has (`claim`). Whoever runs it before it is
-        told of is not contradicted, if the very next event is its arrival.
+        told of is not contradicted, if the very next event is its arrival; what the session `ran`
+        before it, and is told of first, changes nothing of this.
         """
         table, spilling = self._table, self._spilling
         found = table.sessions.get(session)
