@@ -145,7 +145,7 @@ PyObject* connect(PyObject*, PyObject* arguments) {
   auto& to = connected;
   if (PyArg_ParseTuple(
           arguments,
-          "O!OO!O!O!OOOOOO",
+          "O!OO!O!O!OOOOOOOO",
           &PyType_Type,
           &to.tensor,
           &to.current,
@@ -156,6 +156,8 @@ PyObject* connect(PyObject*, PyObject* arguments) {
           &PyDict_Type,
           &to.stretches,
           &to.new_handle,
+          &to.settled,
+          &to.partial,
           &to.note_large,
           &to.look,
           &to.cut_piece,
@@ -236,6 +238,17 @@ PyObject* settle_outputs(PyObject*, PyObject* const* given, Py_ssize_t count) {
   END_HANDLE_TH_ERRORS
 }
 
+PyObject* bury_forgotten(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  if (count != 3 || !PyList_CheckExact(given[0]) || !PyTuple_CheckExact(given[1]) ||
+      !PyTuple_CheckExact(given[2])) {
+    PyErr_SetString(PyExc_TypeError, "bury(graveyard, known, run)");
+    return nullptr;
+  }
+  return bury(given[0], given[1], given[2]);
+  END_HANDLE_TH_ERRORS
+}
+
 PyObject* read_switches(PyObject*, PyObject* arguments) {
   HANDLE_TH_ERRORS
   PyObject* calls = nullptr;
@@ -243,7 +256,7 @@ PyObject* read_switches(PyObject*, PyObject* arguments) {
   if (PyArg_ParseTuple(arguments, "O!O!", &PyTuple_Type, &calls, &PyTuple_Type, &seen) == 0) {
     return nullptr;
   }
-  return read_all(calls, seen);
+  return read_all(calls, seen, at::globalContext());
   END_HANDLE_TH_ERRORS
 }
 
@@ -339,6 +352,7 @@ PyCFunction fast(Fast function) {
 
 PyMethodDef methods[] = {
     {"assemble", assemble, METH_O, "A program for `run`, of names, inputs, outputs, instructions."},
+    {"bury", fast(bury_forgotten), METH_FASTCALL, "Say with a run what was forgotten."},
     {"bytes_of", fast(bytes_of), METH_FASTCALL, "What a small storage on the host holds."},
     {"compose", compose, METH_VARARGS, "Have a composite come here first; whether it does."},
     {"connect", connect, METH_VARARGS, "Hand over what is looked up; ops come here from now on."},

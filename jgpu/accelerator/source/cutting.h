@@ -116,6 +116,10 @@ class Taking {
   Owned outputs_, lines_;
 };
 
+inline Owned bytes_made(const std::string& told) {
+  return checked(PyBytes_FromStringAndSize(told.data(), static_cast<Py_ssize_t>(told.size())));
+}
+
 // `take_in_python`
 inline PyObject* take(PyObject* entries, Py_ssize_t count, int64_t switches, PyObject* known) {
   Taking taking(switches, count);
@@ -130,6 +134,21 @@ inline PyObject* take(PyObject* entries, Py_ssize_t count, int64_t switches, PyO
   return taking.result(key, program ? program.get() : Py_None);
 }
 
+// The executor knows the buffer by this id from here on: `BufferHandle.settle`.
+inline void settle_one(PyObject* buffer, PyObject* number) {
+  if (connected.settled == nullptr) { // nothing was handed over
+    checked(PyObject_CallMethodOneArg(buffer, names.settle, number));
+    return;
+  }
+  const Owned graveyard = attribute(buffer, names.graveyard);
+  const Owned append = attribute(graveyard.get(), names.append);
+  PyObject* given[] = {append.get(), number};
+  const Owned bury = checked(PyObject_Vectorcall(connected.partial, given, 2, nullptr));
+  check(PyObject_SetAttr(buffer, names.id, number));
+  check(PyObject_SetAttr(buffer, names.bury, bury.get()));
+  check(PyObject_SetAttr(buffer, names.of_class, connected.settled));
+}
+
 // `settle_in_python`
 inline PyObject* settle(PyObject* outputs, int64_t fresh, int64_t first, PyObject* sizes) {
   const Py_ssize_t count = PyList_GET_SIZE(outputs);
@@ -141,7 +160,7 @@ inline PyObject* settle(PyObject* outputs, int64_t fresh, int64_t first, PyObjec
       continue; // the list's own
     }
     const Owned number = integer_of(first + at);
-    checked(PyObject_CallMethodOneArg(buffer, names.settle, number.get()));
+    settle_one(buffer, number.get());
     const Owned nbytes = attribute(buffer, names.nbytes);
     check(PyDict_SetItem(sizes, number.get(), nbytes.get()));
     sum += integer(nbytes.get());
@@ -149,9 +168,68 @@ inline PyObject* settle(PyObject* outputs, int64_t fresh, int64_t first, PyObjec
     bits = static_cast<char>(static_cast<unsigned char>(bits) | (1U << (at & 7)));
   }
   check(PyList_SetSlice(outputs, 0, count, nullptr));
-  const Owned bits =
-      checked(PyBytes_FromStringAndSize(live.data(), static_cast<Py_ssize_t>(live.size())));
-  return PyTuple_Pack(2, bits.get(), integer_of(sum).get());
+  return PyTuple_Pack(2, bytes_made(live).get(), integer_of(sum).get());
+}
+
+// What a dictionary had for a key, which it has no more; none where it had nothing.
+inline Owned popped(PyObject* dictionary, PyObject* key) {
+  Owned value = found(dictionary, key);
+  if (value) {
+    check(PyDict_DelItem(dictionary, key));
+  }
+  return value;
+}
+
+// `bury_in_python`
+inline PyObject* bury(PyObject* graveyard, PyObject* known, PyObject* run) {
+  PyObject* sizes = PyTuple_GET_ITEM(known, 0);
+  PyObject* inputs = PyTuple_GET_ITEM(run, 0);
+  const int64_t first = integer(PyTuple_GET_ITEM(run, 1));
+  const int64_t fresh = integer(PyTuple_GET_ITEM(run, 2));
+  PyObject* told = PyTuple_GET_ITEM(run, 3);
+  std::string live(PyBytes_AS_STRING(told), static_cast<size_t>(PyBytes_GET_SIZE(told)));
+  const auto given = static_cast<size_t>(PyTuple_GET_SIZE(inputs));
+  std::string dead;
+  ska::flat_hash_map<int64_t, size_t> places;
+  int64_t nbytes = 0;
+  const Py_ssize_t count = PyList_GET_SIZE(graveyard);
+  // Taken out first: to let go of anything below may bury more.
+  const Owned buried = checked(PyList_GetSlice(graveyard, 0, count));
+  check(PyList_SetSlice(graveyard, 0, count, nullptr));
+  const Owned free = checked(PyList_New(0));
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* number = PyList_GET_ITEM(buried.get(), i);
+    for (Py_ssize_t k = 1; k < PyTuple_GET_SIZE(known); ++k) {
+      popped(PyTuple_GET_ITEM(known, k), number);
+    }
+    if (const Owned size = popped(sizes, number)) {
+      nbytes += integer(size.get());
+    }
+    const int64_t id = integer(number);
+    if (first <= id && id < first + fresh) { // forgotten since it was settled
+      const auto at = static_cast<size_t>(id - first);
+      auto& bits = live.at(at >> 3);
+      bits = static_cast<char>(static_cast<unsigned char>(bits) & ~(1U << (at & 7)));
+      continue;
+    }
+    if (places.empty()) {
+      places.reserve(given);
+      for (size_t at = 0; at < given; ++at) {
+        places[integer(PyTuple_GET_ITEM(inputs, static_cast<Py_ssize_t>(at)))] = at;
+      }
+    }
+    const auto found = places.find(id);
+    if (found == places.end()) {
+      check(PyList_Append(free.get(), number));
+      continue;
+    }
+    dead.resize((given + 7) >> 3);
+    auto& bits = dead.at(found->second >> 3);
+    bits = static_cast<char>(static_cast<unsigned char>(bits) | (1U << (found->second & 7)));
+  }
+  const Owned others = checked(PyList_AsTuple(free.get()));
+  return PyTuple_Pack(
+      4, bytes_made(live).get(), bytes_made(dead).get(), others.get(), integer_of(nbytes).get());
 }
 
 } // namespace jgpu

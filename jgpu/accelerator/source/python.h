@@ -135,7 +135,8 @@ struct Names {
   PyObject *b, *g, *o;
   PyObject *session, *buffers, *graveyard, *poisoned, *log, *entries, *frame, *limit;
   PyObject *nbytes, *id, *bits, *shape, *stride, *dtype, *itemsize, *native;
-  PyObject *single, *several, *many, *writes_first, *ident, *geometries, *settle;
+  PyObject *single, *several, *many, *writes_first, *ident, *geometries;
+  PyObject *settle, *append, *bury, *of_class;
   PyObject *true_text, *false_text;
 };
 
@@ -172,6 +173,9 @@ inline bool make_names() {
       {&names.ident, "ident"},
       {&names.geometries, "geometries"},
       {&names.settle, "settle"},
+      {&names.append, "append"},
+      {&names.bury, "_bury"},
+      {&names.of_class, "__class__"},
       {&names.true_text, "True"},
       {&names.false_text, "False"},
   };
@@ -192,6 +196,8 @@ struct Connected {
   PyObject* views; // what views show, by key
   PyObject* stretches; // what rows and slices show, by key
   PyObject* new_handle; // BufferHandle
+  PyObject* settled; // SettledBuffer
+  PyObject* partial; // of functools
   double large; // bytes of a buffer that is told of (`watch_large`)
   PyObject* note_large; // called with such a buffer
   PyObject* look; // the log's frame, looked for

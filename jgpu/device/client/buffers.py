@@ -8,10 +8,11 @@ Invariant: what is poisoned is held, and counts no bytes (`validate`).
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
+from typing import Any
 
 from jgpu.device.client.notebook.wanted import PredictedReads
 from jgpu.device.recording.cuts.recorder import Cut
-from jgpu.device.recording.cuts.taking import settle
+from jgpu.device.recording.cuts.taking import Known, bury, settle
 from jgpu.device.tensor import BufferHandle
 
 __all__ = ["ClientBuffers", "HeldBytes"]
@@ -51,6 +52,10 @@ class HeldBytes:
         self.nbytes += nbytes
         return live
 
+    def known_with(self, *others: dict[int, Any]) -> Known:
+        """What `taking.bury` forgets buffers from: the sizes, and what others know of them."""
+        return self._sizes, *others
+
     def drop(self, numbers: Iterable[int]) -> None:
         """These are not needed any more."""
         self.nbytes -= sum(map(self._sizes.pop, numbers, repeat(0)))
@@ -68,7 +73,7 @@ class HeldBytes:
 class ClientBuffers:
     """What the client knows of the storages that it made."""
 
-    __slots__ = ("_next", "graveyard", "held", "poisoned", "reads")
+    __slots__ = ("_known", "_next", "graveyard", "held", "poisoned", "reads")
 
     def __init__(self) -> None:
         #: ids of buffers that Python has forgotten, appended by finalizers alone
@@ -79,6 +84,7 @@ class ClientBuffers:
         self.poisoned: dict[int, BaseException] = {}
         #: values that are told unasked
         self.reads = PredictedReads()
+        self._known = self.held.known_with(self.poisoned, *self.reads.by_buffer)
         self._next = 1
 
     def settle_new(self, buffer: BufferHandle) -> None:
@@ -101,25 +107,12 @@ class ClientBuffers:
 
     def bury(self, cut: Cut) -> tuple[bytes, bytes, tuple[int, ...]]:
         """Outputs that are needed, and what was forgotten: inputs to drop, buffers to free."""
-        buried = self.forgotten()
-        if not buried:
+        if not self.graveyard:
             return cut.live, b"", ()
-        first, inputs = cut.first, cut.inputs
-        end, live, dead = first + cut.compiled.fresh, cut.live, 0
-        free: list[int] = []
-        places: dict[int, int] | None = None
-        for number in buried:
-            if first <= number < end:
-                live = _without(live, number - first)  # forgotten since it was settled
-                continue
-            if places is None:
-                places = {id_: at for at, id_ in enumerate(inputs)}
-            at = places.get(number)
-            if at is not None:
-                dead |= 1 << at
-            else:
-                free.append(number)
-        return live, dead.to_bytes((len(inputs) + 7) >> 3, "little") if dead else b"", tuple(free)
+        run = (cut.inputs, cut.first, cut.compiled.fresh, cut.live)
+        live, dead, free, nbytes = bury(self.graveyard, self._known, run)
+        self.held.nbytes -= nbytes
+        return live, dead, free
 
     def forgotten(self) -> list[int]:
         """Ids of buffers that Python has forgotten since the last time; so does everything here."""
@@ -161,10 +154,3 @@ class ClientBuffers:
         assert all(number in self.held for number in self.poisoned)
         assert not self.held.of(self.poisoned)
         assert all(0 < number < self._next for number in self.held)
-
-
-def _without(bits: bytes, at: int) -> bytes:
-    """The bits, one of them cleared."""
-    left = bytearray(bits)
-    left[at >> 3] &= ~(1 << (at & 7))
-    return bytes(left)

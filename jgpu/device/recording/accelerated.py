@@ -4,6 +4,7 @@ Invariant: the accelerator fills the same log from the same plans as `entry` doe
 first (an op, a geometry, a view) is made in Python, and found by it from then on.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from jgpu.device.recording import copies
 from jgpu.device.recording.dispatch import plans
 from jgpu.device.recording.ops import STREAM, VIEW, info_of
 from jgpu.device.recording.viewing import stretches, views
-from jgpu.device.tensor import Backend, BufferHandle, DeviceTensor
+from jgpu.device.tensor import Backend, BufferHandle, DeviceTensor, SettledBuffer
 from jgpu.device.tracebacks import unseen
 
 __all__ = ["install"]
@@ -26,8 +27,8 @@ def install() -> None:
     if library is None:
         return
     library.connect(
-        DeviceTensor, current, plans, views.known, stretches.known, BufferHandle,
-        unseen(_note_large), unseen(_look), unseen(_cut_piece), unseen(_described),
+        DeviceTensor, current, plans, views.known, stretches.known, BufferHandle, SettledBuffer,
+        partial, unseen(_note_large), unseen(_look), unseen(_cut_piece), unseen(_described),
         unseen(copies.item),
     )  # fmt: skip
 

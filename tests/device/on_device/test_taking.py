@@ -46,6 +46,16 @@ LOGS = st.fixed_dictionaries(
 
 FORMS = [(taking.take, taking.settle), (taking.take_in_python, taking.settle_in_python)]
 
+NUMBERED = st.integers(1, 30)
+BURIALS = st.fixed_dictionaries(
+    {
+        "graveyard": st.lists(NUMBERED, max_size=12, unique=True),
+        "inputs": st.lists(NUMBERED.filter(lambda each: each < 20), max_size=12, unique=True),
+        "live": st.binary(min_size=2, max_size=2),
+        "known": st.lists(st.dictionaries(NUMBERED, st.integers(0, 1 << 40)), max_size=4),
+    }
+)
+
 
 class World:
     """A log with buffers of its own; what of them somebody else holds is in `held`."""
@@ -156,3 +166,24 @@ def test_the_switches_are_part_of_what_names_a_program():
             assert (x * 2).sum().item() == 6
         hashes.add((benchmark, session.outbox.runs[-1][1].compiled.hash))
     assert len(hashes) == 2
+
+
+@settings(deadline=None, max_examples=200)
+@given(BURIALS)
+def test_what_was_forgotten_is_told_and_known_no_more_alike(given):
+    found = []
+    for bury in (taking.bury, taking.bury_in_python):
+        graveyard, known = [*given["graveyard"]], ({}, *map(dict, given["known"]))
+        known[0].update({number: 8 * number for number in graveyard if number % 3})
+        told = bury(graveyard, known, (tuple(given["inputs"]), 20, 11, given["live"]))
+        found.append((told, graveyard, known))
+    assert found[0] == found[1]
+
+
+def test_what_was_forgotten_is_an_input_an_output_or_another():
+    """One burial, by hand: ids 5 and 9 are inputs, 21 is the run's second output, 3 is older."""
+    for bury in (taking.bury, taking.bury_in_python):
+        graveyard, sizes, values = [5, 3, 21], {5: 64, 3: 8, 21: 16, 9: 4}, {3: "told", 9: "told"}
+        told = bury(graveyard, (sizes, values), ((9, 5), 20, 2, b"\x03"))
+        assert told == (b"\x01", b"\x02", (3,), 88)
+        assert (graveyard, sizes, values) == ([], {9: 4}, {9: "told"})

@@ -11,6 +11,7 @@ Invariant: a value stands for its buffer only until a later run may write that b
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from jgpu.device.recording.cuts.recorder import Compiled, Cut
 from jgpu.device.tensor import BufferHandle
@@ -46,6 +47,11 @@ class PredictedReads:
         #: whole buffers that were read, by id, oldest first
         self._kept: dict[int, bytes] = {}
 
+    @property
+    def by_buffer(self) -> tuple[dict[int, Any], ...]:
+        """All that is known here of buffers, by their ids."""
+        return self._values, self._kept
+
     def clear(self) -> None:
         """Nothing is awaited any more, and nothing is known."""
         self._values.clear()
@@ -54,8 +60,11 @@ class PredictedReads:
     def of_run(self, cut: Cut, live: bytes) -> tuple[int, ...]:
         """Fresh slots of a run whose values are wanted; they are awaited from here on."""
         compiled, values = cut.compiled, self._values
-        if values or self._kept:
-            self.forget(cut.inputs[slot] for slot in compiled.written)
+        kept = self._kept
+        if values or kept:
+            for slot in compiled.written:
+                values.pop(cut.inputs[slot], None)
+                kept.pop(cut.inputs[slot], None)
         if not compiled.wanted:
             return ()
         slots = []

@@ -1,8 +1,9 @@
-"""A run is taken out of the log, and its outputs get their ids: the loops of each cut.
+"""A run is taken out of the log, its outputs get their ids, the forgotten go: loops of each cut.
 
 `take` says what names the program and what a run of it is given; `settle` which outputs somebody
-needs, by the references that there are to them once the log has let go. Both are the accelerator's
-where there is one; the plain forms here are what it is held to. Does not cover what a program is
+needs, by the references that there are to them once the log has let go; `bury` what Python has
+forgotten. All are the accelerator's where there is one; the plain forms here are what it is held
+to. Does not cover what a program is
 (`recorder`), nor what is told of it.
 
 Invariant: both forms return and leave behind the same, whatever the log.
@@ -17,7 +18,15 @@ from jgpu.accelerator import loading
 from jgpu.device.recording.infer import OpPlan
 from jgpu.device.tensor import BufferHandle
 
-__all__ = ["Entry", "settle", "settle_in_python", "take", "take_in_python"]
+__all__ = [
+    "Entry",
+    "bury",
+    "bury_in_python",
+    "settle",
+    "settle_in_python",
+    "take",
+    "take_in_python",
+]
 
 #: plan, tensor arguments' buffers, their offsets, new buffers, numbers, notebook line
 Entry = tuple[
@@ -112,8 +121,41 @@ def settle_in_python(
     return bytes(live), nbytes
 
 
+#: sizes by buffer, then whatever else is known of buffers by their ids
+Known = tuple[dict[int, int], *tuple[dict[int, Any], ...]]
+#: of a run: ids of its inputs, of its first output, how many outputs, and a bit for each that lives
+Given = tuple[tuple[int, ...], int, int, bytes]
+#: bits of the outputs that live still, of the inputs that nobody needs behind it; ids of other
+#: buffers that nobody needs, and the bytes of all that were forgotten
+Buried = tuple[bytes, bytes, tuple[int, ...], int]
+
+
+def bury_in_python(graveyard: list[int], known: Known, run: Given) -> Buried:
+    """What Python has forgotten until now, as a run tells of it; nothing more is known of it."""
+    inputs, first, fresh, told = run
+    buried = graveyard[:]
+    del graveyard[: len(buried)]
+    sizes, *others = known
+    live, dead, nbytes = bytearray(told), 0, 0
+    free: list[int] = []
+    places = {number: at for at, number in enumerate(inputs)}
+    for number in buried:
+        for each in others:
+            each.pop(number, None)
+        nbytes += sizes.pop(number, 0)
+        if first <= number < first + fresh:  # forgotten since it was settled
+            live[number - first >> 3] &= ~(1 << (number - first & 7))
+        elif (at := places.get(number)) is not None:
+            dead |= 1 << at
+        else:
+            free.append(number)
+    bits = dead.to_bytes((len(inputs) + 7) >> 3, "little") if dead else b""
+    return bytes(live), bits, tuple(free), nbytes
+
+
 _library: Final = loading.load()
 take: Callable[[list[Entry], int, int, _Known], Taken] = getattr(_library, "take", take_in_python)
 settle: Callable[[list[BufferHandle], int, int, dict[int, int]], tuple[bytes, int]] = getattr(
     _library, "settle", settle_in_python
 )
+bury: Callable[[list[int], Known, Given], Buried] = getattr(_library, "bury", bury_in_python)
