@@ -244,7 +244,7 @@ class Call {
       return false;
     }
     Place of = place_of(tensor, object.get());
-    if (attribute(of.buffer.get(), names.graveyard).get() != graveyard_) {
+    if (slots.graveyard.of(of.buffer.get()).get() != graveyard_) {
       return false; // of a device that is gone
     }
     say(std::move(of.geometry));

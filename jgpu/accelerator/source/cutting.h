@@ -84,8 +84,8 @@ class Taking {
     auto at = slots_.find(buffer);
     if (at == slots_.end()) {
       const Slot made{
-          static_cast<int64_t>(ids_.size()), integer(attribute(buffer, names.nbytes).get())};
-      ids_.push_back(attribute(buffer, names.id).release());
+          static_cast<int64_t>(ids_.size()), integer(slots.nbytes.of(buffer).get())};
+      ids_.push_back(slots.id.of(buffer).release());
       at = slots_.emplace(buffer, made).first;
     }
     const Slot& slot = at->second;
@@ -140,7 +140,7 @@ inline void settle_one(PyObject* buffer, PyObject* number) {
     checked(PyObject_CallMethodOneArg(buffer, names.settle, number));
     return;
   }
-  const Owned graveyard = attribute(buffer, names.graveyard);
+  const Owned graveyard = slots.graveyard.of(buffer);
   const Owned append = attribute(graveyard.get(), names.append);
   PyObject* given[] = {append.get(), number};
   const Owned bury = checked(PyObject_Vectorcall(connected.partial, given, 2, nullptr));
@@ -161,7 +161,7 @@ inline PyObject* settle(PyObject* outputs, int64_t fresh, int64_t first, PyObjec
     }
     const Owned number = integer_of(first + at);
     settle_one(buffer, number.get());
-    const Owned nbytes = attribute(buffer, names.nbytes);
+    const Owned nbytes = slots.nbytes.of(buffer);
     check(PyDict_SetItem(sizes, number.get(), nbytes.get()));
     sum += integer(nbytes.get());
     auto& bits = live.at(static_cast<size_t>(at >> 3));

@@ -60,7 +60,7 @@ inline Owned planned_made(PyObject* plan) {
 
 // Lives until the plan is corrected: whoever uses it calls no Python meanwhile that might.
 inline Planned& planned_of(PyObject* plan) {
-  Owned kept = attribute(plan, names.native);
+  Owned kept = slots.plan.of(plan);
   if (kept.get() == Py_None) {
     kept = planned_made(plan);
   }

@@ -7,6 +7,7 @@
 #include <torch/csrc/Exceptions.h>
 
 #include <Python.h>
+#include <structmember.h>
 
 #include <cstdint>
 #include <utility>
@@ -95,6 +96,54 @@ inline Owned attribute(PyObject* object, PyObject* name) {
   return checked(PyObject_GetAttr(object, name));
 }
 
+// What a class keeps in a slot (`__slots__`): where it lies is looked up once a class, and it is read
+// there. Of an object that has it elsewhere the attribute is asked for.
+class Slot {
+ public:
+  explicit Slot(PyObject* const& name) : name_(name) {}
+
+  Owned of(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    Py_ssize_t offset = 0;
+    if (type == last_) {
+      offset = at_;
+    } else if (type == before_) { // as of a buffer, whose class changes once
+      std::swap(last_, before_);
+      std::swap(at_, at_before_);
+      offset = at_;
+    } else {
+      offset = look(type);
+    }
+    if (offset != 0) {
+      if (PyObject* value = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset)) {
+        return held(value);
+      }
+    }
+    return attribute(object, name_);
+  }
+
+ private:
+  // 0 where it is in no slot.
+  Py_ssize_t look(PyTypeObject* type) {
+    const Owned found(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name_));
+    Py_ssize_t offset = 0;
+    if (!found) {
+      PyErr_Clear();
+    } else if (Py_TYPE(found.get()) == &PyMemberDescr_Type) {
+      const auto* member = reinterpret_cast<PyMemberDescrObject*>(found.get())->d_member;
+      offset = member->type == T_OBJECT_EX ? member->offset : 0;
+    }
+    Py_INCREF(type); // for ever: another one in its place would be taken for it
+    before_ = std::exchange(last_, type);
+    at_before_ = std::exchange(at_, offset);
+    return offset;
+  }
+
+  PyObject* const& name_;
+  PyTypeObject *last_ = nullptr, *before_ = nullptr;
+  Py_ssize_t at_ = 0, at_before_ = 0;
+};
+
 inline int64_t integer(PyObject* object) {
   const int64_t value = PyLong_AsLongLong(object);
   if (value == -1 && PyErr_Occurred() != nullptr) {
@@ -141,6 +190,15 @@ struct Names {
 };
 
 inline Names names{};
+
+// Of buffers, plans, geometries, the log and what the session knows: read with each op.
+struct Slots {
+  Slot id{names.id}, nbytes{names.nbytes}, graveyard{names.graveyard};
+  Slot plan{names.native}, geometry{names.native};
+  Slot frame{names.frame}, limit{names.limit}, sessions_graveyard{names.graveyard};
+};
+
+inline Slots slots{};
 
 inline bool make_names() {
   const struct {

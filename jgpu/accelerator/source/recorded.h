@@ -54,14 +54,19 @@ class Recorded final : public Way {
     Owned graveyard;
     bool is_plain;
 
-    Session() : parts(parts_of(attribute(connected.current, names.session))) {
+    Session() : parts(parts_of(session_now())) {
       is_plain = parts.buffers && PyDict_GET_SIZE(parts.poisoned.get()) == 0;
       if (is_plain) {
-        graveyard = attribute(parts.buffers.get(), names.graveyard);
+        graveyard = slots.sessions_graveyard.of(parts.buffers.get());
       }
     }
 
    private:
+    static Owned session_now() {
+      Owned session = found(PyModule_GetDict(connected.current), names.session);
+      return session ? std::move(session) : attribute(connected.current, names.session);
+    }
+
     static const Parts& parts_of(Owned session) {
       static auto& known = *new Parts; // outlives Python
       if (known.session.get() != session.get()) {
@@ -200,13 +205,13 @@ class Recorded final : public Way {
           6, plan, buffers.get(), offsets.get(), fresh.get(), params.get(), instruction.get()));
       check(PyList_Append(entries, entry.get()));
     }
-    if (PyList_GET_SIZE(entries) >= integer(attribute(log, names.limit).get())) {
+    if (PyList_GET_SIZE(entries) >= integer(slots.limit.of(log).get())) {
       checked(PyObject_CallOneArg(connected.cut_piece, session.parts.session.get()));
     }
   }
 
   static int64_t instruction_of(PyObject* log) {
-    Owned frame = attribute(log, names.frame);
+    Owned frame = slots.frame.of(log);
     if (frame.get() == Py_None) {
       frame = checked(PyObject_CallOneArg(connected.look, log));
     }

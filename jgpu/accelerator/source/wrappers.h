@@ -73,7 +73,7 @@ inline Owned layout_made(PyObject* geometry) {
 
 // Lives as long as the geometry, which the caller holds.
 inline const Layout& layout_of(PyObject* geometry) {
-  Owned kept = attribute(geometry, names.native);
+  Owned kept = slots.geometry.of(geometry);
   if (kept.get() == Py_None) {
     kept = layout_made(geometry);
   }
