@@ -95,10 +95,6 @@ class OpLog:
             for buffer in (*buffers, *outs)
         )
 
-    def until(self, but: Entry | None) -> int:
-        """How many entries there are, those from `but` on left out."""
-        return len(self.entries) if but is None else self._place(but)
-
     def taken(self, count: int) -> Statements:
         """The first so many entries were taken out; returns the statements that asked for them."""
         first = self._before
@@ -163,10 +159,11 @@ class OpLog:
 
     def withdraw(self, entry: Entry) -> None:
         """This op is not needed; it counts as recorded."""
-        del self.entries[self._place(entry)]  # other threads may have recorded since
+        del self.entries[self.place(entry)]  # other threads may have recorded since
         self._before += 1
 
-    def _place(self, entry: Entry) -> int:
+    def place(self, entry: Entry) -> int:
+        """How many entries were recorded before this one."""
         return next(k for k, each in enumerate(self.entries) if each is entry)
 
     # -- loss --------------------------------------------------------------------------------

@@ -94,8 +94,9 @@ class Outbox:
     ) -> int:
         """Send what was recorded as one run; returns its work number, 0 if there was nothing.
 
-        Without `send` it is queued, to leave together with the request that follows. What was
-        recorded from the entry `but` on stays. The executor is asked for a report where `report`
+        Without `send` it is queued, to leave together with the request that follows, unless it
+        tells values unasked: then there may be none. What was recorded from the entry `but` on
+        stays. The executor is asked for a report where `report`
         is given, which is called with the number before anything is sent.
         """
         entries = self.log.entries
@@ -108,8 +109,8 @@ class Outbox:
         sent = True
         try:
             with quiet():
-                work = self._queue_run(link, ends_iteration, but, report)
-                if send:
+                work, tells = self._queue_run(link, ends_iteration, but, report)
+                if send or tells:
                     sent = link.send_now()
         except errors.DeviceLost as error:
             raise self._connection.lost(error) from None
@@ -137,7 +138,7 @@ class Outbox:
         ends_iteration: bool,
         but: Entry | None,
         report: Callable[[int], Any] | None,
-    ) -> int:
+    ) -> tuple[int, bool]:
         cut = self._cut_log(but)
         log, buffers, compiled = self.log, self.buffers, cut.compiled
         self._iteration_open = not ends_iteration
@@ -166,12 +167,12 @@ class Outbox:
                 free, ends_iteration, report is not None, wanted,
             )
         )  # fmt: skip
-        return work
+        return work, bool(wanted)
 
     def _cut_log(self, but: Entry | None) -> Cut:
         """What was recorded, as a run. From here on the log keeps none of its buffers alive."""
         log = self.log
-        count = log.until(but)
+        count = len(log.entries) if but is None else log.place(but)
         self.recorder.set_flags(flags.current())
         cut = self.recorder.take(log.entries, count)
         cut.codes = log.taken(count)

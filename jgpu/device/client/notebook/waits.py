@@ -49,8 +49,7 @@ class Waits:
 
     def sentence(self) -> str:
         """What is to be said now, "" for nothing."""
-        now = self._clock()
-        if self._say_at is None or now < self._say_at:
+        if self._say_at is None or (now := self._clock()) < self._say_at:
             return ""
         self._say_at, self._quiet_until = None, now + _AGAIN_S
         count = len(self._users)
