@@ -14,10 +14,10 @@
 #include "quiet.h"
 #include "recorded.h"
 #include "shown.h"
+#include "snapshots.h"
 #include "straight.h"
 #include "switches.h"
 
-#include <ATen/core/PythonFallbackKernel.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/library.h>
 
@@ -56,7 +56,6 @@ class Op final : public c10::OperatorKernel {
       }
       left_to_python += is_asked_ ? 1 : 0;
     }
-    const at::impl::MaybeSetTLSOnEntryGuard entered;
     into_python->callBoxed(op, keys, stack);
   }
 
@@ -114,8 +113,9 @@ void take_over() {
   // Never destroyed: at the process's end its ops would let go of Python's objects after Python.
   static auto& library = *new torch::Library(
       torch::Library::IMPL, "aten", DispatchKey::Python, __FILE__, __LINE__);
-  static auto& snapshots = *new torch::Library(
-      torch::Library::IMPL, "aten", DispatchKey::PythonTLSSnapshot, __FILE__, __LINE__);
+  static auto& snapshots =
+      *new torch::Library(torch::Library::IMPL, "aten", snapshot_key, __FILE__, __LINE__);
+  note_entries_of_common_ops(snapshots);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
@@ -127,7 +127,6 @@ void take_over() {
     library.impl(
         full_name(name).c_str(),
         torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Op>()));
-    snapshots.impl(full_name(name).c_str(), torch::CppFunction::makeFallthrough());
   }
 }
 
