@@ -78,7 +78,7 @@ CACHES = {
         "addresses, as far as no alignment depends on them",
         "device/test_on_cuda.py::test_the_same_tensors_take_another_kernel_under_other_switches",
     ),
-    "jgpu.device.composed.attention._on_host": (
+    "jgpu.device.composed.attention.on_host": (
         "what tensors hold, where they begin, the scale: none of them is looked at. Nor are the "
         "switches in it: nothing is looked up where one is turned",
         "device/on_device/test_attention.py"

@@ -187,7 +187,9 @@ PyObject* compose(PyObject*, PyObject* arguments) {
   const char* name = nullptr;
   const char* composite = nullptr;
   PyObject* is_cuda = nullptr;
-  if (PyArg_ParseTuple(arguments, "ssO", &name, &composite, &is_cuda) == 0) {
+  PyObject* on_host = nullptr;
+  if (PyArg_ParseTuple(
+          arguments, "ssOO!", &name, &composite, &is_cuda, &PyDict_Type, &on_host) == 0) {
     return nullptr;
   }
   const auto rule = Composed::rule_of(name);
@@ -195,6 +197,7 @@ PyObject* compose(PyObject*, PyObject* arguments) {
     Py_RETURN_FALSE;
   }
   connected.is_cuda = held(is_cuda).release();
+  connected.on_host = held(on_host).release();
   const std::string full = std::string("aten::") + name;
   const size_t dot = full.find('.');
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(

@@ -9,6 +9,7 @@
 #include "wrappers.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Context.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -133,6 +134,62 @@ inline bool do_dropout(Stack* stack) {
   return true;
 }
 
+// What `jgpu.device.composed.attention` asks of the host's torch, as it keeps the answer; none where
+// it asks nothing of these, or where there is more to do than to call the kernel.
+inline Owned asked_of_host(at::ArrayRef<at::Tensor> tensors, bool is_causal) {
+  const bool is_masked = tensors.size() > 3;
+  if (is_masked &&
+      (is_causal || tensors[3].requires_grad() ||
+       tensors[3].scalar_type() != tensors[0].scalar_type())) {
+    return Owned();
+  }
+  const bool is_graded = c10::GradMode::is_enabled();
+  const auto count = static_cast<Py_ssize_t>(tensors.size());
+  Owned question = checked(PyTuple_New(count + 2));
+  Owned wanted = checked(PyTuple_New(is_graded ? count : 0));
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    const Owned object = device_tensor(tensors[i]);
+    if (!object || tensors[i].numel() == 0) {
+      return Owned();
+    }
+    Place of = place_of(tensors[i], object.get());
+    PyTuple_SET_ITEM(question.get(), i, of.geometry.release());
+    if (is_graded) {
+      PyTuple_SET_ITEM(wanted.get(), i, PyBool_FromLong(tensors[i].requires_grad() ? 1 : 0));
+    }
+  }
+  PyTuple_SET_ITEM(question.get(), count, PyBool_FromLong(is_causal ? 1 : 0));
+  PyTuple_SET_ITEM(question.get(), count + 1, wanted.release());
+  return question;
+}
+
+// Flash attention of the host, where its torch is known to take it.
+inline bool do_attention(Stack* stack) {
+  const auto given = torch::jit::last(*stack, 8);
+  const auto mask = if_any(given[3]);
+  const bool is_causal = given[5].toBool();
+  const auto& switches = at::globalContext();
+  if (given[4].toDouble() != 0 || given[7].toBool() || !switches.userEnabledFlashSDP() ||
+      !switches.userEnabledMathSDP()) {
+    return false;
+  }
+  c10::SmallVector<at::Tensor, 4> tensors{
+      given[0].toTensor(), given[1].toTensor(), given[2].toTensor()};
+  if (mask) {
+    tensors.push_back(*mask);
+  }
+  const Owned question = asked_of_host(tensors, is_causal);
+  const Owned answer = question ? found(connected.on_host, question.get()) : Owned();
+  if (answer.get() != Py_True) {
+    return false;
+  }
+  const at::Tensor made = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+      tensors[0], tensors[1], tensors[2], 0.0, is_causal, mask, given[6].toOptional<double>()));
+  torch::jit::drop(*stack, 8);
+  torch::jit::push(*stack, made);
+  return true;
+}
+
 // A composite's kernel at the backend's autograd key.
 class Composed final : public c10::OperatorKernel {
  public:
@@ -140,6 +197,7 @@ class Composed final : public c10::OperatorKernel {
     lstm_cell,
     gru_cell,
     dropout,
+    attention,
     softmax, // torch's own where no type is said
     group_norm, // torch's own where it is in rows, or nothing is differentiated
     off_cuda, // torch's own unless the executor is CUDA
@@ -162,6 +220,7 @@ class Composed final : public c10::OperatorKernel {
         {"lstm_cell", Rule::lstm_cell},
         {"gru_cell", Rule::gru_cell},
         {"dropout", Rule::dropout},
+        {"scaled_dot_product_attention", Rule::attention},
         {"softmax.int", Rule::softmax},
         {"log_softmax.int", Rule::softmax},
         {"group_norm", Rule::group_norm},
@@ -193,23 +252,31 @@ class Composed final : public c10::OperatorKernel {
     }
   }
 
+  using Form = bool (*)(Stack*);
+
+  Form form() const {
+    switch (rule_) {
+      case Rule::lstm_cell:
+        return do_lstm_cell;
+      case Rule::gru_cell:
+        return do_gru_cell;
+      case Rule::dropout:
+        return do_dropout;
+      case Rule::attention:
+        return do_attention;
+      default:
+        return nullptr;
+    }
+  }
+
   // The interpreter's lock is held for all of its ops, which would each take it.
   bool is_written_out(Stack* stack) const {
-    if (rule_ != Rule::lstm_cell && rule_ != Rule::gru_cell && rule_ != Rule::dropout) {
+    const Form carry_out = form();
+    if (carry_out == nullptr) {
       return false;
     }
     const Interpreter held;
-    if (is_cuda()) {
-      return false;
-    }
-    switch (rule_) {
-      case Rule::lstm_cell:
-        return do_lstm_cell(stack);
-      case Rule::gru_cell:
-        return do_gru_cell(stack);
-      default:
-        return do_dropout(stack);
-    }
+    return !is_cuda() && carry_out(stack);
   }
 
   // As `jgpu.device.composed.composites` says of the session's executor.

@@ -263,6 +263,7 @@ struct Connected {
   PyObject* described; // what is known of an op, by its name
   PyObject* number; // reads the number of a tensor of one element
   PyObject* is_cuda; // whether the session's executor is CUDA
+  PyObject* on_host; // whether the host takes flash attention, by question
 };
 
 inline Connected connected{};

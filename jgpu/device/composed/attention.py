@@ -20,7 +20,7 @@ from jgpu.device.tensor import DeviceTensor
 from jgpu.wire import messages as m
 from jgpu.wire import program as wire
 
-__all__ = ["attend", "attend_on_host"]
+__all__ = ["attend", "attend_on_host", "on_host"]
 
 _MATH, _FLASH, _EFFICIENT, _CUDNN = range(4)
 #: mask, dropout, and whether it is causal, where a call does not say so
@@ -39,7 +39,7 @@ _aten: Any = torch.ops.aten
 _known: dict[tuple[Any, ...], int] = {}
 _MOST: Final = 4096
 #: whether the host takes flash attention, by all that it looks at; sequences that grow bring many
-_on_host: dict[tuple[Any, ...], bool] = {}
+on_host: dict[tuple[Any, ...], bool] = {}
 _MOST_ON_HOST: Final = 1 << 16
 #: bytes of the largest tensor that the host is asked about with one of its size
 _MOST_BYTES: Final = 1 << 26
@@ -124,11 +124,11 @@ def _is_flash_on_host(given: tuple[DeviceTensor, ...], causal: bool) -> bool:
     graded = torch.is_grad_enabled()
     wanted = tuple([each.requires_grad for each in given]) if graded else ()
     asked = (*[each._g for each in given], causal, wanted)
-    found = _on_host.get(asked)
+    found = on_host.get(asked)
     if found is None:
-        if len(_on_host) >= _MOST_ON_HOST:
-            _on_host.clear()
-        found = _on_host[asked] = _asked_of_host(given, causal, wanted)
+        if len(on_host) >= _MOST_ON_HOST:
+            on_host.clear()
+        found = on_host[asked] = _asked_of_host(given, causal, wanted)
     return found
 
 

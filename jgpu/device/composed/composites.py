@@ -349,7 +349,7 @@ def _accelerate(accelerator: Any, name: str, op: Any) -> None:
     """Have calls that come to torch's own composite, or to a few ops, go there without Python."""
     key = info_of(op).composite
     if key is not None and torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key):
-        accelerator.compose(name, key.name, _is_cuda)
+        accelerator.compose(name, key.name, _is_cuda, attention.on_host)
 
 
 def _kernel(op: Any, lowering: Any) -> Any:

@@ -5,12 +5,21 @@ Does not cover whether their results are the native ones (`test_recurrent_cells`
 
 import pytest
 import torch
-from torch.nn.functional import batch_norm, dropout, grid_sample, group_norm, log_softmax, softmax
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import (
+    batch_norm,
+    dropout,
+    grid_sample,
+    group_norm,
+    log_softmax,
+    scaled_dot_product_attention,
+    softmax,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu.accelerator import loading
 from jgpu.device import current
-from jgpu.device.composed import steps
+from jgpu.device.composed import attention, composites, steps
 from jgpu.device.recording import dispatch
 
 pytestmark = pytest.mark.skipif(loading.load() is None, reason="the accelerator is not built here")
@@ -63,6 +72,71 @@ def test_a_cell_is_written_out_alike(name):
 def test_dropout_is_written_out_alike(p, train):
     x = ones(3, 4, requires_grad=True)
     assert recorded(lambda: dropout(x, p, train)) == recorded(lambda: steps.dropped(x, p, train))
+
+
+def heads(length, **more):
+    return ones(2, length, 3, 8, **more).transpose(1, 2)
+
+
+ATTENTION = {
+    "plain": ({}, {}),
+    "causal": ({}, {"is_causal": True}),
+    "scaled": ({}, {"scale": 0.3}),
+    "wanted": ({"requires_grad": True}, {}),
+    "of doubles": ({"dtype": torch.float64}, {}),
+    "masked": ({}, {"attn_mask": (4, 5)}),
+    "masked and wanted": ({"requires_grad": True}, {"attn_mask": (2, 1, 4, 5), "scale": 0.3}),
+}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_is_called_by_name_alike_and_without_python(name, monkeypatch):
+    more, options = ATTENTION[name]
+    if "attn_mask" in options:
+        options = options | {"attn_mask": ones(*options["attn_mask"], dtype=more.get("dtype"))}
+    args = (heads(4, **more), heads(5, **more), heads(5, **more))
+    mask, causal = options.get("attn_mask"), options.get("is_causal", False)
+    named = {key: options[key] for key in options if key == "scale"}
+    op = aten.scaled_dot_product_attention.default
+    in_python = recorded(lambda: composites._attention(op, (*args, mask, 0.0, causal), named))
+    made = scaled_dot_product_attention(*args, **options)
+    assert made.requires_grad is more.get("requires_grad", False)
+    monkeypatch.setattr(attention, "attend_on_host", None)
+    assert recorded(lambda: scaled_dot_product_attention(*args, **options)) == in_python != []
+
+
+LEFT_TO_PYTHON = {
+    "truths": {"attn_mask": lambda: ones(4, 5, dtype=torch.bool)},
+    "a mask that is wanted": {"attn_mask": lambda: ones(4, 5, requires_grad=True)},
+    "dropout": {"dropout_p": lambda: 0.5},
+    "groups": {"enable_gqa": lambda: True},
+}
+
+
+@pytest.mark.parametrize("name", LEFT_TO_PYTHON)
+def test_attention_that_is_not_plain_goes_into_python(name, monkeypatch):
+    options = {key: make() for key, make in LEFT_TO_PYTHON[name].items()}
+    assert_goes_into_python(monkeypatch, [heads(4), heads(5), heads(5)], options)
+
+
+def test_attention_under_a_switch_or_without_elements_goes_into_python(monkeypatch):
+    assert_goes_into_python(monkeypatch, [heads(4), heads(0), heads(0)], {})
+    with sdpa_kernel(SDPBackend.MATH):
+        assert_goes_into_python(monkeypatch, [heads(4), heads(5), heads(5)], {})
+
+
+def assert_goes_into_python(monkeypatch, args, options):
+    calls, original = [], attention.attend_on_host
+
+    def attend_on_host(args, kwargs):
+        calls.append(args)
+        return original(args, kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(attention, "attend_on_host", attend_on_host)
+        for _ in range(3):
+            scaled_dot_product_attention(*args, **options)
+    assert len(calls) == 3
 
 
 TORCHS_OWN = {
