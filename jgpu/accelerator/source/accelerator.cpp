@@ -6,6 +6,7 @@
 //
 // It is built against one release of torch, for one Python (`jgpu.accelerator.building`).
 
+#include "batchnorm.h"
 #include "composed.h"
 #include "cutting.h"
 #include "guard.h"
@@ -84,6 +85,10 @@ class Op final : public c10::OperatorKernel {
         connected.described, "ss", name.name.c_str(), name.overload_name.c_str()));
     is_asked_ = true;
     if (told.get() == Py_None) {
+      return;
+    }
+    if (PyTuple_Check(told.get()) && PyTuple_GET_SIZE(told.get()) == 0) {
+      way_ = std::make_unique<BatchNorm>();
       return;
     }
     PyObject* info = nullptr;

@@ -11,10 +11,12 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 #include <c10/util/SmallVector.h>
+#include <torch/csrc/Device.h>
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/utils/tensor_memoryformats.h>
 
 #include <optional>
+#include <string>
 
 namespace jgpu {
 
@@ -23,6 +25,7 @@ using Given = at::ArrayRef<c10::IValue>;
 enum class Kind {
   tensor,
   tensors,
+  some_tensors, // and none in the place of others
   number,
   numbers,
   integer,
@@ -32,6 +35,8 @@ enum class Kind {
   dtype,
   layout,
   memory_format,
+  text,
+  device,
   other
 };
 
@@ -60,6 +65,12 @@ struct Argument {
   }
 };
 
+inline bool is_some_tensors(const c10::Type& list) {
+  const auto optional =
+      list.castRaw<c10::ListType>()->getElementType()->cast<c10::OptionalType>();
+  return optional && optional->getElementType()->kind() == c10::TypeKind::TensorType;
+}
+
 inline Kind kind_of(const c10::TypePtr& type) {
   c10::TypePtr inner = type;
   if (auto optional = inner->cast<c10::OptionalType>()) {
@@ -82,10 +93,16 @@ inline Kind kind_of(const c10::TypePtr& type) {
       return Kind::layout;
     case c10::TypeKind::MemoryFormatType:
       return Kind::memory_format;
+    case c10::TypeKind::StringType:
+      return Kind::text;
+    case c10::TypeKind::DeviceObjType:
+      return Kind::device;
     case c10::TypeKind::ListType:
       switch (inner->castRaw<c10::ListType>()->getElementType()->kind()) {
         case c10::TypeKind::TensorType:
           return Kind::tensors;
+        case c10::TypeKind::OptionalType:
+          return is_some_tensors(*inner) ? Kind::some_tensors : Kind::other;
         case c10::TypeKind::NumberType:
           return Kind::numbers;
         case c10::TypeKind::IntType:
@@ -213,6 +230,8 @@ class Call {
         return argument.lift == 0 && add_integers(value);
       case Kind::tensors:
         return argument.lift != 1 && add_tensors(value);
+      case Kind::some_tensors:
+        return argument.lift != 1 && add_some_tensors(value);
       case Kind::numbers:
         return argument.lift == 2 && add_numbers(value);
       case Kind::truths:
@@ -267,6 +286,23 @@ class Call {
     return true;
   }
 
+  // An index on the host is looked at in Python.
+  bool add_some_tensors(const c10::IValue& value) {
+    if (!value.isList()) {
+      return false;
+    }
+    const auto list = value.toListRef();
+    say(integer_of(static_cast<int64_t>(list.size())));
+    for (const auto& each : list) {
+      if (each.isNone() || (each.isTensor() && !each.toTensor().defined())) {
+        say(Py_None);
+      } else if (!each.isTensor() || !add_tensor(each.toTensor())) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   bool add_number(const c10::IValue& value) {
     if (value.isDouble()) {
       say_type(PyFloat_Type);
@@ -306,8 +342,19 @@ class Call {
     return true;
   }
 
-  // What Python has one object for.
+  // What Python has an object for, which is what it says.
   bool add_word(Kind kind, const c10::IValue& value) {
+    if (kind == Kind::text && value.isString()) {
+      const std::string& text = value.toStringRef();
+      is_wordy = true;
+      say(checked(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()))));
+      return true;
+    }
+    if (kind == Kind::device && value.isDevice()) {
+      is_wordy = true;
+      say(checked(THPDevice_New(value.toDevice())));
+      return value.toDevice() == c10::Device(device_type, 0);
+    }
     if (!value.isInt()) {
       return false;
     }

@@ -198,7 +198,7 @@ class Composed final : public c10::OperatorKernel {
     gru_cell,
     dropout,
     attention,
-    softmax, // torch's own where no type is said
+    softmax, // torch's own but for halves that become float32 on CUDA
     group_norm, // torch's own where it is in rows, or nothing is differentiated
     off_cuda, // torch's own unless the executor is CUDA
   };
@@ -239,8 +239,11 @@ class Composed final : public c10::OperatorKernel {
  private:
   bool is_torchs_own(const Stack& stack) const {
     switch (rule_) {
-      case Rule::softmax:
-        return torch::jit::last(stack, 3)[2].isNone();
+      case Rule::softmax: {
+        const auto given = torch::jit::last(stack, 3);
+        return given[2].isNone() || given[2].toScalarType() != at::kFloat ||
+            given[0].toTensor().scalar_type() != at::kHalf || !is_cuda();
+      }
       case Rule::group_norm: {
         const at::Tensor& given = torch::jit::last(stack, 6)[0].toTensor();
         return !c10::GradMode::is_enabled() || given.is_contiguous();
@@ -279,11 +282,30 @@ class Composed final : public c10::OperatorKernel {
     return !is_cuda() && carry_out(stack);
   }
 
-  // As `jgpu.device.composed.composites` says of the session's executor.
+  // As `jgpu.device.composed.composites` says of the session's executor, which is asked again where
+  // the connection is another one, or in another phase.
   static bool is_cuda() {
     const Interpreter held;
+    struct Said {
+      Owned phase, ready;
+      bool is_cuda = false;
+    };
+    static auto& last = *new Said; // outlives Python
+    const Owned session = attribute(connected.current, names.session);
+    if (session.get() != Py_None && last.ready) {
+      const Owned connection = attribute(session.get(), names.connection);
+      if (attribute(connection.get(), names.phase).get() == last.phase.get() &&
+          attribute(connection.get(), names.ready).get() == last.ready.get()) {
+        return last.is_cuda;
+      }
+    }
     const Owned said = checked(PyObject_CallNoArgs(connected.is_cuda));
-    return said.get() != Py_False;
+    const Owned connection =
+        attribute(attribute(connected.current, names.session).get(), names.connection);
+    last = Said{
+        attribute(connection.get(), names.phase), attribute(connection.get(), names.ready),
+        said.get() != Py_False};
+    return last.is_cuda;
   }
 
   Rule rule_;

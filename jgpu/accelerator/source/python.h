@@ -184,6 +184,7 @@ struct Names {
   PyObject *b, *g, *o;
   PyObject *session, *buffers, *graveyard, *poisoned, *log, *entries, *frame, *limit;
   PyObject *nbytes, *id, *bits, *shape, *stride, *dtype, *itemsize, *native;
+  PyObject *connection, *phase, *ready;
   PyObject *single, *several, *many, *writes_first, *ident, *geometries;
   PyObject *settle, *append, *bury, *of_class;
   PyObject *true_text, *false_text;
@@ -224,6 +225,9 @@ inline bool make_names() {
       {&names.dtype, "dtype"},
       {&names.itemsize, "itemsize"},
       {&names.native, "native"},
+      {&names.connection, "connection"},
+      {&names.phase, "phase"},
+      {&names.ready, "ready"},
       {&names.single, "single"},
       {&names.several, "several"},
       {&names.many, "many"},

@@ -33,7 +33,9 @@ class Recorded final : public Way {
     if (planned.returns == Returns::unasked) {
       planned.returns = returns_of(plan.get(), planned);
     }
-    if (planned.returns == Returns::other) {
+    if (planned.returns == Returns::other ||
+        (planned.returns == Returns::several && !schema_.writes_nothing &&
+         any_is_given_twice(call))) {
       return false;
     }
     enter(session, call, plan.get(), planned, stack);
@@ -107,6 +109,12 @@ class Recorded final : public Way {
     const auto& buffers = call.buffers;
     return buffers.size() > 1 &&
         std::find(buffers.begin() + 1, buffers.end(), buffers[0]) != buffers.end();
+  }
+
+  static bool any_is_given_twice(const Call& call) {
+    auto sorted = call.buffers;
+    std::sort(sorted.begin(), sorted.end());
+    return std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
   }
 
   // What a plan says is returned, of which notes are taken.

@@ -5,7 +5,7 @@ first (an op, a geometry, a view) is made in Python, and found by it from then o
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -13,12 +13,19 @@ from jgpu.accelerator import loading
 from jgpu.device import current
 from jgpu.device.recording import copies
 from jgpu.device.recording.dispatch import plans
-from jgpu.device.recording.ops import STREAM, VIEW, info_of
+from jgpu.device.recording.ops import COMPOSITE, STREAM, VIEW, info_of
 from jgpu.device.recording.viewing import stretches, views
 from jgpu.device.tensor import Backend, BufferHandle, DeviceTensor, SettledBuffer
 from jgpu.device.tracebacks import unseen
 
 __all__ = ["install"]
+
+
+#: what torch takes apart in Python; there is no kernel of its own for that
+_TAKEN_APART: Final = frozenset({"aten::native_batch_norm"})
+#: ops of other kinds that are recorded as any other where all of their tensors are on the device;
+#: what waits has no plan that says what it returns
+_BETWEEN: Final = frozenset({"aten::_to_copy", "aten::copy_", "aten::index.Tensor"})
 
 
 def install() -> None:
@@ -48,13 +55,18 @@ def _cut_piece(session: Any) -> None:
 def _described(name: str, overload: str) -> tuple[Any, ...] | None:
     """What there is to know of an op: its info, what it lifts, whether it is in place, or a view.
 
-    None where Python is to deal with each of its calls.
+    None where Python is to deal with each of its calls; nothing of all that where the accelerator
+    takes it apart by itself.
     """
     packet = getattr(torch.ops.aten, name.removeprefix("aten::"), None)
     func = getattr(packet, overload or "default", None)
     if func is None:
         return None
     info = info_of(func)
+    if info.name in _TAKEN_APART and info.kind == COMPOSITE:
+        return ()
+    if info.name in _BETWEEN:
+        return info, (0,) * len(info.lift), info.in_place, False
     if info.kind not in (STREAM, VIEW):
         return None
     return info, info.lift, info.in_place, info.kind == VIEW

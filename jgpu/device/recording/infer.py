@@ -66,7 +66,8 @@ class OpPlan:
         self.single: InternedGeometry | None = None
         #: geometries, when it returns one list of new tensors, or nothing
         self.many: list[InternedGeometry] | None = None
-        #: geometries, None for an undefined tensor, when it returns several new tensors
+        #: geometries, None for an undefined tensor, when it returns several new tensors, whatever
+        #: it writes
         self.several: tuple[InternedGeometry | None, ...] | None = None
         self.returns_list: list[int] | None = None
         #: returns that are no tensors: place among the returns, and value; not among `outs`
@@ -131,7 +132,7 @@ class OpPlan:
         one_list = not outs or self.returns_list == [len(outs)]
         plain = one_list and len(fresh) == len(outs) and not self.grown
         self.many = fresh if plain else None
-        alone = not (self.info.writes or self.grown or self.plain)
+        alone = not (self.grown or self.plain)
         new = all(out is None or isinstance(out, InternedGeometry) for out in outs)
         self.several = None
         if alone and new and len(outs) > 1 and self.returns_list == [-1] * len(outs):
