@@ -4,8 +4,8 @@ To fall asleep and be woken is more than half of a short round trip: the wake it
 have cooled, and the pause that the sleeper's core makes of it. Whoever looks again and again
 instead uses a core that nobody else has use for. That this is so is found out by offering it:
 between two looks one yields, and whoever else could run there does; a look that took too long says
-that somebody did, and one sleeps as ever for a while, for longer each time. So does who was awake
-in vain many times in a row. (Spinning before blocking, with a bound: Ousterhout, Scheduling
+that somebody did, and one sleeps; where it was somebody who computes, one sleeps as ever for a
+while, for longer each time. So does who was awake in vain many times in a row. (Spinning before blocking, with a bound: Ousterhout, Scheduling
 Techniques for Concurrent Systems, ICDCS 1982.)
 
 What takes longer than one may be awake is slept through until shortly before it comes, by
@@ -25,15 +25,15 @@ __all__ = ["Wakefulness", "has_cores_to_spare"]
 _Found = TypeVar("_Found")
 #: the longest that one stays awake, in seconds; who is not answered by then is not soon
 _AWAKE_S: Final = 200e-6
-#: seconds past which a look and a yield say that somebody else had the core meanwhile
+#: seconds past which a look and a yield say that somebody else had the core meanwhile, and that it
+#: was somebody who computes, not a moment of the system's or of a host that this one is a guest of
 _TAKEN_S: Final = 50e-6
+_COMPUTING_S: Final = 500e-6
 #: seconds before what is expected that one is awake again, of which a timer takes half
 _LEAD_S: Final = 120e-6
-#: seconds past which nothing is expected, and what is expected of so many waits
+#: seconds past which nothing is expected, and of how many waits anything is
 _SOON_S: Final = 0.005
 _MOST_EXPECTED: Final = 256
-#: part of a wait that is longer than the last ones by which more is expected the next time
-_LONGER: Final = 0.125
 #: times in a row that one is awake in vain before one is not for a while
 _VAIN: Final = 16
 #: seconds without being awake, the first time and at most
@@ -69,8 +69,8 @@ class Wakefulness:
         #: times in a row that nothing came
         self._vain = 0
         self._ask_at = float("-inf")
-        #: seconds that waits took at their least, lately, by what is known of them beforehand
-        self._expected: dict[Hashable, float] = {}
+        #: seconds that the last three waits took, by what is known of them beforehand
+        self._took: dict[Hashable, tuple[float, ...]] = {}
 
     def wait(
         self,
@@ -81,26 +81,28 @@ class Wakefulness:
     ) -> _Found:
         """What `poll` finds, for which it is given the timeout once one sleeps.
 
-        Waits that come `after` the same take about as long; `nap` sleeps so many seconds, or until
-        there is something.
+        Waits that come `after` the same take about as long, as the median of the last three says:
+        one that was quick or slow by chance says nothing, nor does what is there already.
+        `nap` sleeps so many seconds, or until there is something.
         """
+        if found := poll(0):
+            self._vain = 0
+            return found
         began = self._clock()
-        found = self.look(poll, self._expected.get(after, 0.0), nap) or poll(timeout)
+        took = self._took.get(after, ())
+        expected = sorted(took)[len(took) // 2] if took else 0.0
+        found = self.look(poll, expected, nap) or poll(timeout)
         if found:
-            self._expect(after, self._clock() - began)
+            self._note(after, took, self._clock() - began)
         return found
 
-    def _expect(self, after: Hashable, took_s: float) -> None:
-        expected = self._expected
-        before = expected.get(after)
+    def _note(self, after: Hashable, before: tuple[float, ...], took_s: float) -> None:
         if took_s > _SOON_S:
-            expected.pop(after, None)
-        elif before is not None:
-            expected[after] = min(took_s, before + _LONGER * (took_s - before))
-        else:
-            if len(expected) >= _MOST_EXPECTED:
-                expected.clear()
-            expected[after] = took_s
+            self._took.pop(after, None)
+            return
+        if not before and len(self._took) >= _MOST_EXPECTED:
+            self._took.clear()
+        self._took[after] = (*before[-2:], took_s)
 
     def look(
         self,
@@ -123,7 +125,8 @@ class Wakefulness:
             self._offer()
             now = self._clock()
             if now - before > _TAKEN_S:
-                self._rest(now)
+                if now - before > _COMPUTING_S:
+                    self._rest(now)
                 return None
             if now >= until:
                 self._vain += 1

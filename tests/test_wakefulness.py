@@ -81,6 +81,13 @@ def test_whoever_wanted_the_core_is_left_it_for_a_while_longer_each_time():
     assert rests == pytest.approx(wanted, abs=0.005)
 
 
+def test_whoever_has_the_core_for_a_moment_is_left_that_wait_alone():
+    stream = Stream()
+    for _ in range(5):
+        stream.taken = [0.0, 0.0, 0.0002]
+        assert stream.look() == (None, 3)
+
+
 def test_a_wait_that_was_answered_awake_makes_the_next_rest_short_again():
     stream = Stream()
     stream.taken = [0.003]
@@ -146,15 +153,21 @@ def test_what_comes_while_one_may_be_awake_is_not_slept_through():
     assert [stream.wait(0.00015) for _ in range(3)] == [([], True)] * 3
 
 
-def test_what_was_quicker_lately_is_expected_and_what_takes_longer_is_by_and_by():
+def test_the_median_of_the_last_three_is_expected():
     stream = Waits()
     stream.wait(0.0006)
     assert stream.wait(0.0003)[1]  # the nap ends where something comes
-    (nap,), _ = stream.wait(0.0008)
-    assert nap < 190
-    naps = [stream.wait(0.0008)[0][0] for _ in range(40)]
-    assert naps == sorted(naps)
-    assert 600 < naps[-1] < 690
+    took = (0.0008, 0.0007, 0.0008, 0.0005, 0.0009)
+    naps = [stream.wait(takes)[0][0] for takes in took]
+    assert naps == pytest.approx([480, 480, 580, 680, 580], abs=10)
+
+
+def test_what_is_there_already_was_not_waited_for():
+    stream = Waits()
+    stream.wait(0.0006)
+    for _ in range(3):
+        assert stream.wait(0.0) == ([], True)
+    assert stream.wait(0.0006)[0][0] == pytest.approx(480, abs=10)
 
 
 def test_each_wait_is_expected_by_what_it_comes_after_and_few_are_kept():
@@ -165,7 +178,7 @@ def test_each_wait_is_expected_by_what_it_comes_after_and_few_are_kept():
     assert stream.wait(0.0006, "one")[0][0] < 490 < 1000 < stream.wait(0.0012, "other")[0][0]
     for number in range(300):
         stream.wait(0.0006, number)
-    assert len(stream.waiting._expected) <= 256
+    assert len(stream.waiting._took) <= 256
 
 
 def test_what_takes_very_long_is_not_expected():
