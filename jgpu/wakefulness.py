@@ -5,8 +5,8 @@ have cooled, and the pause that the sleeper's core makes of it. Whoever looks ag
 instead uses a core that nobody else has use for. That this is so is found out by offering it:
 between two looks one yields, and whoever else could run there does; a look that took too long says
 that somebody did, and one sleeps; where it was somebody who computes, one sleeps as ever for a
-while, for longer each time. So does who was awake in vain many times in a row. (Spinning before blocking, with a bound: Ousterhout, Scheduling
-Techniques for Concurrent Systems, ICDCS 1982.)
+while, for longer each time. So does who was awake in vain many times in a row. (Spinning before
+blocking, with a bound: Ousterhout, Scheduling Techniques for Concurrent Systems, ICDCS 1982.)
 
 What takes longer than one may be awake is slept through until shortly before it comes, by
 experience: programs that repeat wait alike each time.
