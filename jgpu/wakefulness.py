@@ -4,9 +4,9 @@ To fall asleep and be woken is more than half of a short round trip: the wake it
 have cooled, and the pause that the sleeper's core makes of it. Whoever looks again and again
 instead uses a core that nobody else has use for. That this is so is found out by offering it:
 between two looks one yields, and whoever else could run there does; a look that took too long says
-that somebody did, and one sleeps; where it was somebody who computes, one sleeps as ever for a
-while, for longer each time. So does who was awake in vain many times in a row. (Spinning before
-blocking, with a bound: Ousterhout, Scheduling Techniques for Concurrent Systems, ICDCS 1982.)
+that somebody did, and one sleeps as ever for a while, for longer each time. So does who was awake
+in vain many times in a row. (Spinning before blocking, with a bound: Ousterhout, Scheduling
+Techniques for Concurrent Systems, ICDCS 1982.)
 
 What takes longer than one may be awake is slept through until shortly before it comes, by
 experience: programs that repeat wait alike each time.
@@ -25,10 +25,8 @@ __all__ = ["Wakefulness", "has_cores_to_spare"]
 _Found = TypeVar("_Found")
 #: the longest that one stays awake, in seconds; who is not answered by then is not soon
 _AWAKE_S: Final = 200e-6
-#: seconds past which a look and a yield say that somebody else had the core meanwhile, and that it
-#: was somebody who computes, not a moment of the system's or of a host that this one is a guest of
+#: seconds past which a look and a yield say that somebody else had the core meanwhile
 _TAKEN_S: Final = 50e-6
-_COMPUTING_S: Final = 500e-6
 #: seconds before what is expected that one is awake again, of which a timer takes half
 _LEAD_S: Final = 120e-6
 #: seconds past which nothing is expected, and of how many waits anything is
@@ -125,8 +123,7 @@ class Wakefulness:
             self._offer()
             now = self._clock()
             if now - before > _TAKEN_S:
-                if now - before > _COMPUTING_S:
-                    self._rest(now)
+                self._rest(now)
                 return None
             if now >= until:
                 self._vain += 1

@@ -81,13 +81,6 @@ def test_whoever_wanted_the_core_is_left_it_for_a_while_longer_each_time():
     assert rests == pytest.approx(wanted, abs=0.005)
 
 
-def test_whoever_has_the_core_for_a_moment_is_left_that_wait_alone():
-    stream = Stream()
-    for _ in range(5):
-        stream.taken = [0.0, 0.0, 0.0002]
-        assert stream.look() == (None, 3)
-
-
 def test_a_wait_that_was_answered_awake_makes_the_next_rest_short_again():
     stream = Stream()
     stream.taken = [0.003]
