@@ -140,17 +140,19 @@ class Asker:
                 connection.pump(link, waits.timeout_s())
                 if said := waits.sentence():
                     show_sentence(said)
-                self._raise_failure()
+                if self._requests.failures:
+                    self._raise_failure()
             waits.over()
             connection.still(link, generation)
-            self._raise_failure()
+            if self._requests.failures:
+                self._raise_failure()
         except KeyboardInterrupt:
             self.cancel()
             raise
 
     def _raise_failure(self) -> None:
         failures = self._requests.failures
-        if failures:
+        if failures:  # nobody took them meanwhile
             raise anew(failures.pop(0))
 
     def cancel(self) -> None:

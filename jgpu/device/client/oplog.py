@@ -100,8 +100,11 @@ class OpLog:
         first = self._before
         self._before = first + count
         statements = self._statements
+        if len(statements) == 1:  # it may go on
+            at, code = statements[0]
+            return ((at - first if at > first else 0, code),)
         codes = tuple([(at - first if at > first else 0, code) for at, code in statements])
-        del statements[:-1]  # the last one may go on
+        del statements[:-1]
         return codes
 
     def joint(self) -> Entry | None:

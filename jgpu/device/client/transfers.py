@@ -5,6 +5,7 @@ arena: uploads through a ring, whose room comes back as the executor copies out;
 time, through the other half.
 """
 
+from functools import partial
 from typing import Any
 
 from jgpu.device.client.asking import Asker
@@ -173,7 +174,7 @@ class Transfers:
         reads = self._outbox.buffers.reads
         if reads.told(buffer):  # nothing is waited for: what is queued leaves all the same
             self._connection.pump(self._outbox.open())
-        self._asker.wait(lambda: reads.told(buffer), self._connection.generation)
+        self._asker.wait(partial(reads.told, buffer), self._connection.generation)
         return reads.read(buffer)
 
     def _download_pieces(self, buffer: BufferHandle, start: int, target: Any) -> None:

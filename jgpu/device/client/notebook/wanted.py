@@ -13,6 +13,8 @@ Invariant: a value stands for its buffer only until a later run may write that b
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from jgpu.device.recording.cuts.recorder import Compiled, Cut
 from jgpu.device.tensor import BufferHandle
 from jgpu.wire import limits
@@ -28,15 +30,12 @@ _KEPT_BYTES = 4096
 _MOST_KEPT = 256
 
 
-class _Value:
+class _Value(msgspec.Struct, eq=False):
     """What is told of one buffer."""
 
-    __slots__ = ("compiled", "data", "slot")
-
-    def __init__(self, compiled: Compiled, slot: int) -> None:
-        self.compiled = compiled
-        self.slot = slot
-        self.data: bytes | None = None
+    compiled: Compiled
+    slot: int
+    data: bytes | None = None
 
 
 class PredictedReads:
