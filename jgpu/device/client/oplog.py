@@ -24,6 +24,10 @@ __all__ = ["JOINTED", "PIECES", "OpLog", "line_of"]
 #: Most ops in the pieces that a log is cut into, counted from each boundary; the last one repeats.
 #: A piece costs both sides what recording some forty ops does, so the first is no smaller.
 PIECES = (32, 96, 160)
+#: The first piece is sent with so many ops already where they read and write so many bytes: the
+#: device takes longer for them than both sides do for a piece.
+_HALF = 16
+_MUCH_BYTES = 512 << 10
 #: Smaller pieces are not cut by what is in them, larger ones lose at most a third.
 JOINTED = 96
 #: Most ops that are soon done, and most bytes of what one of them reads or writes.
@@ -44,7 +48,7 @@ class OpLog:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         #: number of entries that are to be sent at once
-        self.limit = PIECES[0]
+        self.limit = _HALF
         self._piece = 0
         #: ops that were recorded before those in the log
         self._before = 0
@@ -85,6 +89,20 @@ class OpLog:
         return frame.f_lasti if frame is not None else -1
 
     # -- cutting -----------------------------------------------------------------------------
+
+    def is_full(self) -> bool:
+        """Whether the piece is to be sent, now that its limit is reached.
+
+        That follows from the geometries alone: what repeats is cut alike each time.
+        """
+        if self.limit != _HALF or self._moved_bytes() >= _MUCH_BYTES:
+            return True
+        self.limit = PIECES[0]
+        return False
+
+    def _moved_bytes(self) -> int:
+        given = sum(each.nbytes for entry in self.entries for each in entry[0].geometries)
+        return given + sum(made.nbytes for entry in self.entries for made in entry[3])
 
     def is_brief(self) -> bool:
         """Whether what was recorded is soon done, so that the device need not begin with it now."""
@@ -134,7 +152,7 @@ class OpLog:
 
     def first_piece(self) -> None:
         """An iteration ended, or will have to wait for what was just sent."""
-        self._piece, self.limit = 0, PIECES[0]
+        self._piece, self.limit = 0, _HALF
 
     # -- what was made last ------------------------------------------------------------------
 

@@ -87,7 +87,8 @@ class ClientSession:
     def cut_piece(self) -> None:
         """Send what makes a full piece, of what was recorded."""
         with self._lock:
-            self.outbox.cut(but=self.log.joint())
+            if self.log.is_full():
+                self.outbox.cut(but=self.log.joint())
 
     def tag_resident(self, handles: Sequence[BufferHandle]) -> None:
         """These buffers are the model: parameters, module buffers, optimizer state."""

@@ -9,6 +9,7 @@ import pytest
 from lesson import ADD, NEG, Client
 
 from jgpu import errors
+from jgpu.device.client import oplog
 from jgpu.device.client.connection import ConnectionPhase
 from jgpu.device.client.oplog import JOINTED, PIECES
 from jgpu.wire import messages as m
@@ -150,6 +151,21 @@ def test_pieces_grow_until_a_boundary(client):
     for _ in range(PIECES[0]):
         client.record(NEG, x)
     assert len(runs(client.sent())) == 1
+
+
+@pytest.mark.parametrize(("more", "first"), [(0, 16), (1, 32)])
+def test_a_first_piece_that_moves_many_bytes_is_sent_half_full(client, monkeypatch, more, first):
+    x = client.upload()
+    monkeypatch.setattr(oplog, "_MUCH_BYTES", 16 * 2 * x.nbytes + more)  # each op reads and writes
+    for _ in range(2):
+        for size in (first, PIECES[1]):
+            for _ in range(size - 1):
+                client.record(NEG, x)
+            assert runs(client.sent()) == []
+            client.record(NEG, x)
+            assert len(runs(client.sent())) == 1
+        client.session.progress.boundary()
+        client.sent()
 
 
 @pytest.mark.parametrize("cell", [2, 7, 11, 30])
