@@ -28,6 +28,7 @@ def notebook(monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", main)
     yield lambda **variables: vars(main).update(variables)
     vars(main).clear()
+    gc.collect()  # nested tensors are in circles, in some releases of torch
 
 
 def made():
