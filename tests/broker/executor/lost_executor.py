@@ -12,6 +12,9 @@ class LostDevice(cpu.CpuDevice):
 
     uploads = 0
 
+    def port_at_once(self, lane, known_s):
+        """Never, as on a GPU: all that is done is a job."""
+
     def completions(self):
         over = super().completions()
         self.uploads += sum(getattr(job, "kind", None) is Kind.UPLOAD for _, job in over)
