@@ -47,9 +47,9 @@ class _Case:
 
 
 _CASES: Final = (
-    _Case("cnn", 30, 1, 1.00),
-    _Case("cnn", 10, 1, 1.05),
-    _Case("mlp", 1, 1, 1.50),
+    _Case("cnn", 30, 1, 0.95),
+    _Case("cnn", 10, 1, 0.95),
+    _Case("mlp", 1, 1, 1.25),
     _Case("cnn", 30, 2, 1.03),
 )
 
