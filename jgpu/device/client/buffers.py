@@ -7,15 +7,17 @@ Invariant: what is poisoned is held, and counts no bytes (`validate`).
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import repeat
-from typing import Any
+from typing import Any, Final
 
 from jgpu.device.client.notebook.wanted import PredictedReads
 from jgpu.device.recording.cuts.recorder import Cut
-from jgpu.device.recording.cuts.taking import Known, bury, settle
+from jgpu.device.recording.cuts.taking import Given, Known, bury, settle
 from jgpu.device.tensor import BufferHandle
 
 __all__ = ["ClientBuffers", "HeldBytes"]
+
+#: without inputs or outputs: what was forgotten is the run's in no way
+_NO_RUN: Final[Given] = ((), 0, 0, b"")
 
 
 class HeldBytes:
@@ -55,10 +57,6 @@ class HeldBytes:
     def known_with(self, *others: dict[int, Any]) -> Known:
         """What `taking.bury` forgets buffers from: the sizes, and what others know of them."""
         return self._sizes, *others
-
-    def drop(self, numbers: Iterable[int]) -> None:
-        """These are not needed any more."""
-        self.nbytes -= sum(map(self._sizes.pop, numbers, repeat(0)))
 
     def of(self, numbers: Iterable[int]) -> int:
         """Bytes of these."""
@@ -114,17 +112,10 @@ class ClientBuffers:
         self.held.nbytes -= nbytes
         return live, dead, free
 
-    def forgotten(self) -> list[int]:
+    def forgotten(self) -> tuple[int, ...]:
         """Ids of buffers that Python has forgotten since the last time; so does everything here."""
-        graveyard = self.graveyard
-        buried = graveyard[:]
-        if buried:
-            del graveyard[: len(buried)]
-            self.held.drop(buried)
-            self.reads.forget(buried)
-            if self.poisoned:
-                for number in buried:
-                    self.poisoned.pop(number, None)
+        _, _, buried, nbytes = bury(self.graveyard, self._known, _NO_RUN)
+        self.held.nbytes -= nbytes
         return buried
 
     def poison(self, numbers: Iterable[int], error: BaseException) -> None:

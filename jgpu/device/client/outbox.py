@@ -226,7 +226,7 @@ class Outbox:
             buried = self.buffers.forgotten()
             self.buffers.held.on_change()
             for at in range(0, len(buried), limits.MAX_SLOTS):
-                link.queue(m.Free(tuple(buried[at : at + limits.MAX_SLOTS])))
+                link.queue(m.Free(buried[at : at + limits.MAX_SLOTS]))
         self._connection.pump(link)
 
     def send_ordered(self, make: Callable[[int], m.ClientMessage]) -> None:

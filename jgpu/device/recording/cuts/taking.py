@@ -3,8 +3,7 @@
 `take` says what names the program and what a run of it is given; `settle` which outputs somebody
 needs, by the references that there are to them once the log has let go; `bury` what Python has
 forgotten. All are the accelerator's where there is one; the plain forms here are what it is held
-to. Does not cover what a program is
-(`recorder`), nor what is told of it.
+to. Does not cover what a program is (`recorder`), nor what is told of it.
 
 Invariant: both forms return and leave behind the same, whatever the log.
 """
@@ -20,6 +19,8 @@ from jgpu.device.tensor import BufferHandle
 
 __all__ = [
     "Entry",
+    "Given",
+    "Known",
     "bury",
     "bury_in_python",
     "settle",
