@@ -90,15 +90,15 @@ class OpLog:
 
     # -- cutting -----------------------------------------------------------------------------
 
-    def is_full(self) -> bool:
-        """Whether the piece is to be sent, now that its limit is reached.
+    def grow(self) -> bool:
+        """Have a first piece go on that is half full of what is soon done; whether it does.
 
         That follows from the geometries alone: what repeats is cut alike each time.
         """
         if self.limit != _HALF or self._moved_bytes() >= _MUCH_BYTES:
-            return True
+            return False
         self.limit = PIECES[0]
-        return False
+        return True
 
     def _moved_bytes(self) -> int:
         given = sum(each.nbytes for entry in self.entries for each in entry[0].geometries)

@@ -87,7 +87,7 @@ class ClientSession:
     def cut_piece(self) -> None:
         """Send what makes a full piece, of what was recorded."""
         with self._lock:
-            if self.log.is_full():
+            if not self.log.grow():
                 self.outbox.cut(but=self.log.joint())
 
     def tag_resident(self, handles: Sequence[BufferHandle]) -> None:
