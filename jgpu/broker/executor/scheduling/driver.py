@@ -19,7 +19,7 @@ from jgpu.broker.executor.scheduling.feed import LaneFeed
 from jgpu.broker.executor.scheduling.forecast import Forecast
 from jgpu.broker.executor.scheduling.rests import NEVER, Rests
 from jgpu.broker.executor.scheduling.riding import may_ride
-from jgpu.broker.executor.scheduling.shortway import ShortWays
+from jgpu.broker.executor.scheduling.shortway import ShortWay, ShortWays
 from jgpu.broker.executor.scheduling.stuck.oversized import look_at_oldest
 from jgpu.broker.executor.scheduling.stuck.retiring import take_back
 from jgpu.broker.executor.scheduling.stuck.shortage import Shortage
@@ -90,11 +90,11 @@ class SchedulerDriver:
         }
         self._teller = CoreTeller(core, clock, handlers, recorder)
         self._tell = self._teller.tell
+        way = ShortWay(
+            device, core, clock, self._teller, self._feed, self._forecasts, self._measured
+        )
         #: do now what may be done now
-        self.short = ShortWays(
-            device, core, clock, self._teller, self._feed, self.tallies, self._works,
-            self._forecasts, self._measured,
-        )  # fmt: skip
+        self.short = ShortWays(way, self.tallies, self._works)
 
     @property
     def trials(self) -> Trials:

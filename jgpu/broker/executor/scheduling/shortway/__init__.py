@@ -9,6 +9,7 @@ Invariant: what is known of what went this way, anywhere, is what is known of wh
 and was over before the next came (`tests/broker/executor/test_shortway.py` compares them).
 """
 
+from jgpu.broker.executor.scheduling.shortway.way import ShortWay
 from jgpu.broker.executor.scheduling.shortway.ways import ShortWays
 
-__all__ = ["ShortWays"]
+__all__ = ["ShortWay", "ShortWays"]

@@ -1,19 +1,12 @@
 """Both short ways, as who reads messages knows them."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jgpu.broker.executor.scheduling.shortway.runs import ShortRuns
 from jgpu.broker.executor.scheduling.shortway.uploads import ShortUploads
 from jgpu.broker.executor.scheduling.shortway.way import ShortWay
-from jgpu.sched import Core, events
 
 if TYPE_CHECKING:
-    from jgpu.broker.executor.devices.base import Device
-    from jgpu.broker.executor.scheduling.feed import LaneFeed
-    from jgpu.broker.executor.scheduling.forecast import Forecast
-    from jgpu.broker.executor.scheduling.telling import CoreTeller
-    from jgpu.broker.executor.session import ExecutorSession
     from jgpu.broker.executor.tallies import Tallies
     from jgpu.broker.executor.works.base import Work
 
@@ -23,22 +16,10 @@ __all__ = ["ShortWays"]
 class ShortWays:
     """Do what they are given, if that may be done at once; else nothing has happened."""
 
-    def __init__(
-        self,
-        device: "Device",
-        core: Core,
-        clock: Callable[[], float],
-        teller: "CoreTeller",
-        feed: "LaneFeed",
-        tallies: "Tallies",
-        works: "dict[int, Work]",
-        forecasts: "dict[int, Forecast]",
-        measured: "Callable[[ExecutorSession], events.MemoryMeasured | None]",
-    ) -> None:
-        """`works` and `forecasts` are the driver's; `measured` is what is new of memory."""
-        way = ShortWay(device, core, clock, teller, feed, forecasts, measured)
-        self._teller = teller
-        self._feed = feed
+    def __init__(self, way: ShortWay, tallies: "Tallies", works: "dict[int, Work]") -> None:
+        """`works` are the driver's."""
+        self._teller = way.teller
+        self._feed = way.feed
         self.run = ShortRuns(way, tallies, works).run
         self.upload = ShortUploads(way).take
         #: others are heard next; returns whether what ran may stay untold till then
