@@ -101,17 +101,22 @@ class OpLog:
         return True
 
     def _moved_bytes(self) -> int:
-        given = sum(each.nbytes for entry in self.entries for each in entry[0].geometries)
-        return given + sum(made.nbytes for entry in self.entries for made in entry[3])
+        moved = 0
+        for plan, _, _, outs, _, _ in self.entries:
+            moved += plan.nbytes
+            for made in outs:
+                moved += made.nbytes
+        return moved
 
     def is_brief(self) -> bool:
         """Whether what was recorded is soon done, so that the device need not begin with it now."""
-        entries = self.entries
-        return len(entries) <= _FEW_OPS and all(
-            buffer.nbytes <= _FEW_BYTES
-            for _, buffers, _, outs, _, _ in entries
-            for buffer in (*buffers, *outs)
-        )
+        if len(self.entries) > _FEW_OPS:
+            return False
+        for _, buffers, _, outs, _, _ in self.entries:
+            for buffer in (*buffers, *outs):  # plain: a generator costs twice that
+                if buffer.nbytes > _FEW_BYTES:
+                    return False
+        return True
 
     def taken(self, count: int) -> Statements:
         """The first so many entries were taken out; returns the statements that asked for them."""

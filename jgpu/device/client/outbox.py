@@ -64,7 +64,8 @@ class Outbox:
 
     def open(self) -> Transport:
         """The link; seeds what was seeded before there was one."""
-        link = self._connection.open()
+        connection = self._connection
+        link = connection.opened or connection.open()
         if self._seeds:
             with quiet():
                 for index, value in self._seeds.items():

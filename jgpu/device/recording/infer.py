@@ -46,8 +46,9 @@ class OpPlan:
     """
 
     __slots__ = (
-        "args", "geometries", "grown", "ident", "info", "kwargs", "looks", "many", "native", "outs",
-        "overlaps", "plain", "returns_list", "several", "single", "warns", "writes_first",
+        "args", "geometries", "grown", "ident", "info", "kwargs", "looks", "many", "native",
+        "nbytes", "outs", "overlaps", "plain", "returns_list", "several", "single", "warns",
+        "writes_first",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +62,8 @@ class OpPlan:
         self.args = args
         self.kwargs = kwargs
         self.geometries = geometries
+        #: bytes of all that it is given
+        self.nbytes = sum([each.nbytes for each in geometries])
         self.outs: list[InternedGeometry | int | None] | None = None
         #: geometry, when the op returns exactly one new tensor: the common case
         self.single: InternedGeometry | None = None
