@@ -158,12 +158,17 @@ class Connection(Generic[M]):
             seen = self.reader.seen
             frame = self._writer.encode(message, seen)
             self._acknowledged, self._bytes_since_ack = seen, 0
-            self._write(frame)
+            if self.broken or self.ended:
+                return
+            sent = 0 if self._unsent else self._try_send(frame)
+            if sent < len(frame):
+                self._put_off(frame, sent)
 
     def begin_anew(self) -> None:
         """Tell the peer where the frames of a new executor begin."""
         with self._lock:
-            self._write(self._own_marker)
+            self._put_off(self._own_marker, 0)
+        self.flush()
 
     def acknowledge(self, arena: int | None = None) -> None:
         """A pure `Ack` if `arena` bytes were given back, or enough went unacknowledged."""
@@ -173,14 +178,8 @@ class Connection(Generic[M]):
         ):
             self.send(Ack(arena or 0))
 
-    def _write(self, frame: bytes) -> None:
-        if self.broken or self.ended:
-            return
-        sent = 0
-        if not self._unsent:
-            sent = self._try_send(frame)
-            if sent == len(frame):
-                return
+    def _put_off(self, frame: bytes, sent: int) -> None:
+        """The socket has taken so many bytes of a frame; the rest waits."""
         self._unsent.append(memoryview(frame)[sent:])
         self.unsent_bytes += len(frame) - sent
         if self.unsent_bytes > _UNSENT_BYTES:

@@ -115,8 +115,7 @@ class Pump:
         """Until `stopping`."""
         while not self.stopping:
             self.turn()
-        self.turns.short.catch_up()
-        self.turns.write_trace()
+        self.turns.finish()
         if self._record is not None:
             self._record.flush()
 
@@ -131,16 +130,16 @@ class Pump:
 
     def turn(self, timeout_s: float = -1.0) -> None:
         """One round: wait for something to happen, deal with it."""
-        short, streams = self.turns.short, self._streams
-        ready = streams.poll(0.0) if short.is_behind else []
+        turns, streams = self.turns, self._streams
+        ready = streams.poll(0.0) if turns.short.teller.untold is not None else []
         if not ready:  # so there is time to tell of what ran
-            short.catch_up()
+            turns.short.catch_up()
             wait_s = self._timeout(timeout_s)
             self._page.pump_waits()
             ready = streams.poll(wait_s, awake=not self.device.at_work())
             self._page.pump_works()
-        self.turns.collect()  # first: what is over makes room in the lanes for what comes
-        self.turns.flush()
+        turns.collect()  # first: what is over makes room in the lanes for what comes
+        turns.flush()
         for descriptor, mask in ready:
             if (handler := streams.handlers.get(descriptor)) is not None:
                 handler(mask)
@@ -150,12 +149,12 @@ class Pump:
         self._probes.collect()
         self.spilling.collect()
         streams.resume()
-        for session in list(streams.backlog.values()):
+        for session in [*streams.backlog.values()]:
             self._deal(session)
-        self.turns.flush()
+        turns.flush()
         if self.device.poll_interval_s() == 0.0:  # done by the pump itself, in this round
-            self.turns.collect()
-            self.turns.flush()
+            turns.collect()
+            turns.flush()
         if streams.blocked:
             for session, text in streams.write_blocked(self.sessions):
                 self.end(session, text)
@@ -251,7 +250,8 @@ class Pump:
             self._streams.blocked.add(session.number)
         connection = session.connection
         if mask & ~select.EPOLLOUT and connection.inbox is None:
-            connection.inbox = self._streams.read(connection)
+            connection.inbox = connection.receive()
+            self._streams.received = connection.received
             self._deal(session)
         elif mask & (select.EPOLLHUP | select.EPOLLERR):
             self.end(session, "")
@@ -269,11 +269,11 @@ class Pump:
                     if session.life.has_ended:
                         self.end(session, session.life.reason)
                         return
-                    left -= 1
-                    if not (left and self._streams.has_room(session)):
-                        break
                     if not held:  # so there is none more
                         connection.inbox = None
+                        break
+                    left -= 1
+                    if not (left and self._streams.has_room(session)):
                         break
                 else:
                     connection.inbox = None

@@ -325,8 +325,9 @@ class SchedulerDriver:
         if self._feed.starts:
             self._feed.flush()
 
-    def write_trace(self) -> None:
-        """The executor ends: write down when its works ran, if that was asked for."""
+    def finish(self) -> None:
+        """The executor ends: tell of what ran; write down when works ran, if that was asked for."""
+        self._teller.catch_up()
         if self._trace is not None:
             self._trace.write()
 
@@ -386,12 +387,8 @@ class SchedulerDriver:
         leaders = [each.leader for each in standings if each.leader is not None]
         told = [*leaders, *(work for work in known if not work.rides)]
         assert {work.key for work in told} == self._works.keys()
-        launched = {
-            work.key
-            for work in told
-            if work.state is WorkProgress.LAUNCHED or work.state is WorkProgress.DONE
-        }
-        assert launched == self._leases.keys()
+        begun = WorkProgress.LAUNCHED, WorkProgress.DONE
+        assert {work.key for work in told if work.state in begun} == self._leases.keys()
         assert self._forecasts.keys() == self._sessions.keys()
 
     # -- memory on its way -------------------------------------------------------------------
