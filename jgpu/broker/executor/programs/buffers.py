@@ -103,7 +103,8 @@ class Buffer:
         """The storage seen through `spec`, which the caller has checked against `nbytes`."""
         found = self._views.get(spec)
         if found is None:
-            found = spec.over(self._present())
+            base = self.base
+            found = spec.over(self._present() if base is None else base)
             if len(self._views) >= _MAX_VIEWS:
                 del self._views[next(iter(self._views))]
             self._views[spec] = found
@@ -169,10 +170,12 @@ def views_of(
     buffers: Sequence[Buffer], taken: Iterable[tuple[int, ViewSpec]]
 ) -> list[torch.Tensor]:
     """Views (slot, spec) of buffers, in order, those made before without a call."""
-    return [
-        buffers[slot]._views[spec] if spec in buffers[slot]._views else buffers[slot].view(spec)
-        for slot, spec in taken
-    ]
+    views = []
+    for slot, spec in taken:
+        buffer = buffers[slot]
+        known = buffer._views.get(spec)
+        views.append(buffer.view(spec) if known is None else known)
+    return views
 
 
 def views_over(

@@ -71,7 +71,7 @@ _Key: TypeAlias = tuple[bytes, bytes, tuple[int, ...]]
 class Masks:
     """What a run's bit masks say, read once."""
 
-    __slots__ = ("dead", "exact", "keep", "key", "live", "made", "transient", "wanted")
+    __slots__ = ("dead", "exact", "keep", "key", "live", "made", "transient", "variant", "wanted")
 
     def __init__(
         self, plan: ProgramPlan, live: bytes, dead: bytes, wanted: tuple[int, ...]
@@ -84,6 +84,8 @@ class Masks:
         #: input slots that end with the run, fresh slots (counted from 0) that outlive it
         self.dead = tuple(k for k, bit in enumerate(inputs) if bit)
         self.live = tuple(k for k, bit in enumerate(fresh) if bit)
+        #: the function that such runs are a call of, once `straight` has said so
+        self.variant: Variant | None = None
         #: most bytes of fresh slots at once, by their claims
         self.transient = plan.transient_bytes(live)
         #: fresh slots that outlive the run, and the bytes of each by its claim
@@ -132,8 +134,8 @@ class Definition:
         #: are walked until their function is there. None: it is compiled where it is needed.
         self.aside: Callable[[Callable[[], Variant], Callable[[Any], None]], None] | None = None
         self._given = InputCheck(plan)
-        #: what every run goes through (see `flags`)
-        self._passage = gate.passing(plan.flags)
+        #: whether all inputs hold what they should; `ProgramError` if they do not fit
+        self.accepts = self._given.check
 
     @property
     def written(self) -> frozenset[int]:
@@ -185,17 +187,15 @@ class Definition:
         del tensors
         return self._fast(variant, given, values, generators, masks, context)
 
-    def is_straight(self, masks: Masks) -> bool:
-        """Whether a run with these masks is a call of a function that many runs called before."""
-        plan = self.plan
-        return (
-            not (self._unseen or self._dynamic or self._broken or plan.resized or plan.bases)
-            and self._variants.get(masks.key) is not None
-        )
-
-    def accepts(self, buffers: Sequence[Buffer], params: Sequence[Number]) -> bool:
-        """Whether all inputs hold what they should; `ProgramError` if they do not fit."""
-        return self._given.check(buffers, params)
+    def straight(self, live: bytes, dead: bytes, wanted: tuple[int, ...]) -> Masks | None:
+        """What the masks of a run say that calls a function that many called before; else None."""
+        masks = self._masks.get((live, dead, wanted)) or self.masks(live, dead, wanted)
+        if masks.variant is None:
+            plan = self.plan
+            if self._unseen or self._dynamic or plan.resized or plan.bases:
+                return None
+            masks.variant = self._variants.get(masks.key)
+        return None if self._broken or masks.variant is None else masks
 
     def run_straight(
         self,
@@ -204,8 +204,8 @@ class Definition:
         masks: Masks,
         context: RunContext,
     ) -> Outcome:
-        """`run`, of what it `accepts`, where it `is_straight`."""
-        variant, straight = self._variants[masks.key], self._given.straight
+        """`run`, of what it `accepts`, with masks that are `straight`."""
+        variant, straight = masks.variant, self._given.straight
         assert variant is not None
         generators = self._generators(context.generators) if self.plan.generators else {}
         values = self._given.numbers(params) if self._given.pairs else params
@@ -370,8 +370,11 @@ class Definition:
             stop, mark = None, context.mark
             if running is not None:
                 stop, mark = running.stopped_by(), running.word
-            with self._passage:
+            gate.enter(self.plan.flags)
+            try:
                 made = _ACCELERATOR.run(variant.straight, *said, mark, stop)
+            finally:
+                gate.leave()
             if type(made) is tuple:
                 step, env, why = made
                 if why is True:
@@ -384,7 +387,7 @@ class Definition:
             if running is not None:
                 running.code = written.code
             try:
-                with self._passage, below_autograd():
+                with gate.passing(self.plan.flags), below_autograd():
                     made = written.function(*said, context.mark, context.pauses)
             except Exception as error:
                 at = self._where(error, written)
@@ -393,12 +396,9 @@ class Definition:
         if len(made) == fresh == len(masks.live):
             return Outcome(list(made), exact=masks.exact)
         outputs: list[torch.Tensor | Failure | None] = [None] * fresh
-        if kept == masks.live:
-            for slot, tensor in zip(kept, made, strict=True):
-                outputs[slot] = tensor
-        else:
-            for slot in masks.live:
-                outputs[slot] = made[slot]
+        told = made if kept == masks.live else [made[slot] for slot in masks.live]
+        for slot, tensor in zip(masks.live, told, strict=True):
+            outputs[slot] = tensor
         return Outcome(outputs, exact=masks.exact)
 
     def _variant(self, masks: Masks) -> Variant | None:

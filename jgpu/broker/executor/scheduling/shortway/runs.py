@@ -59,8 +59,8 @@ class ShortRuns:
             or message.program not in session.programs.told
         ):
             return False
-        masks = definition.masks(message.live, message.dead, message.wanted)
-        if not definition.is_straight(masks):
+        masks = definition.straight(message.live, message.dead, message.wanted)
+        if masks is None:
             return False
         most = way.forecasts[session.number].most_live_bytes(masks)
         port = way.port(session, definition.predicted_s or 0.0, masks.transient, most)
