@@ -124,10 +124,10 @@ class MessageHandler:
             return
         known = None
         if self._gate.is_open(session):
-            known = self._definitions.get(message.program, session.owner.identity)
+            known = self._definitions.known(message.program, session.owner.identity)
             if message.wanted and session.queue.outstanding:
                 self._collect_uploads(session)
-            if isinstance(known, Definition) and self._turns.short.run(session, message, known):
+            if known is not None and self._turns.short.run(session, message, known):
                 self._gate.passed(session, message)
                 return
         work = self._gate.work_of(session, message)

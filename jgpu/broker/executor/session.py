@@ -24,7 +24,7 @@ from jgpu.broker.executor.lifecycle import Lifecycle, LifePhase
 from jgpu.broker.executor.memory.accounts import Account
 from jgpu.broker.executor.memory.clientarena import ClientArena
 from jgpu.broker.executor.memory.movement import MemoryMovement
-from jgpu.broker.executor.memory.table import BufferTable
+from jgpu.broker.executor.memory.table import MAX_BUFFERS, BufferTable
 from jgpu.broker.executor.programs import KINDS, Buffer, Failure, Running
 from jgpu.broker.executor.programs.running.notes import ValueNotes
 from jgpu.broker.executor.scheduling.rests import Rest
@@ -47,8 +47,6 @@ _log = logging.getLogger(__name__)
 #: torch's default seed, for generators that nobody seeded
 _SEED: Final = 67280421310721
 _MAX_GENERATORS: Final = 1024
-#: buffers of one session, poisoned ones included
-_MAX_BUFFERS: Final = 1 << 18
 #: how lanes leave a work that is wholly done
 _BEGUN: Final = LaneProgress.BEGUN
 
@@ -203,15 +201,10 @@ class ExecutorSession:
         """No lane has anything of this session, and no copy: its buffers may be touched."""
         return self.queue.launched == 0 and not self.movement.is_copying
 
-    @property
-    def is_full(self) -> bool:
-        """Whether it has so many buffers that no work more is taken."""
-        return len(self.table.buffers) > _MAX_BUFFERS
-
     def accept(self, work: Work) -> None:
         """Put a work at the end of the order; `ProtocolError` if there are too many buffers."""
-        if self.is_full:
-            raise ProtocolError(f"A session has at most {_MAX_BUFFERS} buffers.")
+        if len(self.table.buffers) > MAX_BUFFERS:
+            raise ProtocolError(f"A session has at most {MAX_BUFFERS} buffers.")
         self.queue.accept(work)
 
     def complete(self, work: Work) -> None:

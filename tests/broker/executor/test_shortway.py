@@ -159,7 +159,7 @@ def known(host, client):
         ),
         "cells": (cells.running, cells.first_buffer, cells.failed_from, [*cells.times.seconds]),
         "forecast": (
-            dict(forecast._made), forecast._made_bytes, forecast._peak, [*forecast._peaks],
+            dict(forecast._made), forecast.made_bytes, forecast._peak, [*forecast._peaks],
             [*forecast._pending], forecast._told,
         ),
         "rest": (session.rest.is_told, session.rest.asked),

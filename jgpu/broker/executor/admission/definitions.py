@@ -47,8 +47,8 @@ class Definitions:
         self._device: DeviceKind = device
         self._aside = aside
         self._cache = DefinitionCache(device)
-        #: asked for every run
-        self._known = self._cache.get
+        #: what is good of this hash, and who asks: for every run, as most are
+        self.known = self._cache.get
         self._bad: OrderedDict[bytes, ProgramError] = OrderedDict()
         #: hashes that are being checked, and who wants to know
         self._pending: dict[bytes, list[Callable[[Verdict], None]]] = {}
@@ -58,7 +58,7 @@ class Definitions:
 
     def get(self, key: bytes, identity: str = "") -> Verdict | None:
         """What came of this hash, and who asks; None if it is being checked or is not known."""
-        return self._known(key, identity) or self._bad.get(key)
+        return self.known(key, identity) or self._bad.get(key)
 
     def pending(self, key: bytes) -> bool:
         """Whether this hash is being checked."""

@@ -11,11 +11,15 @@ Invariant: the sums are those of the buffers, always; `validate` says so.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from jgpu.broker.executor.programs import Buffer, Failure
 from jgpu.broker.executor.programs.buffers import OnHost
 
-__all__ = ["BufferTable"]
+__all__ = ["MAX_BUFFERS", "BufferTable"]
+
+#: buffers of one session, poisoned ones included; with more, it brings no work any more
+MAX_BUFFERS: Final = 1 << 18
 
 
 class BufferTable:

@@ -116,9 +116,8 @@ class Outcome(msgspec.Struct, eq=False):
     def made(self, first: int) -> list[Buffer]:
         """Buffers of the slots that there are, where `exact` says which; numbered from `first`."""
         assert self.exact is not None
-        outputs = self.outputs
-        return [
-            Buffer(first + k, outputs[k], nbytes, seen=spec)  # type: ignore[arg-type]
-            for k, nbytes, spec in self.exact
-            if outputs[k] is not None
-        ]
+        made = []
+        for k, nbytes, spec in self.exact:
+            if (output := self.outputs[k]) is not None:
+                made.append(Buffer(first + k, output, nbytes, seen=spec))  # type: ignore[arg-type]
+        return made

@@ -36,11 +36,6 @@ class LaneFeed:
         """Whether it is written down when each work ran."""
         return self._trace is not None
 
-    @property
-    def is_idle(self) -> bool:
-        """Nothing is on its way to a lane, and nobody is tried."""
-        return not self.starts and self.trials.quiet
-
     def launch(self, session: "ExecutorSession", work: "Work", lane: int) -> None:
         """A lane is to have a session's oldest work that none has."""
         self._note(session, work, lane)

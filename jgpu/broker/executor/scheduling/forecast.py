@@ -32,7 +32,8 @@ class Forecast:
         self._grain = max(_LEAST_GRAIN, min(_GRAIN, capacity >> 10))
         #: bytes of buffers that works offered since the last boundary make and nobody dropped
         self._made: dict[int, int] = {}
-        self._made_bytes = 0
+        #: the sum of them
+        self.made_bytes = 0
         self._peak = 0
         self._peaks: deque[int] = deque(maxlen=_ITERATIONS)
         #: peaks of iterations that were offered and have not been measured, oldest first
@@ -44,28 +45,20 @@ class Forecast:
         self._sums: tuple[int, ...] = ()
         self._counted = (0, 0, 0, 0)
 
-    def most_live_bytes(self, masks: Masks) -> int:
-        """Bytes for a run that is offered next, if nothing is freed before it."""
-        return self._made_bytes + masks.transient
-
-    @property
-    def made_bytes(self) -> int:
-        """Bytes of what is made since the last boundary, and not dropped."""
-        return self._made_bytes
-
     def note_upload(self, buffer: int, nbytes: int) -> int:
         """As `live_bytes`, of an upload without a work, all of a new buffer."""
-        live = self._made_bytes + nbytes
+        live, made = self.made_bytes + nbytes, self._made
         if live > self._peak:
             self._peak = live
-        self._note(buffer, ((0, nbytes),))
+        self.made_bytes = live - made.get(buffer, 0)
+        made[buffer] = nbytes
         return live
 
     def note_run(self, message: messages.Run, masks: Masks, surplus_bytes: int) -> int:
         """As `live_bytes`, of a run without a work."""
         if self._made and message.free:
             self._forget(message.free)
-        live = self._made_bytes + masks.transient
+        live = self.made_bytes + masks.transient
         if live + surplus_bytes > self._peak:
             self._peak = live + surplus_bytes
         self._note(message.first, masks.made)
@@ -83,14 +76,14 @@ class Forecast:
             message, definition = work.message, work.definition
             masks = work.masks(definition)
             work.transient = masks.transient
-            live = self._made_bytes + work.transient
+            live = self.made_bytes + work.transient
             if live + definition.surplus_bytes > self._peak:
                 self._peak = live + definition.surplus_bytes
             self._note(message.first, masks.made)
             if masks.dead:
                 self._forget(work.dead)
         else:
-            live = self._made_bytes + work.transient
+            live = self.made_bytes + work.transient
             if isinstance(work, UploadWork) and work.transient:
                 self._note(work.message.buffer, ((0, work.transient),))
         if live > self._peak:
@@ -118,7 +111,10 @@ class Forecast:
         """(resident, kept, transient, stale, spilled) if they are news, at a boundary."""
         if at_rest and self._peak:
             self._end_iteration()
-        self._settle_peaks(table.resident + table.kept, at_rest=at_rest)
+        if self._pending:
+            self._settle_peaks(table.resident + table.kept, at_rest=at_rest)
+        else:
+            self._used = table.resident + table.kept
         sums = (
             table.resident, table.kept, table.resident_away, table.kept_away, table.aside,
             table.stale,
@@ -139,7 +135,7 @@ class Forecast:
 
     def _end_iteration(self) -> None:
         self._made.clear()
-        self._made_bytes = 0
+        self.made_bytes = 0
         self._pending.append(self._peak)
         self._peak = 0
 
@@ -157,13 +153,13 @@ class Forecast:
         for place, nbytes in sizes:
             number = first + place
             if number in made:
-                self._made_bytes -= made[number]
-            self._made_bytes += nbytes
+                self.made_bytes -= made[number]
+            self.made_bytes += nbytes
             made[number] = nbytes
 
     def _forget(self, numbers: Iterable[int]) -> None:
         made = self._made
         for number in numbers:
             if number in made:
-                self._made_bytes -= made[number]
+                self.made_bytes -= made[number]
                 del made[number]

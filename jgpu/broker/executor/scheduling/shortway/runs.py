@@ -62,7 +62,7 @@ class ShortRuns:
         masks = definition.straight(message.live, message.dead, message.wanted)
         if masks is None:
             return False
-        most = way.forecasts[session.number].most_live_bytes(masks)
+        most = way.forecasts[session.number].made_bytes + masks.transient
         port = way.port(session, definition.predicted_s or 0.0, masks.transient, most)
         if port is None:
             return False

@@ -14,7 +14,6 @@ from jgpu.broker.flightpage import Kind
 from jgpu.wire import messages
 
 if TYPE_CHECKING:
-    from jgpu.broker.executor.devices.base import Port
     from jgpu.broker.executor.session import ExecutorSession
 
 __all__ = ["ShortUploads"]
@@ -45,35 +44,28 @@ class ShortUploads:
         # The core knows nothing of what rides.
         rides = way.untold.takes_riders
         most = 0 if rides else way.forecasts[session.number].made_bytes + size
-        if (port := way.port(session, copy_s(size), size, most)) is None:
+        predicted_s = copy_s(size)
+        if (port := way.port(session, predicted_s, size, most)) is None:
             return False
         began, begin = way.clock(), perf_counter()
         try:
             made = torch.empty(size, dtype=torch.uint8, device=self._device.torch_device)
         except (RuntimeError, MemoryError):
             return False
-        self._do(session, message, data, made, port)
-        self._put_down(session, message, began, perf_counter() - begin, rides=rides)
-        return True
-
-    def _do(
-        self,
-        session: "ExecutorSession",
-        message: messages.Upload,
-        data: bytes,
-        made: torch.Tensor,
-        port: "Port",
-    ) -> None:
         flight = port.flight
         flight.begin(session.number, message.work, _UPLOAD)
-        memmove(made.data_ptr(), data, message.size)
-        session.table.add_made((Buffer(message.buffer, made, message.size),))
+        memmove(made.data_ptr(), data, size)
+        session.table.add_made((Buffer(message.buffer, made, size),))
         flight.rest()
+        took_s = perf_counter() - begin
+        self._put_down(session, message, predicted_s, began, took_s, rides=rides)
+        return True
 
     def _put_down(
         self,
         session: "ExecutorSession",
         message: messages.Upload,
+        predicted_s: float,
         began: float,
         took_s: float,
         *,
@@ -91,4 +83,4 @@ class ShortUploads:
             return
         standing.riders, standing.at_boundary = 0, False
         claim = live if live <= session.account.capacity else 0
-        way.untold.note(session, copy_s(message.size), claim, began, took_s, ends=False, riders=0)
+        way.untold.note(session, predicted_s, claim, began, took_s, ends=False, riders=0)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from jgpu.broker.executor.memory.movement import MovementState
+from jgpu.broker.executor.memory.table import MAX_BUFFERS
 from jgpu.broker.executor.scheduling.shortway.untold import Untold
 from jgpu.broker.executor.works.course import Passed
 from jgpu.sched import Core, events
@@ -40,13 +41,14 @@ class ShortWay:
         self.clock = clock
         self.teller = teller
         self.feed = feed
+        self._trials = feed.trials
         self.forecasts = forecasts
         self.untold = Untold(core, clock, teller, measured)
         self._core = core
 
     def is_clear(self, session: "ExecutorSession", work: int) -> bool:
         """Whether nothing is in hand, on its way or tried, and this is the work that is due."""
-        queue, table = session.queue, session.table
+        queue, table, trials = session.queue, session.table, self._trials
         return self._is_open and not (
             queue.outstanding
             or queue.notes
@@ -57,10 +59,12 @@ class ShortWay:
             or table.aside
             or session.movement.state is not _STILL
             or session.life.is_over
-            or session.is_full
+            or len(table.buffers) > MAX_BUFFERS
             or session.faults is not None
             or self.device.allocate is not None
-            or not self.feed.is_idle
+            or self.feed.starts
+            or trials.through
+            or trials.holder is not None
         )
 
     def port(
