@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jgpu.accelerator.loading import load
-from jgpu.broker.executor.memory.hostbytes import bytes_of, quickest
+from jgpu.broker.executor.memory.hostbytes import bytes_of, quickest, tensor_of
 
 NAMES = ("float32", "float64", "bfloat16", "int64", "int8", "bool", "complex64")
 DTYPES = st.sampled_from([getattr(torch, name) for name in NAMES])
@@ -44,4 +44,5 @@ def test_what_is_no_tensor_is_refused(by_library):
 
 
 def test_the_library_is_used_where_it_is_there(by_library):
-    assert quickest() is load().bytes_of
+    assert quickest(bytes_of) is load().bytes_of
+    assert quickest(tensor_of) is load().tensor_of

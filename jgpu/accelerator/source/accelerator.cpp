@@ -16,6 +16,7 @@
 #include "recorded.h"
 #include "shown.h"
 #include "snapshots.h"
+#include "storages.h"
 #include "straight.h"
 #include "switches.h"
 
@@ -346,6 +347,18 @@ PyObject* bytes_of(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   END_HANDLE_TH_ERRORS
 }
 
+PyObject* new_tensor_of(PyObject*, PyObject* bytes) {
+  HANDLE_TH_ERRORS
+  return tensor_of(bytes);
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* lay_over(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  return laid_over_by(arguments, count);
+  END_HANDLE_TH_ERRORS
+}
+
 PyObject* counts(PyObject*, PyObject*) {
   return Py_BuildValue("KK", carried_out, left_to_python);
 }
@@ -365,6 +378,7 @@ PyMethodDef methods[] = {
     {"connect", connect, METH_VARARGS, "Hand over what is looked up; ops come here from now on."},
     {"counts", counts, METH_NOARGS, "Calls carried out here, and calls left to Python."},
     {"install_guard", install_guard, METH_NOARGS, "Answer torch's questions about the device."},
+    {"laid_over", fast(lay_over), METH_FASTCALL, "A tensor over a storage, of any type."},
     {"new_stop", new_stop, METH_NOARGS, "What a run is stopped by."},
     {"quiet_of", quiet_of, METH_VARARGS, "A class of blocks that no signal's handler tears."},
     {"read_all", read_switches, METH_VARARGS, "What calls return; what was seen, if the same."},
@@ -372,6 +386,7 @@ PyMethodDef methods[] = {
     {"settle", fast(settle_outputs), METH_FASTCALL, "Give outputs that are held their ids."},
     {"stop", stop, METH_O, "Have the run begin no step more."},
     {"take", fast(take_run), METH_FASTCALL, "Take the first entries out of a log, as a run."},
+    {"tensor_of", new_tensor_of, METH_O, "A tensor on the host that holds these bytes."},
     {"variables", variables, METH_O, "What a run that is stopped holds, by name."},
     {"watch_large", watch_large, METH_O, "Tell of new buffers of more bytes."},
     {"wrap", fast(wrap_object), METH_FASTCALL, "A tensor over a buffer, from an offset on."},

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
+from jgpu.accelerator import loading
 from jgpu.errors import ProgramError
 from jgpu.wire.program import CONJ, NEG, Geometry
 
@@ -20,6 +21,7 @@ __all__ = [
     "intern",
     "is_contiguous",
     "is_dense",
+    "laid_over",
     "required_bytes",
 ]
 
@@ -102,6 +104,33 @@ def describe(geometry: Geometry | None) -> str:
     return f"{geometry.dtype} of shape {list(geometry.shape)} and stride {list(geometry.stride)}"
 
 
+def laid_over(
+    base: torch.Tensor,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    offset: int,
+) -> torch.Tensor:
+    """A tensor over `base`'s storage; the plain form, by which the accelerator's is measured."""
+    if base.dtype is dtype and not base.is_conj() and not base.is_neg():
+        return torch.as_strided(base, shape, stride, offset)
+    return _set_over(base, dtype, shape, stride, offset)
+
+
+def _set_over(
+    base: torch.Tensor,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    offset: int,
+) -> torch.Tensor:
+    made = torch.empty(0, dtype=dtype, device=base.device)
+    return made.set_(base.untyped_storage(), offset, shape, stride)
+
+
+_laid_over: Final = getattr(loading.load(), "laid_over", laid_over)
+
+
 class ViewSpec:
     """A geometry, ready to be laid over a storage; hashed by identity, so `intern` it."""
 
@@ -120,10 +149,9 @@ class ViewSpec:
     def over(self, base: torch.Tensor, offset: int | None = None) -> torch.Tensor:
         """A new tensor over `base`'s storage; `offset`, in elements, replaces the geometry's."""
         at = self.offset if offset is None else offset
-        if base.dtype is self.dtype and not self.bits and not base.is_conj() and not base.is_neg():
-            return torch.as_strided(base, self.shape, self.stride, at)
-        made = torch.empty(0, dtype=self.dtype, device=base.device)
-        made.set_(base.untyped_storage(), at, self.shape, self.stride)
+        if not self.bits:
+            return _laid_over(base, self.dtype, self.shape, self.stride, at)
+        made = _set_over(base, self.dtype, self.shape, self.stride, at)
         if self.bits & CONJ:
             torch._C._set_conj(made, True)
         if self.bits & NEG:

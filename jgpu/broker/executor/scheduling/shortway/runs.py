@@ -8,7 +8,7 @@ of it.
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from jgpu.broker.executor.memory.hostbytes import quickest
+from jgpu.broker.executor.memory.hostbytes import bytes_of, quickest
 from jgpu.broker.executor.programs import Buffer, Definition, Masks, Outcome, RunContext
 from jgpu.broker.executor.scheduling.shortway.way import ShortWay
 from jgpu.broker.executor.works.course import Passed
@@ -39,7 +39,7 @@ class ShortRuns:
         self._device = way.device
         self._tallies = tallies
         self._works = works
-        self._bytes_of = quickest()
+        self._bytes_of = quickest(bytes_of)
         #: what runs: its session, its first fresh buffer, and the wanted slots that were told
         self._session: ExecutorSession | None = None
         self._first = 0

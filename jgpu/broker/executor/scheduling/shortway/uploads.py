@@ -1,11 +1,9 @@
 """The short way of an upload: a few bytes in its message, all of a new buffer."""
 
-from ctypes import memmove
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-import torch
-
+from jgpu.broker.executor.memory.hostbytes import quickest, tensor_of
 from jgpu.broker.executor.programs import Buffer
 from jgpu.broker.executor.scheduling.shortway.way import ShortWay
 from jgpu.broker.executor.works.course import Passed
@@ -29,6 +27,7 @@ class ShortUploads:
     def __init__(self, way: ShortWay) -> None:
         self._way = way
         self._device = way.device
+        self._tensor_of = quickest(tensor_of)
 
     def take(self, session: "ExecutorSession", message: messages.Upload) -> bool:
         """Whether the upload was done; else nothing has happened."""
@@ -49,12 +48,11 @@ class ShortUploads:
             return False
         began, begin = way.clock(), perf_counter()
         try:
-            made = torch.empty(size, dtype=torch.uint8, device=self._device.torch_device)
+            made = self._tensor_of(data)
         except (RuntimeError, MemoryError):
             return False
         flight = port.flight
         flight.begin(session.number, message.work, _UPLOAD)
-        memmove(made.data_ptr(), data, size)
         session.table.add_made((Buffer(message.buffer, made, size),))
         flight.rest()
         took_s = perf_counter() - begin
