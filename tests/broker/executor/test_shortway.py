@@ -823,6 +823,36 @@ def test_what_is_not_as_ever_goes_the_usual_way(warmed):
     assert runs_short(host, client)
 
 
+def test_a_function_that_broke_its_word_is_not_called_again(warmed, monkeypatch):
+    host, client = warmed
+    (definition,) = host.pump.definitions._cache
+    assert runs_short(host, client, wanted=(0,)) or runs_short(host, client, wanted=(0,))
+
+    def otherwise(op):
+        return lambda x, y: op(x, y).double()
+
+    with monkeypatch.context() as patch:
+        replace_op(patch, definition, 0, otherwise)
+        assert runs_short(host, client)  # and goes on there, step by step
+    assert definition._broken
+    heard(client)
+    for wanted in ((), (0,)):  # masks that know their function
+        assert not runs_short(host, client, wanted=wanted)
+    assert heard(client)[-1] == m.Value(client.buffers, pack("4f", 2, 4, 6, 8))
+
+
+def test_masks_are_known_again_where_too_many_were_seen(warmed):
+    host, client = warmed
+    (definition,) = host.pump.definitions._cache
+    key = (b"\x01", b"", ())
+    assert definition.straight(*key) is not None
+    for wanted in range(100):
+        assert definition.straight(b"\x01", b"", (wanted,) * 2) is None
+    assert len(definition._masks) <= 64
+    assert definition.straight(*key).variant is definition._variants[key]
+    assert runs_short(host, client)
+
+
 def test_nobody_goes_before_others_who_have_work(warmed, monkeypatch):
     host, client = warmed
     other = host.connect("user2")

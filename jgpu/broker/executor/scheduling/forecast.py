@@ -7,7 +7,7 @@ is still there counts as kept, and the count begins anew.
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 from jgpu.broker.executor.memory.table import BufferTable
 from jgpu.broker.executor.programs import Definition, Masks
@@ -22,6 +22,8 @@ __all__ = ["Forecast"]
 _ITERATIONS: Final = 8
 _GRAIN: Final = 64 << 10
 _LEAST_GRAIN: Final = 512
+#: resident, kept, of both what is away, aside, stale
+_Sums: TypeAlias = tuple[int, int, int, int, int, int]
 
 
 class Forecast:
@@ -42,7 +44,7 @@ class Forecast:
         self._used = 0
         self._told: tuple[int, int, int, int, int] | None = None
         #: the table's sums when they were counted last, and what they came to
-        self._sums: tuple[int, ...] = ()
+        self._sums: _Sums | None = None
         self._counted = (0, 0, 0, 0)
 
     def note_upload(self, buffer: int, nbytes: int) -> int:
@@ -99,11 +101,7 @@ class Forecast:
 
     def held(self, table: BufferTable) -> tuple[int, int, int]:
         """(resident, kept, spilled): bytes on the device, and on the host that must come back."""
-        return (
-            self._rounded(table.resident - table.resident_away),
-            self._rounded(table.kept - table.kept_away - table.aside),
-            self._rounded(table.away),
-        )
+        return self._count(_sums(table))[:3]
 
     def measured(
         self, table: BufferTable, *, at_rest: bool
@@ -115,14 +113,9 @@ class Forecast:
             self._settle_peaks(table.resident + table.kept, at_rest=at_rest)
         else:
             self._used = table.resident + table.kept
-        sums = (
-            table.resident, table.kept, table.resident_away, table.kept_away, table.aside,
-            table.stale,
-        )  # fmt: skip
+        sums = _sums(table)
         if sums != self._sums:
-            resident, kept, spilled = self.held(table)
-            stale = min(self._rounded(table.stale), kept)
-            self._sums, self._counted = sums, (resident, kept, spilled, stale)
+            self._sums, self._counted = sums, self._count(sums)
         resident, kept, spilled, stale = self._counted
         now = (resident, kept, max(self._peaks, default=0), stale, spilled)
         if now == self._told:
@@ -130,8 +123,17 @@ class Forecast:
         self._told = now
         return now
 
-    def _rounded(self, nbytes: int) -> int:
-        return -(-nbytes // self._grain) * self._grain
+    def _count(self, sums: _Sums) -> tuple[int, int, int, int]:
+        """What a table's sums come to, rounded up: resident, kept, spilled and stale bytes."""
+        resident, kept, resident_away, kept_away, aside, stale = sums
+        grain = self._grain
+        here = -(-(kept - kept_away - aside) // grain) * grain
+        return (
+            -(-(resident - resident_away) // grain) * grain,
+            here,
+            -(-(resident_away + kept_away) // grain) * grain,
+            min(-(-stale // grain) * grain, here),
+        )
 
     def _end_iteration(self) -> None:
         self._made.clear()
@@ -163,3 +165,9 @@ class Forecast:
             if number in made:
                 self.made_bytes -= made[number]
                 del made[number]
+
+
+def _sums(table: BufferTable) -> _Sums:
+    return (
+        table.resident, table.kept, table.resident_away, table.kept_away, table.aside, table.stale
+    )  # fmt: skip

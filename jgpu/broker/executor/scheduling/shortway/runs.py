@@ -66,7 +66,14 @@ class ShortRuns:
         port = way.port(session, definition.predicted_s or 0.0, masks.transient, most)
         if port is None:
             return False
-        if (buffers := _given(session, message, definition)) is None:
+        found, generators = session.table.buffers, definition.plan.generators
+        if generators and not all(map(session.generators.__contains__, generators)):
+            return False
+        try:
+            buffers = [*map(found.__getitem__, message.inputs)]
+            if not definition.accepts(buffers, message.params):
+                return False
+        except (KeyError, ProgramError):  # not there, or it does not fit
             return False
         self._do(session, message, definition, masks, buffers, port)
         return True
@@ -191,18 +198,3 @@ class ShortRuns:
         work.claim = way.forecasts[session.number].live_bytes(work)
         self._works[work.key] = work
         teller.run_now(session, work, way.feed)
-
-
-def _given(
-    session: "ExecutorSession", message: messages.Run, definition: Definition
-) -> list[Buffer] | None:
-    """Its inputs, if they are there, and fit."""
-    found = session.table.buffers
-    try:
-        buffers = [*map(found.__getitem__, message.inputs)]
-        generators = definition.plan.generators
-        if generators and not all(map(session.generators.__contains__, generators)):
-            return None
-        return buffers if definition.accepts(buffers, message.params) else None
-    except (KeyError, ProgramError):
-        return None
