@@ -136,9 +136,7 @@ class MessageHandler:
         if isinstance(work, RefusedRun):
             self._turns.offer(session)
             return
-        if known is None:
-            known = self._definitions.get(message.program, session.owner.identity)
-        work.definition = known
+        work.definition = known or self._definitions.get(message.program, session.owner.identity)
         if work.definition is None:
             self._missing.setdefault(message.program, []).append(work)
             if not self._definitions.pending(message.program):
