@@ -269,11 +269,11 @@ class Pump:
                     if session.life.has_ended:
                         self.end(session, session.life.reason)
                         return
-                    if not held:  # so there is none more
-                        connection.inbox = None
-                        break
                     left -= 1
                     if not (left and self._streams.has_room(session)):
+                        break
+                    if not held:  # so there is none more
+                        connection.inbox = None
                         break
                 else:
                     connection.inbox = None

@@ -327,7 +327,7 @@ class SchedulerDriver:
 
     def finish(self) -> None:
         """The executor ends: tell of what ran; write down when works ran, if that was asked for."""
-        self._teller.catch_up()
+        self.short.catch_up()
         if self._trace is not None:
             self._trace.write()
 
