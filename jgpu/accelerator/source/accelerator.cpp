@@ -112,6 +112,43 @@ class Op final : public c10::OperatorKernel {
   std::unique_ptr<Way> way_;
 };
 
+// A factory of torch's, as the dispatcher calls it for the device. A mode that is left for a moment
+// (its own code calls) is asked by the kernel in Python.
+class Factory final : public c10::OperatorKernel {
+ public:
+  explicit Factory(c10::SafeKernelFunction in_python) : in_python_(std::move(in_python)) {}
+
+  void operator()(
+      const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    if (!c10::impl::TorchDispatchModeTLS::any_modes_set()) {
+      const Interpreter held;
+      if (way_ == nullptr) {
+        way_ = std::make_unique<Recorded>(schema_of_factory(op));
+      }
+      if (way_->carry_out(stack)) {
+        ++carried_out;
+        return;
+      }
+      ++left_to_python;
+    }
+    in_python_.callBoxed(op, keys, stack);
+  }
+
+ private:
+  static Schema schema_of_factory(const c10::OperatorHandle& op) {
+    const auto& name = op.operator_name();
+    const Owned told = checked(PyObject_CallFunction(
+        connected.described, "ss", name.name.c_str(), name.overload_name.c_str()));
+    Schema made = schema_of(
+        op, PyTuple_GET_ITEM(told.get(), 0), PyTuple_GET_ITEM(told.get(), 1), /*in_place=*/false);
+    made.of_default_dtype = true;
+    return made;
+  }
+
+  c10::SafeKernelFunction in_python_;
+  std::unique_ptr<Recorded> way_;
+};
+
 // All ops of torch that no other op is made of: before a notebook can call any, since the
 // dispatcher's tables are read without a lock.
 void take_over() {
@@ -218,6 +255,28 @@ PyObject* compose(PyObject*, PyObject* arguments) {
       torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Composed>(
           *rule, c10::parseDispatchKey(composite), std::move(in_python))));
   Py_RETURN_TRUE;
+  END_HANDLE_TH_ERRORS
+}
+
+// Has a factory come here first, whose kernel for the device is Python's so far.
+PyObject* make_here(PyObject*, PyObject* arguments) {
+  HANDLE_TH_ERRORS
+  using c10::DispatchKey;
+  const char* base = nullptr;
+  const char* overload = nullptr;
+  if (PyArg_ParseTuple(arguments, "ss", &base, &overload) == 0) {
+    return nullptr;
+  }
+  const c10::OperatorName name(std::string("aten::") + base, overload);
+  const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow(name.name.c_str(), name.overload_name.c_str());
+  auto in_python = op.getComputedKernelForDispatchKey(DispatchKey::PrivateUse1);
+  static auto& library = *new torch::Library(
+      torch::Library::IMPL, "aten", DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  library.impl(
+      full_name(name).c_str(),
+      torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Factory>(std::move(in_python))));
+  Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
 }
 
@@ -379,6 +438,7 @@ PyMethodDef methods[] = {
     {"counts", counts, METH_NOARGS, "Calls carried out here, and calls left to Python."},
     {"install_guard", install_guard, METH_NOARGS, "Answer torch's questions about the device."},
     {"laid_over", fast(lay_over), METH_FASTCALL, "A tensor over a storage, of any type."},
+    {"make_here", make_here, METH_VARARGS, "Have a factory come here first."},
     {"new_stop", new_stop, METH_NOARGS, "What a run is stopped by."},
     {"quiet_of", quiet_of, METH_VARARGS, "A class of blocks that no signal's handler tears."},
     {"read_all", read_switches, METH_VARARGS, "What calls return; what was seen, if the same."},

@@ -10,6 +10,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/DynamicTypes.h>
@@ -129,6 +130,8 @@ struct Schema {
   bool in_place = false;
   // it writes no argument
   bool writes_nothing = true;
+  // it is given the default dtype where none is said, which only this process knows
+  bool of_default_dtype = false;
 
   // How many positional arguments are said: Python is not given those at the end that are as by
   // default.
@@ -240,6 +243,14 @@ class Call {
       default:
         return add_word(argument.kind, value);
     }
+  }
+
+  // The default dtype, as if it had been given by its name.
+  void add_default_dtype() {
+    static PyObject* const name = checked(PyUnicode_InternFromString("dtype")).release();
+    say(name);
+    say(reinterpret_cast<PyObject*>(
+        torch::getTHPDtype(c10::typeMetaToScalarType(c10::get_default_dtype()))));
   }
 
   // Of an argument that is given by its name, where tensors are not.

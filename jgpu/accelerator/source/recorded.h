@@ -95,11 +95,18 @@ class Recorded final : public Way {
         return false;
       }
     }
+    bool says_dtype = false;
     for (size_t i = schema_.positional; i < given.size(); ++i) {
       const Argument& argument = schema_.arguments[i];
-      if (!argument.is_default(given[i]) && !call.add_named(argument, given[i])) {
-        return false;
+      if (!argument.is_default(given[i])) {
+        if (!call.add_named(argument, given[i])) {
+          return false;
+        }
+        says_dtype = says_dtype || argument.kind == Kind::dtype;
       }
+    }
+    if (schema_.of_default_dtype && !says_dtype) {
+      call.add_default_dtype();
     }
     return true;
   }

@@ -18,7 +18,7 @@ from jgpu.device.recording.viewing import stretches, views
 from jgpu.device.tensor import Backend, BufferHandle, DeviceTensor, SettledBuffer
 from jgpu.device.tracebacks import unseen
 
-__all__ = ["install"]
+__all__ = ["FACTORIES", "install", "make_here"]
 
 
 #: what torch takes apart in Python; there is no kernel of its own for that
@@ -26,6 +26,10 @@ _TAKEN_APART: Final = frozenset({"aten::native_batch_norm"})
 #: ops of other kinds that are recorded as any other where all of their tensors are on the device;
 #: what waits has no plan that says what it returns
 _BETWEEN: Final = frozenset({"aten::_to_copy", "aten::copy_", "aten::index.Tensor"})
+
+
+#: factories that all others are made of, and the overload of each
+FACTORIES: Final = (("empty", "memory_format"), ("empty_strided", ""))
 
 
 def install() -> None:
@@ -38,6 +42,14 @@ def install() -> None:
         partial, unseen(_note_large), unseen(_look), unseen(_cut_piece), unseen(_described),
         unseen(copies.item),
     )  # fmt: skip
+
+
+def make_here() -> None:
+    """Have factories come to it, too; once they have a kernel in Python, which has the rest."""
+    library = loading.load()
+    if library is not None:
+        for name, overload in FACTORIES:
+            library.make_here(name, overload)
 
 
 def _note_large(buffer: BufferHandle) -> None:

@@ -41,6 +41,7 @@ def install() -> None:
         kernel = partial(_fallback, getattr(torch.ops.aten, name).default)
         named.impl(name, kernel, "PrivateUse1")
     _libraries.extend((fallback, named))
+    accelerated.make_here()
 
 
 def _shorten_rule_lookup() -> None:

@@ -11,6 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu.accelerator import loading
 from jgpu.device import current
+from jgpu.device.recording.dispatch import dispatch
+from jgpu.device.tensor import device
 
 library = loading.load()
 pytestmark = pytest.mark.skipif(library is None, reason="the accelerator is not built here")
@@ -81,6 +83,20 @@ CALLS = {
     "rows and their gradient": lambda: wanted[rows].sum().backward(),
     "zeros like it": lambda: x.new_zeros(3, 4),
     "converted where it is": lambda: x.to("cuda", torch.float64),
+    "an empty tensor": lambda: torch.empty(3, 4, device="cuda"),
+    "an empty tensor of a type": lambda: torch.empty(3, device="cuda", dtype=torch.int32),
+    "an empty tensor, its channels last": lambda: torch.empty(
+        2, 3, 4, 5, device="cuda", memory_format=torch.channels_last
+    ),
+    "an empty tensor of strides": lambda: torch.empty_strided((3, 4), (1, 3), device="cuda"),
+    "one empty element": lambda: torch.empty((), device="cuda"),
+    "no element": lambda: torch.empty(0, 3, device="cuda"),
+    "zeros": lambda: torch.zeros(3, 4, device="cuda"),
+    "zeros that want gradients": lambda: torch.zeros(3, device="cuda", requires_grad=True),
+    "integers": lambda: torch.full((3,), 2, device="cuda"),
+    "numbers of the default type": lambda: torch.full((3,), 0.5, device="cuda:0"),
+    "random numbers": lambda: torch.randn(3, 4, device="cuda"),
+    "random integers": lambda: torch.randint(0, 5, (3,), device="cuda"),
     "rows put": lambda: room.index_put_((rows,), w[:3]),
     "columns put": lambda: put((slice(None), rows), w[:, :3]),
     "chosen by a mask, put": lambda: room.index_put_((x > 0.5,), w[0, 0]),
@@ -132,3 +148,50 @@ def test_what_has_to_be_looked_at_goes_into_python(call):
     before = library.counts()[1]
     call()
     assert library.counts()[1] > before
+
+
+EMPTY, STRIDED = torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.default
+FACTORIES = {
+    "of a size": (EMPTY, ([2, 3, 4, 5],), {}),
+    "of no dimension": (EMPTY, ([],), {}),
+    "of a type": (EMPTY, ([3],), {"dtype": torch.int64}),
+    "of the default type, said": (EMPTY, ([3],), {"dtype": torch.float32}),
+    "of a layout": (EMPTY, ([3],), {"layout": torch.strided}),
+    "in order of channels": (EMPTY, ([2, 3, 4, 5],), {"memory_format": torch.channels_last}),
+    "of strides": (STRIDED, ([2, 3], [1, 2]), {}),
+    "of strides and a type": (STRIDED, ([2, 3], [1, 2]), {"dtype": torch.float16}),
+}
+
+
+@pytest.mark.parametrize("default", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("func", "args", "kwargs"), FACTORIES.values(), ids=FACTORIES)
+def test_an_empty_tensor_is_recorded_as_python_records_it(func, args, kwargs, default):
+    given = {**kwargs, "device": device(), "pin_memory": False}
+    kwargs = {each.name: given[each.name] for each in func._schema.arguments if each.name in given}
+    torch.set_default_dtype(default)
+    try:
+        in_python = recorded(lambda: dispatch(func, args, kwargs))
+        before = library.counts()
+        alone = recorded(lambda: func(*args, **kwargs))
+        after = library.counts()
+        made = func(*args, **kwargs)
+        twin = func(*args, **{**kwargs, "device": "cpu"})
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert alone == in_python != []
+    assert (after[0] - before[0], after[1] - before[1]) == (1, 0)
+    assert (made.dtype, made.shape, made.stride()) == (twin.dtype, twin.shape, twin.stride())
+
+
+def test_an_empty_tensor_of_inference_mode_is_one():
+    with torch.inference_mode():
+        made = [torch.empty(3, device="cuda") for _ in range(3)]
+    assert all(each.is_inference() for each in made)
+    assert not torch.empty(3, device="cuda").is_inference()
+
+
+def test_an_empty_tensor_that_cannot_be_raises_each_time():
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="negative dimension"):
+            torch.empty(-1, device="cuda")
+    assert torch.zeros(2, device="cuda").tolist() == [0, 0]
