@@ -6,8 +6,9 @@ through, not where it is raised again. So what a notebook shows, in IPython, in 
 `traceback.print_exc()`, are the notebook's lines, and torch's Python where it is there natively.
 
 Covers the seams, where torch or the notebook calls into this package: `unseen` for functions,
-`unseen_methods` for classes, `hide` where neither will do. `JGPU_FULL_TRACEBACKS=1` in the
-environment shows everything.
+`unseen_methods` for classes, `hide` where neither will do, as in a function that is called at each
+step and spares itself the wrapper (`seam`). `JGPU_FULL_TRACEBACKS=1` in the environment shows
+everything.
 """
 
 import functools
@@ -20,7 +21,17 @@ from typing import Any, Final, TypeVar
 
 import torch
 
-__all__ = ["AS_CALLER", "OURS", "TORCH", "hide", "is_unseen", "sealed", "unseen", "unseen_methods"]
+__all__ = [
+    "AS_CALLER",
+    "OURS",
+    "TORCH",
+    "hide",
+    "is_unseen",
+    "sealed",
+    "seam",
+    "unseen",
+    "unseen_methods",
+]
 
 OURS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 TORCH: Final = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -49,11 +60,24 @@ def unseen(function: Callable[..., Any]) -> Callable[..., Any]:
             hide(error, sys._getframe())
             raise
 
+    return _marked(call, function)
+
+
+def seam(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that calls `hide` itself, with its own frame, for all that it raises.
+
+    `unseen` gives it back as it is.
+    """
+    return _marked(function, function)
+
+
+def _marked(call: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     setattr(call, _MARK, call)  # itself, for `wraps` hands attributes on
     original = inspect.unwrap(function)
     if original is not function and isinstance(original, FunctionType):
-        call.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]
-    return call
+        call.__prepare_scriptable__ = lambda: original
+    made: Callable[..., Any] = call
+    return made
 
 
 def is_unseen(function: Any) -> bool:

@@ -10,6 +10,7 @@ form, too: one op for all parameters is recorded, sent and started for less than
 
 import functools
 import importlib
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ import torch
 
 from jgpu.device import current
 from jgpu.device.tensor import DeviceTensor
-from jgpu.device.tracebacks import unseen
+from jgpu.device.tracebacks import hide, seam
 
 __all__ = ["install"]
 
@@ -50,12 +51,16 @@ def install() -> None:
 def _following(listed: Callable[[], list[str]]) -> Callable[[], list[str]]:
     @functools.wraps(listed)
     def devices() -> list[str]:
-        session = current.session
-        if not session.used or session.device_facts().has_cuda_kernels:
-            return listed()
-        return [name for name in listed() if name != "cuda"]
+        try:
+            session = current.session
+            if not session.used or session.device_facts().has_cuda_kernels:
+                return listed()
+            return [name for name in listed() if name != "cuda"]
+        except BaseException as error:
+            hide(error, sys._getframe())
+            raise
 
-    return unseen(devices)
+    return seam(devices)
 
 
 def _joined(default: Callable[..., tuple[bool, bool]]) -> Callable[..., tuple[bool, bool]]:
@@ -63,9 +68,20 @@ def _joined(default: Callable[..., tuple[bool, bool]]) -> Callable[..., tuple[bo
     def fused_or_foreach(
         params: list[torch.Tensor], differentiable: bool, use_fused: bool = False
     ) -> tuple[bool, bool]:
-        fused, foreach = default(params, differentiable, use_fused)
-        if not (fused or foreach or differentiable):
-            foreach = all(type(p) is DeviceTensor and p.dtype in _EXACT_TYPES for p in params)
+        try:
+            fused, foreach = default(params, differentiable, use_fused)
+            if not (fused or foreach or differentiable):
+                foreach = _are_exact(params)
+        except BaseException as error:
+            hide(error, sys._getframe())
+            raise
         return fused, foreach
 
-    return unseen(fused_or_foreach)
+    return seam(fused_or_foreach)
+
+
+def _are_exact(params: list[torch.Tensor]) -> bool:
+    for each in params:
+        if type(each) is not DeviceTensor or each.dtype not in _EXACT_TYPES:
+            return False
+    return True

@@ -6,15 +6,18 @@ something may be wrong, torch's code looks once more, one after the other.
 """
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
 import torch
+from torch.distributions import Distribution, constraints
+from torch.distributions.utils import lazy_property
 
 from jgpu.device.likenative import warned
 from jgpu.device.recording import copies
 from jgpu.device.tensor import DeviceTensor
-from jgpu.device.tracebacks import unseen
+from jgpu.device.tracebacks import hide, seam
 from jgpu.errors import JgpuError
 
 __all__ = ["install"]
@@ -34,11 +37,9 @@ _UNSET: Final = object()
 
 def install() -> None:
     """Have the base class of all distributions check so; `activate` calls it."""
-    from torch.distributions import Distribution
-
     base: Any = Distribution
-    base.__init__ = unseen(_made(base.__init__))
-    base._validate_sample = unseen(_scored(base._validate_sample))
+    base.__init__ = seam(_made(base.__init__))
+    base._validate_sample = seam(_scored(base._validate_sample))
 
 
 def _made(original: Callable[..., None]) -> Callable[..., None]:
@@ -48,17 +49,24 @@ def _made(original: Callable[..., None]) -> Callable[..., None]:
     def init(
         self: Any, batch_shape: Any = _UNSET, event_shape: Any = _UNSET, validate_args: Any = None
     ) -> None:
-        shapes = {"batch_shape": batch_shape, "event_shape": event_shape}
-        shapes = {name: shape for name, shape in shapes.items() if shape is not _UNSET}
-        checks = self._validate_args if validate_args is None else validate_args
-        if not (checks and _keep_constraints(self)):
-            _call(original, "arg_constraints", self, **shapes, validate_args=validate_args)
-            return
-        before = self.__dict__.get("_validate_args", _UNSET)
-        original(self, **shapes, validate_args=False)
-        self._validate_args = before if validate_args is None else validate_args
-        if self._validate_args is _UNSET:  # as the class has it
-            del self._validate_args
+        try:
+            shapes = {}
+            if batch_shape is not _UNSET:
+                shapes["batch_shape"] = batch_shape
+            if event_shape is not _UNSET:
+                shapes["event_shape"] = event_shape
+            checks = self._validate_args if validate_args is None else validate_args
+            if not (checks and _keep_constraints(self)):
+                _call(original, "arg_constraints", self, **shapes, validate_args=validate_args)
+                return
+            before = self.__dict__.get("_validate_args", _UNSET)
+            original(self, **shapes, validate_args=False)
+            self._validate_args = before if validate_args is None else validate_args
+            if self._validate_args is _UNSET:  # as the class has it
+                del self._validate_args
+        except BaseException as error:
+            hide(error, sys._getframe())
+            raise
 
     return init
 
@@ -68,31 +76,33 @@ def _keep_constraints(distribution: Any) -> bool:
 
     False, and torch asks one by one, where that is no fewer waits.
     """
-    if sum(type(value) is DeviceTensor for value in vars(distribution).values()) < 2:
+    if [type(value) for value in vars(distribution).values()].count(DeviceTensor) < 2:
         return False
     try:
-        checked = [*_checked(distribution)]
-        if not all(type(value) is DeviceTensor for _, value in checked):
+        checked = _checked(distribution)
+        if len(checked) < 2 or not _are_all_on_device([value for _, value in checked]):
             return False
         flags = [constraint.check(value).all() for constraint, value in checked]
-        of_device = len(flags) > 1 and all(type(flag) is DeviceTensor for flag in flags)
-        return of_device and bool(torch.stack(flags).all())
+        return _are_all_on_device(flags) and bool(torch.stack(flags).all())
     except JgpuError:  # of earlier work, and told once
         raise
     except Exception:  # torch's own code raises it, on the notebook's line
         return False
 
 
-def _checked(distribution: Any) -> Any:
-    """Constraints and values of the parameters that torch looks at."""
-    from torch.distributions import constraints
-    from torch.distributions.utils import lazy_property
+def _are_all_on_device(values: list[Any]) -> bool:
+    return [type(value) for value in values].count(DeviceTensor) == len(values)
 
+
+def _checked(distribution: Any) -> list[tuple[Any, Any]]:
+    """Constraints and values of the parameters that torch looks at."""
+    checked = []
     for name, constraint in distribution.arg_constraints.items():
         made = name in distribution.__dict__
         lazy = not made and isinstance(getattr(type(distribution), name), lazy_property)
         if not (lazy or constraints.is_dependent(constraint)):
-            yield constraint, getattr(distribution, name)
+            checked.append((constraint, getattr(distribution, name)))
+    return checked
 
 
 def _scored(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -103,16 +113,20 @@ def _scored(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
 
     @functools.wraps(original)
     def validate_sample(self: Any, value: Any) -> None:
-        if type(value) is DeviceTensor and value._b.nbytes <= _MOST_BYTES:
-            try:
-                if _is_elementwise(self.support):
-                    original(self, copies.download(value.detach()))
-                    return
-            except JgpuError:  # of earlier work, and told once
-                raise
-            except Exception:  # torch's own code raises it, of the device's tensor
-                pass
-        _call(original, "support", self, value)
+        try:
+            if type(value) is DeviceTensor and value._b.nbytes <= _MOST_BYTES:
+                try:
+                    if _is_elementwise(self.support):
+                        original(self, copies.download(value.detach()))
+                        return
+                except JgpuError:  # of earlier work, and told once
+                    raise
+                except Exception:  # torch's own code raises it, of the device's tensor
+                    pass
+            _call(original, "support", self, value)
+        except BaseException as error:
+            hide(error, sys._getframe())
+            raise
 
     return validate_sample
 
@@ -121,8 +135,6 @@ def _call(
     original: Callable[..., None], asked: str, distribution: Any, *args: Any, **kw: Any
 ) -> None:
     """Torch's own, which warns at its caller's line where a class does not say what is `asked`."""
-    from torch.distributions import Distribution
-
     if getattr(type(distribution), asked) is getattr(Distribution, asked):
         warned.as_caller(original, (distribution, *args), kw)
     else:
@@ -133,5 +145,7 @@ def _is_elementwise(constraint: Any) -> bool:
     """Whether it compares each element with numbers, and with nothing that is on the device."""
     if type(constraint).__name__ not in _ELEMENTWISE:
         return False
-    parts = vars(constraint).values()
-    return all(isinstance(each, int | float) or _is_elementwise(each) for each in parts)
+    for each in vars(constraint).values():
+        if not (isinstance(each, int | float) or _is_elementwise(each)):
+            return False
+    return True

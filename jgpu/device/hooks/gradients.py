@@ -30,14 +30,14 @@ def install() -> None:
 
 def of_roots(outputs: Sequence[Any], gradients: Sequence[Any]) -> Sequence[Any]:
     """What `backward` is given for its outputs, on the devices of these."""
-    if any(
-        gradient is not None and (type(gradient) is DeviceTensor) is not (type(out) is DeviceTensor)
-        for out, gradient in zip(outputs, gradients, strict=True)
-    ):
-        return tuple(
-            _on(out.device, gradient, at, "") if isinstance(out, torch.Tensor) else gradient
-            for at, (out, gradient) in enumerate(zip(outputs, gradients, strict=True))
-        )
+    for out, gradient in zip(outputs, gradients, strict=True):
+        if gradient is not None and (type(gradient) is DeviceTensor) is not (
+            type(out) is DeviceTensor
+        ):
+            return tuple(
+                _on(out.device, gradient, at, "") if isinstance(out, torch.Tensor) else gradient
+                for at, (out, gradient) in enumerate(zip(outputs, gradients, strict=True))
+            )
     return gradients
 
 

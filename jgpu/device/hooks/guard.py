@@ -112,8 +112,12 @@ def install_engine() -> None:
         before, outer, interrupts = len(kept), here.inside, passed()
         here.inside = True
         try:
-            with _Around.make():
+            if _Around.make is nullcontext:
                 result = original(t_outputs, gradients.of_roots(t_outputs, given), *args, **kwargs)
+            else:
+                with _Around.make():
+                    placed = gradients.of_roots(t_outputs, given)
+                    result = original(t_outputs, placed, *args, **kwargs)
         except BaseException as error:
             first = kept[before] if len(kept) > before else error
             del kept[before:]

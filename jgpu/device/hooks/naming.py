@@ -1,31 +1,34 @@
 """What a notebook means by `cuda`, wherever it names a device."""
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-from jgpu.device.tensor import device
+from jgpu.device.tensor import Backend
 
 __all__ = ["translate"]
 
 _Device = torch.device
+_COMMON: Final = ("cuda", "cuda:0")
 
 
 def translate(where: Any) -> Any:
     """The backend's device for anything that means `cuda`; everything else as it is."""
     if type(where) is str:
+        if where in _COMMON:
+            return Backend.device
         if where.startswith("cuda"):
             _check_index(torch.device(where).index)
-            return device()
+            return Backend.device
         return where
     if type(where) is _Device:
         if where.type == "cuda":
             _check_index(where.index)
-            return device()
+            return Backend.device
         return where
     if type(where) is int:
         _check_index(where)
-        return device()
+        return Backend.device
     return where
 
 

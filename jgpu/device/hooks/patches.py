@@ -7,6 +7,7 @@ callable costs a sixth of that, and only where a device is taken.
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -15,77 +16,89 @@ import torch
 from jgpu.device import tensor as tensors
 from jgpu.device.hooks.naming import translate
 from jgpu.device.likenative import warned
-from jgpu.device.recording.copies import upload
+from jgpu.device.recording.copies import upload, upload_fresh
 from jgpu.device.sparse import conversions, coo
 from jgpu.device.sparse.base import CompositeTensor
 from jgpu.device.sparse.pattern import LAYOUTS
 from jgpu.device.tensors import nested, pinned, rng
-from jgpu.device.tracebacks import unseen
+from jgpu.device.tracebacks import hide, seam, unseen
 
 __all__ = ["install"]
 
 _Device = torch.device
 _MERE = (torch.Tensor, torch.nn.Parameter)
+_Backend = tensors.Backend
+_transforms = torch._C._functorch.peek_interpreter_stack
+_tracing = torch._C._get_tracing_state
+_inference = torch.is_inference_mode_enabled
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
 
 
 def _taking_device(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        where = kwargs.get("device")
-        if where is not None:
-            kwargs["device"] = where = translate(where)
-            if of_numbers and where is tensors.device() and _are_mere_numbers(args, kwargs):
-                kwargs["device"] = _HOST
-                return upload(function(*args, **kwargs))
-        if kwargs.get("pin_memory"):
-            del kwargs["pin_memory"]
-            return pinned.made_pinned(call(*args, **kwargs))
-        if warns and not _is_quiet(name, args):
-            return warned.as_caller(function, args, kwargs)
-        result = function(*args, **kwargs)
-        if "generator" in kwargs:
-            rng.check_drawn(result, kwargs["generator"])
+        try:
+            if kwargs:
+                where = kwargs.get("device")
+                if where is not None:
+                    kwargs["device"] = where = translate(where)
+                    if of_numbers and where is _Backend.device and _are_mere_numbers(args, kwargs):
+                        kwargs["device"] = _HOST
+                        return upload_fresh(function(*args, **kwargs))
+                if kwargs.get("pin_memory"):
+                    del kwargs["pin_memory"]
+                    return pinned.made_pinned(call(*args, **kwargs))
+            if warns and not _is_quiet(name, args):
+                return warned.as_caller(function, args, kwargs)
+            result = function(*args, **kwargs)
+            if "generator" in kwargs:
+                rng.check_drawn(result, kwargs["generator"])
+        except BaseException as error:
+            hide(error, sys._getframe())
+            raise
         return result
 
     name = function.__name__
     warns = name in _WARNING
     of_numbers = name in _OF_NUMBERS
-    return unseen(call)
+    return seam(call)
 
 
 #: constructors that lay numbers out on the host first, and bring them to the device then
 _OF_NUMBERS: Final = frozenset({"tensor", "as_tensor"})
 _HOST: Final = torch.device("cpu")
-_KEYS: Final = frozenset({"device", "dtype"})
 
 
 def _are_mere_numbers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether nobody but us would see how numbers, or lists of them, come to the device.
 
     They go as any upload then. By torch's dispatcher they would in three steps: an empty tensor,
-    a copy into it, and an alias of that.
+    a copy into it, and an alias of that. `kwargs` has a device, and a dtype at most.
     """
+    if len(args) != 1 or len(kwargs) != (2 if "dtype" in kwargs else 1):
+        return False
+    value = args[0]
+    while type(value) in _LISTS and value:
+        value = value[0]
     return (
-        len(args) == 1
-        and type(args[0]) in _LISTS
-        and kwargs.keys() <= _KEYS
-        and _is_quiet("tensor", args)
+        type(value) in _NUMBERS
         and _is_nobody_looking()
-        and torch._C._functorch.peek_interpreter_stack() is None
-        and torch._C._get_tracing_state() is None
+        and _transforms() is None
+        and _tracing() is None
     )
 
 
 #: constructors that warn of what they are given, or of themselves
 _WARNING: Final = frozenset({"tensor", "new_tensor", "as_tensor", "asarray", "frombuffer", "range"})
 _NUMBERS: Final = (int, float, bool, complex)
-_LISTS: Final = (*_NUMBERS, list, tuple)
+_LISTS: Final = (list, tuple)
 
 
 def _is_quiet(name: str, args: tuple[Any, ...]) -> bool:
     """Whether nothing is said of such data: numbers, or lists of them."""
     value = args[-1] if args else None
-    while type(value) in (list, tuple) and value:
+    while type(value) in _LISTS and value:
         value = value[0]
     if isinstance(value, torch.Tensor):
         return name.startswith("as")
@@ -120,19 +133,24 @@ def _uploading(to: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(to)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if len(args) == 2 and not kwargs and type(args[1]) in (str, _Device):
-            where = translate(args[1])
-            if where is tensors.device() and _is_mere_data(args[0]):
-                return upload(args[0])
-        if _is_sparse(args[0]) or args[0].is_nested:
-            where, dtype, *_ = torch._C._nn._parse_to(*args[1:], **kwargs)
-            if where is not None and where.type == "cuda" and args[0].layout is not torch.jagged:
-                if args[0].is_nested:
-                    nested.refuse_strided()
-                return conversions.from_host(args[0], dtype)
-        return to(*args, **kwargs)
+        try:
+            if len(args) == 2 and not kwargs and type(args[1]) in (str, _Device):
+                where = translate(args[1])
+                if where is _Backend.device and _is_mere_data(args[0]):
+                    return upload(args[0])
+            if _is_sparse(args[0]) or args[0].is_nested:
+                where, dtype, *_ = torch._C._nn._parse_to(*args[1:], **kwargs)
+                of_host = where is not None and where.type == "cuda"
+                if of_host and args[0].layout is not torch.jagged:
+                    if args[0].is_nested:
+                        nested.refuse_strided()
+                    return conversions.from_host(args[0], dtype)
+            return to(*args, **kwargs)
+        except BaseException as error:
+            hide(error, sys._getframe())
+            raise
 
-    return unseen(call)
+    return seam(call)
 
 
 def _is_sparse(tensor: torch.Tensor) -> bool:
@@ -160,11 +178,7 @@ def _is_mere_data(tensor: torch.Tensor) -> bool:
 
 def _is_nobody_looking() -> bool:
     """Whether no mode sees what torch's dispatcher is given."""
-    return not (
-        torch.is_inference_mode_enabled()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._len_torch_function_stack()
-    )
+    return not (_inference() or _dispatch_modes() or _function_modes())
 
 
 def _known_to_torchscript() -> None:

@@ -4,6 +4,7 @@ Invariant: the accelerator fills the same log from the same plans as `entry` doe
 first (an op, a geometry, a view) is made in Python, and found by it from then on.
 """
 
+import sys
 from functools import partial
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from jgpu.device.recording.dispatch import plans
 from jgpu.device.recording.ops import COMPOSITE, STREAM, VIEW, info_of
 from jgpu.device.recording.viewing import stretches, views
 from jgpu.device.tensor import Backend, BufferHandle, DeviceTensor, SettledBuffer
-from jgpu.device.tracebacks import unseen
+from jgpu.device.tracebacks import hide, seam, unseen
 
 __all__ = ["FACTORIES", "install", "make_here"]
 
@@ -39,8 +40,7 @@ def install() -> None:
         return
     library.connect(
         DeviceTensor, current, plans, views.known, stretches.known, BufferHandle, SettledBuffer,
-        partial, unseen(_note_large), unseen(_look), unseen(_cut_piece), unseen(_described),
-        unseen(copies.item),
+        partial, unseen(_note_large), unseen(_look), _cut_piece, unseen(_described), _number,
     )  # fmt: skip
 
 
@@ -60,8 +60,22 @@ def _look(log: Any) -> Any:
     return log.look()
 
 
+@seam
 def _cut_piece(session: Any) -> None:
-    session.cut_piece()
+    try:
+        session.cut_piece()
+    except BaseException as error:
+        hide(error, sys._getframe())
+        raise
+
+
+@seam
+def _number(source: DeviceTensor) -> Any:
+    try:
+        return copies.item(source)
+    except BaseException as error:
+        hide(error, sys._getframe())
+        raise
 
 
 def _described(name: str, overload: str) -> tuple[Any, ...] | None:

@@ -10,16 +10,22 @@ from typing import Any, NoReturn
 
 import torch
 
+from jgpu.accelerator import loading
 from jgpu.device import current
 from jgpu.device.errors import refused, use_of_lost
-from jgpu.device.geometry import extent, intern, is_dense
+from jgpu.device.geometry import InternedGeometry, extent, intern, is_dense
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.recording.record import Rewritten
 from jgpu.device.sparse import conversions
 from jgpu.device.tensor import DeviceTensor, device, wrap
+from jgpu.wire import limits
 from jgpu.wire import program as wire
 
-__all__ = ["copy", "download", "item", "refuse_pinning", "upload"]
+__all__ = ["copy", "download", "item", "refuse_pinning", "upload", "upload_fresh"]
+
+#: torch's own: these modules' functions are replaced, for notebooks, after this is imported
+_empty_strided = torch.empty_strided
+_bytes_of = getattr(loading.load(), "bytes_of", None)
 
 
 def copy(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -46,12 +52,27 @@ def upload(source: torch.Tensor) -> DeviceTensor:
         geometry = intern(host.dtype, shape, host.stride())
     if geometry.numel == 0:
         return wrap(current.session.upload(b"", 0), geometry)
+    return wrap(current.session.upload(_bytes_in(host, geometry), geometry.nbytes), geometry)
+
+
+def upload_fresh(host: torch.Tensor) -> DeviceTensor:
+    """`upload` of what torch has just made of numbers, in a storage that nobody else has."""
+    geometry = intern(host.dtype, host.shape, host.stride())
+    if not (geometry.contiguous and geometry.numel):
+        return upload(host)
+    nbytes = geometry.nbytes
+    data = _bytes_of(host, limits.INLINE_BYTES) if _bytes_of is not None else None
+    if data is None or len(data) != nbytes:
+        data = _bytes_in(host, geometry)
+    return wrap(current.session.upload(data, nbytes), geometry)
+
+
+def _bytes_in(host: torch.Tensor, geometry: InternedGeometry) -> memoryview:
+    """The bytes of a dense tensor of the host, which are its own, in the order of its memory."""
     if geometry.contiguous and geometry.dtype in _NUMBERS:
-        data = host.numpy().data.cast("B")
-    else:
-        flat = torch.as_strided(host, (geometry.numel,), (1,), host.storage_offset())
-        data = flat.view(torch.uint8).numpy().data
-    return wrap(current.session.upload(data, geometry.nbytes), geometry)
+        return host.numpy().data.cast("B")
+    flat = torch.as_strided(host, (geometry.numel,), (1,), host.storage_offset())
+    return flat.view(torch.uint8).numpy().data
 
 
 def download(source: DeviceTensor) -> torch.Tensor:
@@ -63,11 +84,10 @@ def download(source: DeviceTensor) -> torch.Tensor:
     known = session.buffers
     if source._b.graveyard is not known.graveyard or source._b.id in known.poisoned:
         raise use_of_lost(session, source._b)
-    host = torch.empty_strided(geometry.shape, geometry.stride, dtype=geometry.dtype, device="cpu")
+    host = _empty_strided(geometry.shape, geometry.stride, dtype=geometry.dtype, device="cpu")
     if geometry.numel:
-        flat = torch.as_strided(host, (geometry.numel,), (1,), 0).view(torch.uint8)
         start = source._o * geometry.itemsize
-        current.session.download(source._b, start, flat.numpy().data)
+        current.session.download(source._b, start, _bytes_in(host, geometry))
     return host
 
 

@@ -10,6 +10,7 @@ generator, never of the host twin; the twin draws nothing.
 
 import functools
 import secrets
+import sys
 from typing import Any, Final
 
 import torch
@@ -19,7 +20,7 @@ from jgpu.device.errors import refused
 from jgpu.device.hooks.alias import Alias
 from jgpu.device.hooks.naming import translate
 from jgpu.device.tensor import CUDA, DeviceTensor
-from jgpu.device.tracebacks import unseen, unseen_methods
+from jgpu.device.tracebacks import hide, seam, unseen_methods
 from jgpu.wire import messages as m
 
 __all__ = [
@@ -225,12 +226,16 @@ def check_drawn(result: Any, generator: Any) -> None:
 def _checking(function: Any) -> Any:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        if "generator" in kwargs:
-            check_drawn(result, kwargs["generator"])
+        try:
+            result = function(*args, **kwargs)
+            if "generator" in kwargs:
+                check_drawn(result, kwargs["generator"])
+        except BaseException as error:
+            hide(error, sys._getframe())
+            raise
         return result
 
-    return unseen(call)
+    return seam(call)
 
 
 def install() -> None:
