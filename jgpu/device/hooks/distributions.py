@@ -76,33 +76,36 @@ def _keep_constraints(distribution: Any) -> bool:
 
     False, and torch asks one by one, where that is no fewer waits.
     """
-    if [type(value) for value in vars(distribution).values()].count(DeviceTensor) < 2:
+    if list(map(type, vars(distribution).values())).count(DeviceTensor) < 2:
         return False
     try:
         checked = _checked(distribution)
-        if len(checked) < 2 or not _are_all_on_device([value for _, value in checked]):
+        if checked is None:
             return False
         flags = [constraint.check(value).all() for constraint, value in checked]
-        return _are_all_on_device(flags) and bool(torch.stack(flags).all())
+        of_device = list(map(type, flags)).count(DeviceTensor) == len(flags)
+        return of_device and bool(torch.stack(flags).all())
     except JgpuError:  # of earlier work, and told once
         raise
     except Exception:  # torch's own code raises it, on the notebook's line
         return False
 
 
-def _are_all_on_device(values: list[Any]) -> bool:
-    return [type(value) for value in values].count(DeviceTensor) == len(values)
+def _checked(distribution: Any) -> list[tuple[Any, Any]] | None:
+    """Constraints and values of the parameters that torch looks at.
 
-
-def _checked(distribution: Any) -> list[tuple[Any, Any]]:
-    """Constraints and values of the parameters that torch looks at."""
+    None where there are not two of them, or some that are not on the device.
+    """
     checked = []
     for name, constraint in distribution.arg_constraints.items():
         made = name in distribution.__dict__
         lazy = not made and isinstance(getattr(type(distribution), name), lazy_property)
         if not (lazy or constraints.is_dependent(constraint)):
-            checked.append((constraint, getattr(distribution, name)))
-    return checked
+            value = getattr(distribution, name)
+            if type(value) is not DeviceTensor:
+                return None
+            checked.append((constraint, value))
+    return checked if len(checked) > 1 else None
 
 
 def _scored(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:

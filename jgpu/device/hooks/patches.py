@@ -15,6 +15,7 @@ import torch
 
 from jgpu.device import tensor as tensors
 from jgpu.device.hooks.naming import translate
+from jgpu.device.hooks.plain import LISTS, NUMBERS, are_mere_numbers, is_mere_data
 from jgpu.device.likenative import warned
 from jgpu.device.recording.copies import upload, upload_fresh
 from jgpu.device.sparse import conversions, coo
@@ -26,13 +27,7 @@ from jgpu.device.tracebacks import hide, seam, unseen
 __all__ = ["install"]
 
 _Device = torch.device
-_MERE = (torch.Tensor, torch.nn.Parameter)
 _Backend = tensors.Backend
-_transforms = torch._C._functorch.peek_interpreter_stack
-_tracing = torch._C._get_tracing_state
-_inference = torch.is_inference_mode_enabled
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_function_modes = torch._C._len_torch_function_stack
 
 
 def _taking_device(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,7 +38,7 @@ def _taking_device(function: Callable[..., Any]) -> Callable[..., Any]:
                 where = kwargs.get("device")
                 if where is not None:
                     kwargs["device"] = where = translate(where)
-                    if of_numbers and where is _Backend.device and _are_mere_numbers(args, kwargs):
+                    if of_numbers and where is _Backend.device and are_mere_numbers(args, kwargs):
                         kwargs["device"] = _HOST
                         return upload_fresh(function(*args, **kwargs))
                 if kwargs.get("pin_memory"):
@@ -70,39 +65,18 @@ _OF_NUMBERS: Final = frozenset({"tensor", "as_tensor"})
 _HOST: Final = torch.device("cpu")
 
 
-def _are_mere_numbers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether nobody but us would see how numbers, or lists of them, come to the device.
-
-    They go as any upload then. By torch's dispatcher they would in three steps: an empty tensor,
-    a copy into it, and an alias of that. `kwargs` has a device, and a dtype at most.
-    """
-    if len(args) != 1 or len(kwargs) != (2 if "dtype" in kwargs else 1):
-        return False
-    value = args[0]
-    while type(value) in _LISTS and value:
-        value = value[0]
-    return (
-        type(value) in _NUMBERS
-        and _is_nobody_looking()
-        and _transforms() is None
-        and _tracing() is None
-    )
-
-
 #: constructors that warn of what they are given, or of themselves
 _WARNING: Final = frozenset({"tensor", "new_tensor", "as_tensor", "asarray", "frombuffer", "range"})
-_NUMBERS: Final = (int, float, bool, complex)
-_LISTS: Final = (list, tuple)
 
 
 def _is_quiet(name: str, args: tuple[Any, ...]) -> bool:
     """Whether nothing is said of such data: numbers, or lists of them."""
     value = args[-1] if args else None
-    while type(value) in _LISTS and value:
+    while type(value) in LISTS and value:
         value = value[0]
     if isinstance(value, torch.Tensor):
         return name.startswith("as")
-    return type(value) in _NUMBERS and name != "range"
+    return type(value) in NUMBERS and name != "range"
 
 
 def _taking_positional(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -121,7 +95,7 @@ def _taking_positional(function: Callable[..., Any]) -> Callable[..., Any]:
 def _cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, **kw: Any) -> Any:
     """`Tensor.cuda()`"""
     where = tensors.device() if device is None else translate(device)
-    if not kw and _is_mere_data(self):
+    if not kw and is_mere_data(self):
         return upload(self)
     if _is_sparse(self):
         return conversions.from_host(self)
@@ -136,7 +110,7 @@ def _uploading(to: Callable[..., Any]) -> Callable[..., Any]:
         try:
             if len(args) == 2 and not kwargs and type(args[1]) in (str, _Device):
                 where = translate(args[1])
-                if where is _Backend.device and _is_mere_data(args[0]):
+                if where is _Backend.device and is_mere_data(args[0]):
                     return upload(args[0])
             if _is_sparse(args[0]) or args[0].is_nested:
                 where, dtype, *_ = torch._C._nn._parse_to(*args[1:], **kwargs)
@@ -157,28 +131,6 @@ def _is_sparse(tensor: torch.Tensor) -> bool:
     """Whether it is of the host, in a layout of which the device has one of its own."""
     plain = tensor.layout is torch.strided or tensor.layout is torch.jagged
     return not plain and not isinstance(tensor, CompositeTensor)
-
-
-def _is_mere_data(tensor: torch.Tensor) -> bool:
-    """Whether nobody but us would see its upload: neither autograd nor a mode.
-
-    Such a tensor goes without torch's dispatcher, whose first call to a device like this one
-    imports much.
-    """
-    return (
-        type(tensor) in _MERE
-        and tensor.device.type == "cpu"
-        and tensor.layout is torch.strided
-        and not tensor.is_nested
-        and not (tensor.requires_grad and torch.is_grad_enabled())
-        and _is_nobody_looking()
-        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    )
-
-
-def _is_nobody_looking() -> bool:
-    """Whether no mode sees what torch's dispatcher is given."""
-    return not (_inference() or _dispatch_modes() or _function_modes())
 
 
 def _known_to_torchscript() -> None:

@@ -78,7 +78,7 @@ def _bytes_in(host: torch.Tensor, geometry: InternedGeometry) -> memoryview:
 def download(source: DeviceTensor) -> torch.Tensor:
     """A device tensor's copy in host memory; waits for all earlier work."""
     geometry = source._g
-    if geometry.bits or not is_dense(geometry):
+    if geometry.bits or not (geometry.contiguous or is_dense(geometry)):
         return _download_by_copy(source)
     session = current.session
     known = session.buffers

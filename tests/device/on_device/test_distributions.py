@@ -12,6 +12,7 @@ from torch.distributions import (
     Normal,
     Uniform,
 )
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu.device import current
 
@@ -48,6 +49,22 @@ def test_all_parameters_of_a_distribution_are_looked_at_in_one_wait(zeros, ones)
     assert waits(lambda: Normal(zeros, ones)) == 1
     assert waits(lambda: Uniform(zeros, ones)) == 1
     assert waits(lambda: Normal(zeros, ones, validate_args=False)) == 0
+
+
+class Compared(TorchDispatchMode):
+    """How often values were compared."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func is torch.ops.aten.eq.Tensor
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_parameter_that_is_alone_is_looked_at_once(zeros):
+    with Compared() as seen:
+        Categorical(logits=zeros)
+    assert seen.count == 1
 
 
 def test_an_action_that_is_scored_and_read_is_waited_for_once(zeros):

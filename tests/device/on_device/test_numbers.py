@@ -70,6 +70,11 @@ def test_they_go_alone_and_leave_with_what_follows():
     assert made.sum().item() == 3.0
 
 
+def test_more_of_them_than_may_wait_for_what_follows_all_arrive():
+    made = [torch.tensor([float(at)] * 4000, device="cuda") for at in range(40)]
+    assert [each.sum().item() for each in made] == [4000.0 * at for at in range(40)]
+
+
 def test_tensors_among_the_numbers_are_read():
     one = torch.ones((), device="cuda")
     assert torch.tensor([2.0, one], device="cuda").tolist() == [2.0, 1.0]

@@ -12,10 +12,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.distributions import Bernoulli, Normal
 from torch.utils.checkpoint import checkpoint
 
 from jgpu.device.tensor import DeviceTensor
-from jgpu.device.tracebacks import is_unseen
+from jgpu.device.tracebacks import is_unseen, seam, unseen
 
 OURS = f"{Path(sys.modules['jgpu'].__file__).parent}/"
 
@@ -96,6 +97,12 @@ MISTAKES = {
         [[5]], [1.0], (3,), device=d, check_invariants=True
     ),
     "integers": lambda d: torch.ones(3, device=d, dtype=torch.long).mean(),
+    "drawn wrongly": lambda d: torch.zeros(2, device=d).normal_(0, -1),
+    "like nothing": lambda d: torch.ones_like(torch.zeros(2, device=d), shape=3),
+    "to nowhere": lambda d: torch.zeros(2, device=d).to("nowhere"),
+    "uneven numbers": lambda d: torch.tensor([[1, 2], [3]], device=d),
+    "a distribution": lambda d: Normal(torch.zeros(2, device=d), -torch.ones(2, device=d)),
+    "a score": lambda d: Bernoulli(torch.ones(2, device=d)).log_prob(torch.ones(2, device=d) + 1),
     "generator": lambda d: torch.Generator(d).set_state("x"),
     "out": lambda d: torch.add(
         torch.ones(3, device=d), 1, out=torch.ones(3, dtype=torch.long, device=d)
@@ -216,6 +223,28 @@ def test_whatever_torch_was_given_takes_its_frames_out():
                     if where not in _EXEMPT and _may_raise(code):
                         found.setdefault(where, []).append(f"{owner.__name__}.{name}")
     assert found == {}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_function_that_takes_its_own_frame_out_says_so_in_its_code():
+    silent = set()
+    for owner in list(_owners()):
+        for value in list(vars(owner).values()):
+            for function in _functions(value):
+                code = function.__code__
+                is_seam = code.co_filename.startswith(OURS) and is_unseen(function)
+                if is_seam and not {"hide", "_getframe"} <= set(code.co_names):
+                    silent.add((code.co_filename, code.co_qualname))
+    assert silent == set()
+
+
+def test_a_function_that_takes_its_own_frame_out_is_wrapped_no_more():
+    @seam
+    def ours():
+        return 1
+
+    assert unseen(ours) is ours
+    assert is_unseen(ours)
 
 
 def _owners():
