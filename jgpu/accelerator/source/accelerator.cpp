@@ -41,6 +41,13 @@ std::string full_name(const c10::OperatorName& name) {
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
 }
 
+// What Python knows of an op; it may run other threads meanwhile.
+Owned described(const c10::OperatorHandle& op) {
+  const auto& name = op.operator_name();
+  return checked(PyObject_CallFunction(
+      connected.described, "ss", name.name.c_str(), name.overload_name.c_str()));
+}
+
 // An op of torch's, as the dispatcher calls it for tensors that Python deals with. What kind of op
 // it is for the device is asked at its first call with one of its tensors.
 class Op final : public c10::OperatorKernel {
@@ -82,8 +89,10 @@ class Op final : public c10::OperatorKernel {
       way_ = std::make_unique<Number>();
       return;
     }
-    const Owned told = checked(PyObject_CallFunction(
-        connected.described, "ss", name.name.c_str(), name.overload_name.c_str()));
+    const Owned told = described(op);
+    if (is_asked_) {
+      return; // by another thread meanwhile
+    }
     is_asked_ = true;
     if (told.get() == Py_None) {
       return;
@@ -122,10 +131,10 @@ class Factory final : public c10::OperatorKernel {
       const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     if (!c10::impl::TorchDispatchModeTLS::any_modes_set()) {
       const Interpreter held;
-      if (way_ == nullptr) {
-        way_ = std::make_unique<Recorded>(schema_of_factory(op));
+      if (!is_asked_) {
+        ask(op);
       }
-      if (way_->carry_out(stack)) {
+      if (way_ != nullptr && way_->carry_out(stack)) {
         ++carried_out;
         return;
       }
@@ -135,17 +144,23 @@ class Factory final : public c10::OperatorKernel {
   }
 
  private:
-  static Schema schema_of_factory(const c10::OperatorHandle& op) {
-    const auto& name = op.operator_name();
-    const Owned told = checked(PyObject_CallFunction(
-        connected.described, "ss", name.name.c_str(), name.overload_name.c_str()));
-    Schema made = schema_of(
+  void ask(const c10::OperatorHandle& op) {
+    const Owned told = described(op);
+    if (is_asked_) {
+      return; // by another thread meanwhile
+    }
+    is_asked_ = true;
+    if (!PyTuple_Check(told.get()) || PyTuple_GET_SIZE(told.get()) != 4) {
+      return;
+    }
+    Schema schema = schema_of(
         op, PyTuple_GET_ITEM(told.get(), 0), PyTuple_GET_ITEM(told.get(), 1), /*in_place=*/false);
-    made.of_default_dtype = true;
-    return made;
+    schema.of_default_dtype = true;
+    way_ = std::make_unique<Recorded>(std::move(schema));
   }
 
   c10::SafeKernelFunction in_python_;
+  bool is_asked_ = false;
   std::unique_ptr<Recorded> way_;
 };
 
