@@ -61,7 +61,7 @@ class Core:
         self._limits = limits or Limits()
         self._journal = Journal()
         self._ledger = FairShare(self._limits)
-        self._table = LaneTable(self._journal, self._ledger)
+        self._table = LaneTable(self._limits, self._journal, self._ledger)
         self._room = RoomKeeper(self._limits, self._journal, self._table)
         self._placing = LanePlacing(self._limits, self._journal, self._table, self._room)
         self._turns = Turns(

@@ -179,6 +179,44 @@ def test_sessions_at_work_take_turns_with_memory_that_is_for_one_of_them_only():
     assert device.started[-1].session == 1
 
 
+def test_who_waits_for_each_of_their_works_gives_memory_up_as_others_do():
+    device = device_of(100, 60, 0)
+    device.measure(2, transient=60)
+    device.tell(CellStarted(1))
+    run_one(device, 1)
+    device.send(2, MS, ends=True, live=60)
+    began = device.now
+    while device.now < began + 3:
+        device.pass_time(0.1)  # what it computes on the host in between
+        device.send(1, MS, ends=True)
+        if copies(device):
+            break
+        device.finish(0)
+    assert copies(device) == [Spill(1, MemoryPart.KEPT)]
+    assert device.now == pytest.approx(began + 2.05, abs=0.1)
+    device.copied(1)
+    assert device.started[-1].session == 2
+
+
+def test_who_comes_back_after_a_pause_has_their_memory_as_long_as_anybody():
+    device = device_of(100, 60, 0)
+    device.measure(2, transient=60)
+    for _ in range(30):
+        run_one(device, 1)
+        device.pass_time(0.1)
+    device.tell(SessionIdle(1))
+    device.pass_time(5)
+    device.tell(CellStarted(1))
+    device.send(1, MS, ends=True)
+    came = device.now
+    device.send(2, MS, ends=True, live=60)
+    while not copies(device) and device.now < came + 3:
+        device.finish(0)
+        device.pass_time(0.1)
+        device.send(1, MS, ends=True)
+    assert device.now == pytest.approx(came + 2.05, abs=0.1)
+
+
 def test_a_spill_that_found_no_room_is_not_asked_for_again_at_once():
     device = device_of(100, 60)
     device.tell(SessionOpened(2, "user2"))

@@ -22,6 +22,7 @@ from jgpu.sched.states import LaneState, Residence
 if TYPE_CHECKING:
     from jgpu.sched.journal import Journal
     from jgpu.sched.ledger import FairShare
+    from jgpu.sched.limits import Limits
     from jgpu.sched.sessions.session import ScheduledSession
 
 __all__ = ["LaneTable"]
@@ -30,7 +31,8 @@ __all__ = ["LaneTable"]
 class LaneTable:
     """All lanes, and the sessions in them and before them."""
 
-    def __init__(self, journal: Journal, ledger: FairShare) -> None:
+    def __init__(self, limits: Limits, journal: Journal, ledger: FairShare) -> None:
+        self._limits = limits
         self._journal = journal
         self._ledger = ledger
         #: every session that is not forgotten, by id; the core adds and removes
@@ -216,7 +218,7 @@ class LaneTable:
         waiting = session.waiting
         if waiting.last_lane is not None and waiting.last_lane != lane.id:
             self._journal.act(MoveLane(session.id, lane.id, cause=self._journal.cause))
-        if waiting.lane_since is not None:
+        if waiting.lane_since is not None and self._was_out(session):
             session.memory.here_since = self._journal.now
         session.lane, waiting.last_lane, waiting.lane_since = lane, lane.id, None
         self.unplaced.pop(session.id, None)
@@ -224,6 +226,15 @@ class LaneTable:
         if session.queue:
             lane.await_turn(session, self._journal.now)
             self._ledger.enter(session)
+
+    def _was_out(self, session: ScheduledSession) -> bool:
+        """Whether a session was in no lane for so long that it begins anew with its memory.
+
+        A notebook that waits for each of its works leaves its lane at every one, for a moment,
+        while another waits for memory.
+        """
+        left_at = session.waiting.left_at
+        return left_at is None or self._journal.now - left_at >= self._limits.memory_turn_s
 
     def move(self, session: ScheduledSession, lane: Lane, reason: str) -> None:
         """Let a session for which `can_move` holds wait in another lane."""
@@ -239,6 +250,7 @@ class LaneTable:
         lane = session.lane
         assert lane is not None
         self._detach(session, lane)
+        session.waiting.left_at = self._journal.now
         self._ledger.leave(session)
         self._journal.note(session.story, f"leaves lane {lane.id}", reason)
         if session.queue:

@@ -34,7 +34,7 @@ class HeldMemory:
     spilled: int = 0
     #: room kept for what comes back; `spilled` while RESTORING, 0 otherwise
     returning: int = 0
-    #: when it last came to be on the device, or its session to a place in a lane
+    #: when it last came to be on the device, or its session to a place in a lane after a while
     here_since: float = 0.0
     #: until when it is not to be spilled again, for that failed
     spared_until: float = 0.0

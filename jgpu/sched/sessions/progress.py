@@ -65,6 +65,8 @@ class WaitTimes:
     began: float = 0.0
     #: since when it has work and no lane; None unless that is so
     lane_since: float | None = None
+    #: when it last left a lane; None before
+    left_at: float | None = None
     #: when it last ceased to be active; None before
     idle_since: float | None = None
     #: number of the lane it last belonged to, None before the first
