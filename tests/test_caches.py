@@ -229,6 +229,8 @@ STATE = {
     "jgpu.broker.executor.works.celltimes.CellDeviceTimes": "times, by cell",
     "jgpu.device.activate._done": "whether the device was activated",
     "jgpu.device.interrupts.QuietInPython._struck": "signals that struck in a block",
+    "jgpu.device.interrupts._since": "signals that are put off",
+    "jgpu.device.interrupts._under_way": "signals that will be sent again",
     "jgpu.device.flags._instead": "switches that what is cut just now was recorded under",
     "jgpu.device.composed.autocast._library": "registrations with torch",
     "jgpu.device.hooks.cells._running": "the cell that runs",

@@ -1,14 +1,16 @@
 """Signals' handlers, kept away from where an exception of theirs would tear something.
 
 Every handler that is written in Python is wrapped: Ctrl-C's, and those that the notebook or a
-library sets, for each may raise. It does what it did before, except in two places, from which it is
-put off:
+library sets, for each may raise. It does what it did before, except in three places, from which it
+is put off:
 
 - In a block under `quiet`: where bytes move and ids are given. Blocking the signals would not do:
   another thread of the process takes them then, and Python raises in the main thread all the same.
 - Where torch's C++ asks the device guard something. On its way there pybind11 makes a string, and
   Python looks for signals wherever one is made (`PyObject_Str`). Torch's function that asks may not
   throw: a KeyboardInterrupt there ends the process, and torch asks some 80 times a training step.
+- Where what it raises would leave torch torn for good (`struck`), for half a minute at most: at the
+  ends of blocks such as `torch.no_grad()`, and in imports that torch does by itself.
 
 Whoever asks which handler there is (`signal.getsignal`) is told the one that was set.
 
@@ -17,17 +19,19 @@ Invariant: a handler is put off, never lost.
 
 import _signal  # type: ignore[import-not-found] # of C: `signal`'s are Python's
 import ctypes
+import os
 import signal
 import sys
 import threading
 from _thread import get_ident, interrupt_main, start_new_thread
 from contextlib import suppress
 from functools import lru_cache
-from time import sleep
+from time import monotonic, sleep
 from types import FrameType
 from typing import Any, ClassVar, Final
 
 from jgpu.accelerator import loading
+from jgpu.device.struck import would_tear
 from jgpu.device.tracebacks import hide, unseen
 
 __all__ = ["QuietInPython", "install", "passed", "quiet"]
@@ -38,7 +42,11 @@ _raw_get: Final = _signal.getsignal
 _LIBRARY: Final = ctypes.CDLL(None)
 _MAIN: Final = threading.main_thread().ident
 _DEPTH: Final = 48
+#: when a signal is sent again: the guard is left in no time, an import takes long
 _LATER_S: Final = 0.001
+_LATER_FROM_TEARING_S: Final = 0.01
+#: for how long a handler that would tear something is put off
+_LIMIT_S: Final = 30.0
 #: what looks for signals on the way to the guard, and the library that asks. The names of the
 #: guard's own functions are not in the library's table.
 _MAKERS: Final = (b"PyObject_Str", b"PyObject_Repr")
@@ -56,6 +64,12 @@ class _Symbol(ctypes.Structure):
     )
 
 
+#: since when signals are put off that are to be sent again, and those of which a thread sees to it
+_since: dict[int, float] = {}
+_under_way: set[int] = set()
+os.register_at_fork(after_in_child=_under_way.clear)
+
+
 class _Handler:
     """The handler that was there, but for the places where it may not raise."""
 
@@ -69,8 +83,11 @@ class _Handler:
         if quiet.put_off(number):
             return None
         if _in_guard():
-            start_new_thread(_again, (number,))
+            _put_off(number, _LATER_S)
+        elif would_tear(frame) and monotonic() - _since.get(number, monotonic()) < _LIMIT_S:
+            _put_off(number, _LATER_FROM_TEARING_S)
         else:
+            _since.pop(number, None)
             _Handler.passed += number == signal.SIGINT
             try:
                 return self.before(number, frame)
@@ -194,11 +211,22 @@ def _known(address: int | None) -> tuple[bool, bool]:
     return symbol.name in _MAKERS, _ASKER in (symbol.file or b"")
 
 
-def _again(number: int) -> None:
-    """Send the signal once more when the guard is behind us; on a thread of its own."""
-    sleep(_LATER_S)
+def _put_off(number: int, later_s: float) -> None:
+    """Have the signal sent once more; on a thread of its own, one for all that come meanwhile."""
+    _since.setdefault(number, monotonic())
+    if number not in _under_way:
+        _under_way.add(number)
+        start_new_thread(_again, (number, later_s))
+
+
+def _again(number: int, later_s: float) -> None:
+    """Send the signal when what it may not tear is behind us, unless it was dealt with."""
+    sleep(later_s)
+    _under_way.discard(number)
     ident = threading.main_thread().ident
-    if ident is not None and callable(_raw_get(number)):  # else its default may end the process
+    if number not in _since or ident is None:
+        return
+    if callable(_raw_get(number)):  # else its default may end the process
         signal.pthread_kill(ident, number)
 
 
