@@ -38,6 +38,9 @@ def activate(connect: Callable[[], Transport] | None = None) -> None:
     if misfit is not None:
         versions.refuse(misfit)
         return
+    from jgpu.device import interrupts
+
+    interrupts.install()  # from here on none tears what follows (`struck`)
     with _no_collection():
         _register_backend()
         _install(connect or _connector(_problem()))
@@ -90,7 +93,7 @@ def _register_backend() -> None:
 
 
 def _install(connect: Callable[[], Transport]) -> None:
-    from jgpu.device import cuda, interrupts
+    from jgpu.device import cuda
     from jgpu.device.client.notebook import largest
     from jgpu.device.client.session import ClientSession
     from jgpu.device.composed import (
@@ -123,7 +126,6 @@ def _install(connect: Callable[[], Transport]) -> None:
 
     current.set_session(ClientSession(connect, rng.Generators()))
     registration.install()
-    interrupts.install()
     patches.install()
     switches.install()
     face.install()

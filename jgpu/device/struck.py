@@ -5,6 +5,7 @@
 - An import that torch or this package began in the midst of a call, as torch's dispatcher does at
   its first op. What is left of it cannot be imported again: ops would be registered twice, and
   modules that were through miss their parts.
+- The end of `import torch`, where this package registers the device: torch, too, is imported once.
 
 Imports that others wrote are left alone: Ctrl-C ends `import pandas`, and what that imports, as it
 does natively.
@@ -57,6 +58,7 @@ _STATES: Final = frozenset(
         *_codes(RemovableHandle, "remove"),
     )
 )
+_WHOLE_TORCH: Final = ("<module>", torch.__file__)
 _GENERATORS: Final = frozenset(_codes(_GeneratorContextManager, "__enter__", "__exit__"))
 
 _ASKED: Final = importlib.import_module.__code__.co_filename
@@ -78,6 +80,8 @@ def would_tear(frame: FrameType | None) -> bool:
                 return True
             importing = None
         if code in _STATES or (code in _GENERATORS and _is_ours(frame)):
+            return True
+        if (code.co_name, code.co_filename) == _WHOLE_TORCH:
             return True
         frame = frame.f_back
     return False

@@ -1,4 +1,4 @@
-"""Ctrl-C in the imports that torch does by itself at the first op: it comes behind them.
+"""Ctrl-C in the imports that torch does by itself, at the first op mostly: it comes behind them.
 
 Each runs in a process of its own, for what was imported once is not imported again.
 """
@@ -7,9 +7,9 @@ import pytest
 
 pytestmark = pytest.mark.e2e
 
-#: `mid_import`: Ctrl-C in the midst of the import of the module that it names
+#: Ctrl-C in the midst of an import: where the module is looked for that `strike_in` names
 STRIKING = """
-import signal, sys, torch
+import signal, sys
 
 class Finder:
     struck = []
@@ -29,8 +29,8 @@ def interrupted(function):
     return False
 """
 
-#: what is imported in the midst of what
 FIRST_OP = """
+import torch
 assert "torch.distributed.tensor" not in sys.modules and "sympy" not in sys.modules
 
 def first():
@@ -52,6 +52,21 @@ def first():
 
 assert interrupted(first)
 assert Finder.struck == [strike_in] and strike_in not in sys.modules
+import torch
+assert (torch.ones(2, device="cuda") + 1).tolist() == [2.0, 2.0]
+print("well")
+"""
+
+#: the device is made at the end of `import torch`
+MAKING = """
+def first():
+    import torch
+    while True:
+        pass
+
+assert interrupted(first)
+assert Finder.struck == [strike_in] and strike_in in sys.modules
+import torch
 assert (torch.ones(2, device="cuda") + 1).tolist() == [2.0, 2.0]
 print("well")
 """
@@ -65,4 +80,9 @@ def test_an_interrupt_in_the_imports_of_the_first_op_leaves_a_device_that_works(
 
 def test_an_interrupt_in_an_import_of_the_notebooks_own_ends_it(broker):
     source = f"strike_in = 'sympy.core'\n{STRIKING}{OWN}"
+    assert broker.seat(source).check().out == "well\n"
+
+
+def test_an_interrupt_while_the_device_is_made_leaves_one_that_works(broker):
+    source = f"strike_in = 'jgpu.device.hooks.collectives'\n{STRIKING}{MAKING}"
     assert broker.seat(source).check().out == "well\n"
