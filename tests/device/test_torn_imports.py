@@ -72,9 +72,9 @@ print("well")
 """
 
 
-@pytest.mark.parametrize("module", ["sympy.core", "sympy.printing", "torch.distributed.tensor._ops"])
-def test_an_interrupt_in_the_imports_of_the_first_op_leaves_a_device_that_works(broker, module):
-    source = f"strike_in = {module!r}\n{STRIKING}{FIRST_OP}"
+@pytest.mark.parametrize("name", ["sympy.core", "sympy.printing", "torch.distributed.tensor._ops"])
+def test_an_interrupt_in_the_imports_of_the_first_op_leaves_a_device_that_works(broker, name):
+    source = f"strike_in = {name!r}\n{STRIKING}{FIRST_OP}"
     assert broker.seat(source).check().out == "well\n"
 
 

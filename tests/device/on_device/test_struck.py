@@ -90,10 +90,16 @@ def lstm_in_inference_mode(model, given):
 
 
 def blocks(model, given):
-    with torch.no_grad(), torch.autocast("cuda", enabled=False), torch.enable_grad():
-        with torch.set_grad_enabled(False), warned.collected():  # noqa: SIM117 - one by one
-            with flags.recorded_under(flags.current()), torch.device("cuda"):
-                return given + 1
+    with (
+        torch.no_grad(),
+        torch.autocast("cuda", enabled=False),
+        torch.enable_grad(),
+        torch.set_grad_enabled(False),
+        warned.collected(),
+        flags.recorded_under(flags.current()),
+        torch.device("cuda"),
+    ):
+        return given + 1
 
 
 def backward_with_ordinary_memory(model, given):
@@ -130,7 +136,7 @@ def test_an_interrupt_anywhere_in_a_block_puts_back_what_it_changed(work, put_of
     assert work(model, given).tolist() == expected
 
 
-def test_a_dispatch_mode_is_struck_neither_where_its_end_begins_nor_where_its_beginning_ends(put_off):
+def test_a_mode_is_struck_neither_where_its_end_begins_nor_where_its_beginning_ends(put_off):
     mode = collectives._Pageable()
     struck = []
 
@@ -153,7 +159,10 @@ def test_a_dispatch_mode_is_struck_neither_where_its_end_begins_nor_where_its_be
 
 
 #: a module that notes whether an interrupt of its import would tear something
-PROBE = "import sys\nfrom jgpu.device.struck import would_tear\nSAID = would_tear(sys._getframe())\n"
+PROBE = """import sys
+from jgpu.device.struck import would_tear
+SAID = would_tear(sys._getframe())
+"""
 
 
 @pytest.fixture
@@ -174,7 +183,7 @@ def ran_in(file, source):
     """What `source`, a function's body, returns, as if it stood in a file."""
     lines = "".join(f"    {line}\n" for line in source.splitlines())
     module = ModuleType("made")
-    exec(compile(f"def function():\n{lines}", file, "exec"), vars(module))  # noqa: S102
+    exec(compile(f"def function():\n{lines}", file, "exec"), vars(module))
     return module.function()
 
 
