@@ -288,6 +288,8 @@ PyObject* make_here(PyObject*, PyObject* arguments) {
   auto in_python = op.getComputedKernelForDispatchKey(DispatchKey::PrivateUse1);
   static auto& library = *new torch::Library(
       torch::Library::IMPL, "aten", DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  Silent silent;
+  const c10::WarningUtils::WarningHandlerGuard quietly(&silent);
   library.impl(
       full_name(name).c_str(),
       torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Factory>(std::move(in_python))));

@@ -3,8 +3,10 @@
 Factories have no device tensor among their arguments and reach the PrivateUse1 fallback. A few ops
 arrive there with one all the same, because torch calls them with the Python key excluded (inside
 `torch.tensor`): those are registered by name, or torch looks for a registration that is not there.
-So are the ops of which torch has a composite form and the device a kernel of its own: only a
-registration keeps torch from taking the composite, whose result has other bits.
+So are the factories that all others are made of: where a dispatch mode is on, torch looks for such
+a registration even of what comes to the fallback. So are the ops of which torch has a composite
+form and the device a kernel of its own: only a registration keeps torch from taking the composite,
+whose result has other bits.
 """
 
 import sys
@@ -37,9 +39,9 @@ def install() -> None:
     fallback.fallback(_fallback, "PrivateUse1")
     fallback.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     named = torch.library.Library("aten", "IMPL")
-    for name in _BY_NAME:
-        kernel = partial(_fallback, getattr(torch.ops.aten, name).default)
-        named.impl(name, kernel, "PrivateUse1")
+    for base, overload in (*((name, "") for name in _BY_NAME), *accelerated.FACTORIES):
+        op = getattr(getattr(torch.ops.aten, base), overload or "default")
+        named.impl(op, partial(_fallback, op), "PrivateUse1")
     _libraries.extend((fallback, named))
     accelerated.make_here()
 

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from jgpu.device import current
 
@@ -97,6 +99,68 @@ def test_inference_and_transforms_have_tensors_of_their_own():
 
     x = torch.linspace(0, 1, 2, device="cuda")
     assert torch.func.grad(product)(x).tolist() == [1.0, 2.0]
+
+
+def written(x):
+    x[[0, 1]] = x[2:].clone()
+    return x
+
+
+#: ways from numbers to a tensor, given some of ones
+FROM_NUMBERS = {
+    "tensor": lambda x: torch.tensor([1.0, 2.0], device=x.device),
+    "nested": lambda x: torch.tensor([[1, 2], [3, 4]], dtype=torch.float16, device=x.device),
+    "one": lambda x: torch.tensor(True, device=x.device),
+    "none": lambda x: torch.tensor([], device=x.device),
+    "with a gradient": lambda x: torch.tensor([1.0], device=x.device, requires_grad=True).detach(),
+    "as_tensor": lambda x: torch.as_tensor([1, 2], device=x.device),
+    "asarray": lambda x: torch.asarray([1, 2], device=x.device),
+    "new_tensor": lambda x: x.new_tensor([1, 2]),
+    "an index": lambda x: x[[0, 1]],
+    "written by an index": written,
+}
+
+
+class Seen(TorchDispatchMode):
+    """The ops that come by."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", FROM_NUMBERS)
+def test_a_mode_sees_of_them_what_it_sees_natively(name):
+    for _ in range(3):
+        seen = []
+        for where in ("cpu", "cuda"):
+            with Seen() as mode:
+                made = FROM_NUMBERS[name](torch.ones(3, device=where))
+            assert made.device.type == where
+            seen.append((made.tolist(), made.dtype, made.stride(), mode.names))
+        assert seen[0] == seen[1]
+
+
+def test_in_a_mode_numbers_are_written_by_an_index():
+    x = torch.ones(3, device="cuda")
+    with Seen():
+        x[[0, 1]] = 5
+        x[2] = 3
+    assert x.tolist() == [5.0, 5.0, 3.0]
+
+
+def test_their_use_is_counted():
+    counted = []
+    for where in ("cpu", "cuda"):
+        x = torch.ones(4, 4, device=where)
+        with FlopCounterMode(display=False) as mode:
+            (x @ x + torch.tensor([1.0, 2.0, 3.0, 4.0], device=where)).sum()
+        counted.append(mode.get_total_flops())
+    assert counted == [128, 128]
 
 
 def test_the_default_device_counts():
