@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from jgpu.device import current, flags
+from jgpu.device.geometry import InternedGeometry, intern
 from jgpu.device.tensor import DeviceTensor
 from jgpu.wire import messages as m
 from jgpu.wire import program as wire
 
-__all__ = ["attend", "attend_on_host", "on_host"]
+__all__ = ["attend", "attend_in_transform", "attend_on_host", "on_host"]
 
 _MATH, _FLASH, _EFFICIENT, _CUDNN = range(4)
 #: mask, dropout, and whether it is causal, where a call does not say so
@@ -96,12 +97,34 @@ def attend_on_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | No
     given = (query, key, value) if mask is None else (query, key, value, mask)
     if dropout or set(map(type, given)) != {DeviceTensor} or not _is_flash_on_host(given, causal):
         return None
+    return _flash_on_host(given, causal, kwargs)
+
+
+def attend_in_transform(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """The same of tensors that transforms of `torch.func` have wrapped.
+
+    None where a CPU would take the way that torch has for any device, which needs no stand-ins.
+    """
+    named = dict(kwargs)
+    grouped = named.pop("enable_gqa", False)
+    query, key, value, mask, dropout, causal = (*args, *_UNSAID[len(args) - 3 :])
+    given = (query, key, value) if mask is None else (query, key, value, mask)
+    if dropout or not _C._get_flash_sdp_enabled():
+        return None
+    if mask is not None and not (_is_mask(mask, query) or mask.dtype is torch.float32):
+        return None
+    known = _is_known_flash(given, causal, grouped=grouped)
+    return _flash_on_host(given, causal, named) if known else None
+
+
+def _flash_on_host(given: tuple[Tensor, ...], causal: bool, kwargs: dict[str, Any]) -> Tensor:
+    query, key, value = given[:3]
     if any(0 in each.shape for each in given):
         return _of_nothing(query, key, value)
-    if mask is not None:
-        kwargs = {**kwargs, "attn_mask": _additive(mask, query.dtype, _MASKED)}
+    if len(given) > 3:
+        kwargs = {**kwargs, "attn_mask": _additive(given[3], query.dtype, _MASKED)}
     made: Tensor = torch._scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, dropout, causal, **kwargs
+        query, key, value, 0.0, causal, **kwargs
     )[0]
     return made
 
@@ -121,41 +144,57 @@ def _is_flash_on_host(given: tuple[DeviceTensor, ...], causal: bool) -> bool:
         return False
     if len(given) > 3 and (causal or given[3].requires_grad or not _is_mask(given[3], given[0])):
         return False
+    return _is_known_flash(given, causal)
+
+
+def _is_known_flash(given: tuple[Tensor, ...], causal: bool, *, grouped: bool = False) -> bool:
     graded = torch.is_grad_enabled()
     wanted = tuple([each.requires_grad for each in given]) if graded else ()
-    asked = (*[each._g for each in given], causal, wanted)
+    asked: tuple[Any, ...] = (*map(_lying, given), causal, wanted)
+    if grouped:
+        asked = (*asked, grouped)
     found = on_host.get(asked)
     if found is None:
         if len(on_host) >= _MOST_ON_HOST:
             on_host.clear()
-        found = on_host[asked] = _asked_of_host(given, causal, wanted)
+        found = on_host[asked] = _asked_of_host(given, causal, wanted, grouped)
     return found
 
 
-def _is_mask(mask: DeviceTensor, query: DeviceTensor) -> bool:
+def _is_mask(mask: Tensor, query: Tensor) -> bool:
     return mask.dtype is torch.bool or mask.dtype is query.dtype
 
 
+def _lying(tensor: Tensor) -> InternedGeometry:
+    if type(tensor) is DeviceTensor:
+        return tensor._g
+    return intern(tensor.dtype, tuple(tensor.shape), tensor.stride(), 0)
+
+
 def _asked_of_host(
-    tensors: tuple[DeviceTensor, ...], causal: bool, wanted: tuple[bool, ...]
+    tensors: tuple[Tensor, ...], causal: bool, wanted: tuple[bool, ...], grouped: bool
 ) -> bool:
-    shown = [tensor._g for tensor in tensors]
+    shown = [*map(_lying, tensors)]
     if any(each.bits or each.nbytes > _MOST_BYTES for each in shown):
         return False
     if any(len(each.shape) != 4 for each in shown[:3]):
         return False  # of other dimensions it is never called by name, whatever torch would do
-    given = [
-        torch.empty_strided(each.shape, each.stride, dtype=each.dtype, device="cpu")
-        for each in shown
-    ]
-    for tensor, graded in zip(given, wanted, strict=False):
-        tensor.requires_grad_(graded)
-    try:
-        mask = given[3] if len(given) > 3 else None
-        choice = _aten._fused_sdp_choice.default(*given[:3], mask, 0.0, causal)
-        return bool(choice == _FLASH)
-    except (RuntimeError, IndexError):  # which torch's composite says in words of its own
-        return False
+    # a transform would take the host's tensors for those of its function
+    with torch._C._DisableFuncTorch():
+        try:
+            given = [
+                torch.empty_strided(
+                    each.shape, each.stride, dtype=each.dtype, device="cpu", requires_grad=graded
+                )
+                for each, graded in zip(shown, wanted or (False,) * len(shown), strict=True)
+            ]
+            mask = given[3] if len(given) > 3 else None
+            choice = _aten._fused_sdp_choice.default(
+                *given[:3], mask, 0.0, causal, enable_gqa=grouped
+            )
+            return bool(choice == _FLASH)
+        except (RuntimeError, IndexError):  # which torch's composite says in words of its own
+            return False
 
 
 def _flash(

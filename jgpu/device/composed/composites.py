@@ -16,6 +16,7 @@ The list of ops is `LOWERED`, each with the branch that makes it necessary.
 """
 
 import functools
+import warnings
 from typing import Any, Final
 
 import torch
@@ -24,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from jgpu.accelerator import loading
 from jgpu.device import current
 from jgpu.device.composed import attention, branches, encoders, recurrent, steps
+from jgpu.device.composed.transformed import are_ours, is_transformed
 from jgpu.device.likenative import mixed, words
 from jgpu.device.recording import copies, dispatch
 from jgpu.device.recording.ops import COMPOSITE, info_of
@@ -51,6 +53,8 @@ LOWERED = {
 _library: Any = None
 _make = torch.Tensor._make_wrapper_subclass
 _CPU = torch.device("cpu")
+#: keys at which `vmap` has torch's composites before any device is asked
+_TAKEN_APART_IN_TRANSFORMS: Final = ("FuncTorchVmapMode", "FuncTorchBatchedDecomposition")
 #: the number of a node of the graph that goes before all others that are ready
 _AT_ONCE: Final = 2**64 - 1
 
@@ -241,8 +245,17 @@ def _as_on_cuda(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _attention(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Its commonest kernel on the host takes the arguments as they are; else by stand-ins."""
+    if is_transformed(args):
+        return _in_transform(op, args, kwargs)
     made = None if _is_cuda() else attention.attend_on_host(args, kwargs)
     return lower(op, args, kwargs) if made is None else made
+
+
+def _in_transform(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of what `torch.func` has wrapped there are no stand-ins; what torch calls it unwraps."""
+    known = are_ours(args) and not _is_cuda()
+    made = attention.attend_in_transform(args, kwargs) if known else None
+    return dispatch.take_apart(info_of(op), args, kwargs) if made is None else made
 
 
 def _dropout(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -343,6 +356,11 @@ def install() -> None:
         if accelerator is not None:
             _accelerate(accelerator, name, op)
         dispatch.LOWERED[f"aten::{name}"] = whole
+    op = torch.ops.aten.scaled_dot_product_attention.default
+    with warnings.catch_warnings():  # in place of torch's composite, to which it leaves the rest
+        warnings.simplefilter("ignore")
+        for key in _TAKEN_APART_IN_TRANSFORMS:
+            _library.impl(op, unseen(_kernel(op, _in_transform)), key)
 
 
 def _accelerate(accelerator: Any, name: str, op: Any) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from jgpu.device.composed.transformed import is_transformed
 from jgpu.device.tensor import DeviceTensor, device_tensors
 
 __all__ = ["dropped", "step_of"]
@@ -44,7 +45,7 @@ def _gru(
 
 def dropped(x: Tensor, p: float, train: bool) -> Tensor | None:
     """`torch.dropout`; None where torch's own has to look at the arguments."""
-    if type(x) is not DeviceTensor or not 0 <= p < 1:
+    if not (type(x) is DeviceTensor or is_transformed((x,))) or not 0 <= p < 1:
         return None
     if not train or p == 0 or not x.numel():
         return x

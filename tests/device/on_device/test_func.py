@@ -2,7 +2,10 @@
 
 import pytest
 import torch
+from torch.func import grad, jacrev, jvp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.functional import dropout
+from torch.nn.functional import scaled_dot_product_attention as attend
 
 # what torch says of its own use of TorchScript and of traced constants
 pytestmark = [
@@ -53,3 +56,75 @@ def test_scripted_functions_know_the_factories():
         return torch.ones_like(x) + torch.zeros_like(x)
 
     assert torch.equal(like(X.cuda()).cpu(), torch.ones(2, 3))
+
+
+def masked(x):
+    return torch.ones(3, 3, dtype=torch.bool, device=x.device).tril()
+
+
+ATTENTION = {
+    "plain": lambda x: attend(x, x * 2, x + 1),
+    "causal": lambda x: attend(x, x, x, is_causal=True, scale=0.3),
+    "truths": lambda x: attend(x, x, x, masked(x)),
+    "numbers": lambda x: attend(x, x, x, masked(x).float() - 1),
+    "double": lambda x: attend(x.double(), x.double(), x.double()),
+    "bfloat16": lambda x: attend(x.bfloat16(), x.bfloat16(), x.bfloat16()),
+    "heads in groups": lambda x: attend(x, x[:, :1], x[:, :1], enable_gqa=True),
+    "three dimensions": lambda x: attend(x[0], x[0], x[0]),
+    "dropout": lambda x: attend(x, x, x, dropout_p=0.5),
+    "features apart": lambda x: attend(*[x[:, :, :3, :3].transpose(2, 3)] * 3),
+}
+TRANSFORMS = {
+    "grad": lambda f: grad(lambda x: f(x).square().sum()),
+    "jacrev": lambda f: jacrev(f),
+    "jvp": lambda f: lambda x: jvp(f, (x,), (x,))[1],
+    "vmap": lambda f: lambda x: vmap(f, randomness="same")(torch.stack([x, x * 2])),
+    "vmap of grad": lambda f: (
+        lambda x: vmap(grad(lambda y: f(y).square().sum()), randomness="same")(
+            torch.stack([x, x * 2])
+        )
+    ),
+    "grad of vmap": lambda f: grad(
+        lambda x: vmap(f, randomness="same")(torch.stack([x, x * 2])).square().sum()
+    ),
+    "vmap of something else": lambda f: lambda x: vmap(lambda y: y + f(x))(x),
+}
+
+
+def outcome(transform, function, x):
+    torch.manual_seed(5)
+    try:
+        return transform(function)(x).cpu()
+    except (NotImplementedError, RuntimeError) as error:
+        return type(error), str(error)
+
+
+def same_outcome(transform, function):
+    x = torch.linspace(-1, 2, 48).sin().view(1, 2, 3, 8)
+    native = outcome(transform, function, x)
+    for _ in range(3):
+        ours = outcome(transform, function, x.cuda())
+        if isinstance(native, tuple):
+            assert ours[0] is native[0]
+        else:
+            assert torch.equal(ours, native)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+@pytest.mark.parametrize("how", TRANSFORMS)
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_inside_a_transform_takes_the_hosts_way(name, how):
+    same_outcome(TRANSFORMS[how], ATTENTION[name])
+
+
+@pytest.mark.parametrize("how", TRANSFORMS)
+def test_dropout_inside_a_transform_draws_the_hosts_numbers(how):
+    same_outcome(TRANSFORMS[how], lambda x: dropout(x, 0.3))
+
+
+def test_attention_of_host_and_device_tensors_inside_a_transform_is_refused():
+    x = torch.ones(1, 1, 2, 2)
+    with pytest.raises(RuntimeError, match="same device"):
+        vmap(lambda y: attend(y, y, x))(x.cuda()[None])
+    with pytest.raises(RuntimeError, match="same device"):
+        grad(lambda y: attend(y, y, x).sum())(x.cuda())
