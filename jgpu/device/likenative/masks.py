@@ -1,6 +1,7 @@
 """Arguments that native kernels take, and meta kernels or the executor do not.
 
-Masks and labels of bytes; and that gradients are to be sparse, of which a forward knows nothing.
+Masks and labels of bytes; complex numbers that fill real tensors; and that gradients are to be
+sparse, of which a forward knows nothing.
 """
 
 from typing import Any, Final
@@ -34,6 +35,10 @@ _LABELLED: Final = {"aten::nll_loss_forward": 1, "aten::nll_loss_backward": 2}
 _SPARSE: Final = {"aten::_embedding_bag": 5, "aten::_embedding_bag_forward_only": 5}
 
 
+#: fills with a number, which is converted as a whole: real, or true if it is not 0
+_FILLED: Final = "aten::masked_fill.Scalar"
+
+
 def as_taken(info: OpInfo, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """The arguments as they are taken, where some are not; masks are of booleans then."""
     at = _SPARSE.get(info.name)
@@ -42,6 +47,8 @@ def as_taken(info: OpInfo, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     at = _LABELLED.get(info.name)
     if at is not None and isinstance(args[at], torch.Tensor) and args[at].dtype is torch.uint8:
         return (*args[:at], args[at].long(), *args[at + 1 :])
+    if info.name == _FILLED and type(args[2]) is complex:
+        return _with_real_number(args)
     at = _MASKED.get(info.name)
     if at is None:
         return None
@@ -57,3 +64,12 @@ def as_taken(info: OpInfo, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         for mask in given
     ]
     return (*args[:at], masks if many else masks[0], *args[at + 1 :])
+
+
+def _with_real_number(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    into, mask, number = args
+    if into.dtype is torch.bool:
+        return into, mask, bool(number)
+    if number.imag == 0 and not into.is_complex():
+        return into, mask, number.real
+    return None  # natively refused, or taken

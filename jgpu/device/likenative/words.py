@@ -21,16 +21,20 @@ from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device_tensors
 
 __all__ = [
+    "REFUSING",
     "check_outs",
     "check_power",
     "check_types",
     "idle_as_native",
+    "is_power",
     "looks_at_power",
     "raise_as_native",
     "try_on_host",
     "warnings_of",
 ]
 
+#: what kernels raise of arguments that do not fit
+REFUSING: Final = (RuntimeError, IndexError, ValueError, TypeError)
 #: whether the host has a kernel that could be asked; of products that widen CUDA alone has
 _asked: Any = torch._C._dispatch_has_computed_kernel_for_dispatch_key
 #: Elements up to which an op that failed is tried once more in its own shapes.
@@ -85,7 +89,11 @@ def check_types(
     base = info.name.partition(".")[0]
     dtypes = {geometry.dtype for geometry in geometries}
     elementwise = _is_elementwise(info) and not _counts(info)
-    if not (elementwise or base in _TYPED or base in _INDEXED) or info.seeded:
+    nothing = any(geometry.numel == 0 for geometry in geometries)
+    if info.seeded:  # what is drawn on the host is taken from the notebook's numbers there
+        if not all(geometry.numel == 0 for geometry in geometries):
+            return
+    elif not (elementwise or base in _TYPED or base in _INDEXED):
         return
     if not _asked(info.name, "CPU") or (elementwise and not dtypes <= _PLAIN):
         return
@@ -94,12 +102,17 @@ def check_types(
         return
     fill = torch.ones if elementwise else torch.zeros
 
-    def of_one(tensor: DeviceTensor) -> torch.Tensor:
+    def small(tensor: DeviceTensor) -> torch.Tensor:
+        if nothing:  # of which many kernels look at no type
+            return fill((), dtype=tensor.dtype, device="cpu").expand(tensor.shape)
         return fill((1,) * tensor.dim(), dtype=tensor.dtype, device="cpu")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _call(info, args, kwargs, of_one, number=lambda value: type(value)(1))
+        if nothing:
+            _call(info, args, kwargs, small)
+        else:
+            _call(info, args, kwargs, small, number=lambda value: type(value)(1))
 
 
 def raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -144,10 +157,10 @@ def check_outs(
         warnings.simplefilter("ignore")
         try:
             _call(info, args, kwargs, laid_out)
-        except (RuntimeError, IndexError, ValueError, TypeError):
+        except REFUSING:
             try:
                 _call(info, args, inputs, laid_out, func=info.functional)
-            except (RuntimeError, IndexError, ValueError, TypeError):
+            except REFUSING:
                 return {}
             raise
     return made
@@ -205,7 +218,7 @@ def idle_as_native(
         warnings.simplefilter("ignore")
         try:
             made = _call(info, args, kwargs, lambda tensor: _laid_out(tensor._g))
-        except (RuntimeError, IndexError, ValueError, TypeError):
+        except REFUSING:
             return outs
     flat = made if isinstance(made, list | tuple) else [made]
     if len(flat) != len(outs):
@@ -248,7 +261,7 @@ def _call(
     try:
         with torch.no_grad():
             return warned.scoped(lambda: (func or info.func)(*host, **named))
-    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+    except REFUSING as error:
         text = re.sub(r"\btorch\.(?=[A-Z]\w*Tensor\b)", "torch.cuda.", str(error))
         error.args = (text,)
         raise
@@ -288,9 +301,14 @@ def check_power(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         raise RuntimeError("Integers to negative integer powers are not allowed.")
 
 
+def is_power(info: OpInfo) -> bool:
+    """Whether it raises tensors to a power."""
+    return info.name.partition(".")[0] in _POWERS
+
+
 def looks_at_power(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether `check_power` has to look at each call: the exponent travels beside the program."""
-    if info.name.partition(".")[0] not in _POWERS or info.positions.get("exponent") != 1:
+    if not is_power(info) or info.positions.get("exponent") != 1:
         return False
     exponent = kwargs.get("exponent", args[1] if len(args) > 1 else None)
     whole = exponent if isinstance(exponent, list) else (exponent,)

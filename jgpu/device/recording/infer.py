@@ -190,7 +190,7 @@ def plan_for(
         if info.writes and not info.in_place:
             return plan
         returned = _DATA
-    except (RuntimeError, IndexError, ValueError, TypeError, AssertionError) as error:
+    except (*words.REFUSING, OverflowError, AssertionError) as error:
         works = words.raise_as_native(info, args, kwargs)
         if works and info.out_names and info.functional is not None:
             return plan  # a meta kernel in Python is stricter with `out`
@@ -247,6 +247,8 @@ def _must_ask(info: OpInfo, geometries: tuple[InternedGeometry, ...]) -> bool:
     """Whether the meta kernel's word is not enough for tensors like these."""
     if info.probed_permuted and not all(geometry.contiguous for geometry in geometries):
         return True
+    if words.is_power(info) and any(each.dtype is torch.bool for each in geometries):
+        return True  # of truths, which are numbers to the meta kernel
     return info.probed or (info.probed_half and any(g.dtype in _HALF for g in geometries))
 
 

@@ -329,6 +329,92 @@ def test_types_that_differ_and_go_together_are_computed(name):
     assert result.dtype is expected.dtype
 
 
+def made(call, where):
+    """Type, sizes, strides and numbers of what a call returns there, or its error."""
+    try:
+        result = call(where)
+        torch.cuda.synchronize()
+    except Exception as error:
+        kind = type(error)
+        return kind if kind.__module__ == "builtins" else kind.__mro__[2], str(error)
+    return result.dtype, result.shape, result.stride(), str(result.tolist())
+
+
+def zeros(where, dtype, *shape):
+    return torch.zeros(shape, dtype=dtype, device=where)
+
+
+#: of no elements many kernels look at no type; a few look all the same
+OF_NOTHING = {
+    "softmax": lambda where, dtype: zeros(where, dtype, 2, 0).softmax(-1),
+    "softmax of rows": lambda where, dtype: zeros(where, dtype, 0, 3).softmax(0),
+    "product": lambda where, dtype: zeros(where, dtype, 2, 0) @ zeros(where, dtype, 0, 2),
+    "rows": lambda where, dtype: zeros(where, dtype, 3, 2) @ zeros(where, dtype, 2, 0),
+    "mixed": lambda where, dtype: zeros(where, dtype, 3, 3, 2) @ zeros(where, torch.float32, 2, 0),
+    "batches": lambda where, dtype: zeros(where, dtype, 2, 2, 0) @ zeros(where, dtype, 2, 0, 2),
+    "vectors": lambda where, dtype: torch.dot(zeros(where, dtype, 0), zeros(where, dtype, 0)),
+    "uniform": lambda where, dtype: zeros(where, dtype, 2, 0).uniform_(),
+    "rand_like": lambda where, dtype: torch.rand_like(zeros(where, dtype, 0)),
+    "mean": lambda where, dtype: zeros(where, dtype, 2, 0).mean(),
+    "largest": lambda where, dtype: zeros(where, dtype, 0).argmax(),
+}
+
+
+@pytest.mark.parametrize("name", OF_NOTHING)
+@pytest.mark.parametrize(
+    "dtype", [torch.int64, torch.uint8, torch.bool, torch.complex64, torch.float32]
+)
+def test_what_has_no_elements_is_taken_or_refused_as_natively(name, dtype):
+    native = made(lambda where: OF_NOTHING[name](where, dtype), "cpu")
+    for _ in range(3):
+        assert made(lambda where: OF_NOTHING[name](where, dtype), "cuda") == native
+
+
+def test_looking_at_nothing_draws_nothing():
+    torch.manual_seed(4)
+    expected = torch.rand(3)
+    torch.manual_seed(4)
+    torch.rand_like(zeros("cuda", torch.float32, 2, 0))
+    zeros("cuda", torch.float64, 0).normal_()
+    assert torch.equal(torch.rand(3), expected)
+
+
+POWERS_OF_TRUTHS = {
+    "power": lambda x, n: x**n,
+    "base": lambda x, n: n**x,
+    "listed": lambda x, n: torch._foreach_pow([x, x], n)[1],
+    "tensor": lambda x, n: x ** torch.tensor(n),
+}
+
+
+@pytest.mark.parametrize("exponent", [True, False, 0, 1, 2])
+@pytest.mark.parametrize("name", POWERS_OF_TRUTHS)
+def test_powers_of_truths_are_of_the_native_type(name, exponent):
+    def call(where):
+        return POWERS_OF_TRUTHS[name](torch.tensor([True, False], device=where), exponent)
+
+    native = made(call, "cpu")
+    for _ in range(3):
+        assert made(call, "cuda") == native
+
+
+@pytest.mark.parametrize("number", [1 + 2j, 2j, 0j, 3 + 0j, float("inf"), float("nan"), 2**70, -1])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.uint8, torch.float32])
+def test_a_mask_fills_with_any_number_as_natively(dtype, number):
+    def call(where):
+        x = torch.tensor([1, 0, 1], device=where).to(dtype)
+        return x.masked_fill(torch.tensor([True, True, False], device=where), number)
+
+    native = made(call, "cpu")
+    for _ in range(3):
+        ours = made(call, "cuda")
+        if len(native) == 2:  # the number may be looked at by the device, which adds the line
+            assert ours[1].startswith(native[1])
+            assert issubclass(ours[0], native[0]) or native[0] is RuntimeError
+        else:
+            assert ours == native
+
+
 def test_types_are_named_as_on_cuda():
     images, words = numbers(torch.uint8, 1, 3, 8, 8), numbers(torch.float32, 2)
     with pytest.raises(RuntimeError) as info:
