@@ -1,7 +1,7 @@
 """Arguments that native kernels take, and meta kernels or the executor do not.
 
-Masks and labels of bytes; complex numbers that fill real tensors; and that gradients are to be
-sparse, of which a forward knows nothing.
+Masks and labels of bytes; complex numbers that fill real tensors; vectors with gaps in batch norm's
+backward; and that gradients are to be sparse, of which a forward knows nothing.
 """
 
 from typing import Any, Final
@@ -35,6 +35,8 @@ _LABELLED: Final = {"aten::nll_loss_forward": 1, "aten::nll_loss_backward": 2}
 _SPARSE: Final = {"aten::_embedding_bag": 5, "aten::_embedding_bag_forward_only": 5}
 
 
+#: kernels that may take vectors for dense ones without looking, which the executor does for them
+_VECTORS: Final = {"aten::native_batch_norm_backward": ("weight", "running_mean", "running_var")}
 #: fills with a number, which is converted as a whole: real, or true if it is not 0
 _FILLED: Final = "aten::masked_fill.Scalar"
 
@@ -47,6 +49,9 @@ def as_taken(info: OpInfo, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     at = _LABELLED.get(info.name)
     if at is not None and isinstance(args[at], torch.Tensor) and args[at].dtype is torch.uint8:
         return (*args[:at], args[at].long(), *args[at + 1 :])
+    named = _VECTORS.get(info.name)
+    if named is not None:
+        return _without_gaps(info, args, named)
     if info.name == _FILLED and type(args[2]) is complex:
         return _with_real_number(args)
     at = _MASKED.get(info.name)
@@ -73,3 +78,14 @@ def _with_real_number(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     if number.imag == 0 and not into.is_complex():
         return into, mask, number.real
     return None  # natively refused, or taken
+
+
+def _without_gaps(
+    info: OpInfo, args: tuple[Any, ...], names: tuple[str, ...]
+) -> tuple[Any, ...] | None:
+    """Dense copies, whose values the kernel would have read, where it goes by strides."""
+    places = [info.positions[name] for name in names]
+    apart = [at for at in places if args[at] is not None and not args[at].is_contiguous()]
+    if not apart:
+        return None
+    return tuple(each.contiguous() if at in apart else each for at, each in enumerate(args))

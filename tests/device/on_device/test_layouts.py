@@ -89,3 +89,52 @@ def test_gradients_lie_as_natively_from_the_first_call_on(name):
         return grad.stride()
 
     assert [strides("cuda") for _ in range(3)] == [strides("cpu")] * 3
+
+
+#: vectors of six channels, with gaps between their elements or all in one
+APART = {
+    "gaps": lambda x: x.repeat_interleave(2).contiguous()[::2],
+    "one": lambda x: x[:1].expand(6),
+}
+
+
+def normed(where, lay, which, given, *, training):
+    """Batch norm with one vector that lies apart, its gradients, and the statistics after it."""
+    torch.manual_seed(2)
+    vectors = [torch.rand(6).add(0.5) for _ in range(4)]
+    vectors = [each.to(where) for each in vectors]
+    vectors[which] = lay(vectors[which]).detach()
+    x = given.to(where).requires_grad_()
+    if which < 2:
+        vectors[which].requires_grad_()
+    mean, variance = vectors[2:]
+    made = F.batch_norm(x, mean, variance, *vectors[:2], training)
+    wanted = [x, vectors[which]] if which < 2 else [x]
+    grads = torch.autograd.grad(made.square().sum(), wanted)
+    return [each.cpu() for each in (made.detach(), *grads, mean, variance)]
+
+
+@pytest.mark.parametrize("lay", APART)
+@pytest.mark.parametrize(
+    ("training", "which"), [(True, 0), (True, 1), (False, 0), (False, 1), (False, 2), (False, 3)]
+)
+def test_vectors_of_a_batch_norm_may_lie_apart(lay, training, which):
+    picture = torch.linspace(-1, 1, 360).sin().view(4, 6, 3, 5)
+    for given in (picture, picture.transpose(2, 3), picture[..., 0].contiguous()):
+        native = normed("cpu", APART[lay], which, given, training=training)
+        for _ in range(3):
+            ours = normed("cuda", APART[lay], which, given, training=training)
+            assert all(torch.equal(*pair) for pair in zip(native, ours, strict=True))
+
+
+@pytest.mark.parametrize("lay", APART)
+def test_batch_norms_of_channels_in_the_last_place_read_no_vector_by_the_wrong_steps(lay):
+    # where natively the kernel of the gradients takes the weight for a contiguous one
+    picture = torch.linspace(-1, 1, 360).sin().view(4, 6, 3, 5)
+    for given in (picture[:, :, 0, 0], picture.contiguous(memory_format=torch.channels_last)):
+        ours = normed("cuda", APART[lay], 0, given, training=True)
+        native = normed("cpu", APART[lay], 0, given, training=True)
+        dense = normed("cpu", lambda x: APART[lay](x).contiguous(), 0, given, training=True)
+        assert torch.equal(ours[0], native[0])
+        assert torch.allclose(ours[1], dense[1], atol=1e-5)
+        assert torch.allclose(ours[2], dense[2], atol=1e-5)

@@ -19,12 +19,20 @@ def _together(call: Call, *names: str) -> None:
     call.require(all(given) or not any(given), f"{' and '.join(names)} come together")
 
 
+def _read_by_strides(call: Call, count: int, *names: str) -> None:
+    """Vectors of channels; where one is not contiguous, forwards go by strides, on every device."""
+    for name in names:
+        call.shaped(name, (count,))
+
+
 @contract("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional")
 def _batch_norm(call: Call) -> None:
     count = _features(call)
-    call.channels(count, "weight", "bias")
+    _read_by_strides(call, count, "weight", "bias")
     if "running_mean" in call:
-        call.channels(count, "running_mean", "running_var")
+        _read_by_strides(call, count, "running_mean", "running_var")
+        if call["training"]:  # which writes them
+            call.dense("running_mean", "running_var")
         _together(call, "running_mean", "running_var")
         call.require(
             call["training"] or call["running_mean"] is not None, "evaluation needs statistics"
@@ -33,10 +41,14 @@ def _batch_norm(call: Call) -> None:
         call.require(call["training"], "evaluation needs statistics")
 
 
-@contract(
-    *("_native_batch_norm_legit_no_training", "_batch_norm_with_update", "_batch_norm_no_update"),
-    *("_batch_norm_with_update_functional",),
-)
+@contract("_native_batch_norm_legit_no_training")
+def _batch_norm_in_evaluation(call: Call) -> None:
+    names = ("running_mean", "running_var")
+    _read_by_strides(call, _features(call), "weight", "bias", *names)
+    call.require(all(call[name] is not None for name in names), "statistics are missing")
+
+
+@contract("_batch_norm_with_update", "_batch_norm_no_update", "_batch_norm_with_update_functional")
 def _batch_norm_with_statistics(call: Call) -> None:
     names = ("running_mean", "running_var")
     call.channels(_features(call), "weight", "bias", *names)
@@ -45,6 +57,7 @@ def _batch_norm_with_statistics(call: Call) -> None:
 
 @contract("native_batch_norm_backward", "batch_norm_backward")
 def _batch_norm_backward(call: Call) -> None:
+    """The kernel for channels in the last place takes the vectors for contiguous ones."""
     count = _features(call)
     call.same("grad_out", "input")
     call.channels(count, "weight", "running_mean", "running_var")
