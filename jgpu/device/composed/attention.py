@@ -101,17 +101,13 @@ def attend_on_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | No
 
 
 def attend_in_transform(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """The same of tensors that transforms of `torch.func` have wrapped.
-
-    None where a CPU would take the way that torch has for any device, which needs no stand-ins.
-    """
+    """The same inside transforms of `torch.func`; None where a CPU goes torch's way for all."""
     named = dict(kwargs)
     grouped = named.pop("enable_gqa", False)
     query, key, value, mask, dropout, causal = (*args, *_UNSAID[len(args) - 3 :])
     given = (query, key, value) if mask is None else (query, key, value, mask)
-    if dropout or not _C._get_flash_sdp_enabled():
-        return None
-    if mask is not None and not (_is_mask(mask, query) or mask.dtype is torch.float32):
+    typed = mask is None or _is_mask(mask, query) or mask.dtype is torch.float32
+    if dropout or not typed or not _C._get_flash_sdp_enabled():
         return None
     known = _is_known_flash(given, causal, grouped=grouped)
     return _flash_on_host(given, causal, named) if known else None
@@ -150,9 +146,7 @@ def _is_flash_on_host(given: tuple[DeviceTensor, ...], causal: bool) -> bool:
 def _is_known_flash(given: tuple[Tensor, ...], causal: bool, *, grouped: bool = False) -> bool:
     graded = torch.is_grad_enabled()
     wanted = tuple([each.requires_grad for each in given]) if graded else ()
-    asked: tuple[Any, ...] = (*map(_lying, given), causal, wanted)
-    if grouped:
-        asked = (*asked, grouped)
+    asked = (*map(_lying, given), causal, wanted, *((grouped,) if grouped else ()))
     found = on_host.get(asked)
     if found is None:
         if len(on_host) >= _MOST_ON_HOST:

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from jgpu.accelerator import loading
 from jgpu.device import current
 from jgpu.device.composed import attention, branches, encoders, recurrent, steps
-from jgpu.device.composed.transformed import are_ours, is_transformed
+from jgpu.device.composed.steps import are_ours, is_transformed
 from jgpu.device.likenative import mixed, words
 from jgpu.device.recording import copies, dispatch
 from jgpu.device.recording.ops import COMPOSITE, info_of

@@ -5,17 +5,36 @@ would take the fused kernels of a GPU; on stand-ins (`composites`) it chooses ri
 cost, which a loop over cells pays at each step, and a model's every layer for its dropout.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from jgpu.device.composed.transformed import is_transformed
-from jgpu.device.tensor import DeviceTensor, device_tensors
+from jgpu.device.tensor import DeviceTensor, device, device_tensors
 
-__all__ = ["dropped", "step_of"]
+__all__ = ["are_ours", "dropped", "is_transformed", "step_of"]
+
+#: whether a transform of `torch.func` has wrapped it; whatever torch is called with it unwraps
+_is_wrapped: Any = torch._C._functorch.is_functorch_wrapped_tensor
+
+
+def are_ours(values: Iterable[Any]) -> bool:
+    """Whether all tensors among these are the device's, wrapped or not."""
+    return all(
+        type(each) is DeviceTensor or (each.device == device() and _is_wrapped(each))
+        for each in values
+        if isinstance(each, torch.Tensor)
+    )
+
+
+def is_transformed(values: Sequence[Any]) -> bool:
+    """Whether all tensors among these are the device's, and some are inside a transform."""
+    # most are plain, which is quickly seen
+    if all(type(each) is DeviceTensor or not isinstance(each, torch.Tensor) for each in values):
+        return False
+    return are_ours(values)
 
 
 def _lstm(

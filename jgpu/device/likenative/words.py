@@ -4,8 +4,8 @@ Meta kernels infer what an op returns, but some are written in Python and word e
 and many do not look at types, of which the device would tell only later, when the op has been sent.
 So the host's own kernel is asked, with stand-ins that cost nothing.
 
-Does not cover values, except exponents of integers, nor types that CUDA alone refuses: the device
-tells of them.
+Does not cover values (exponents of integers: `powers`), nor types that CUDA alone refuses: the
+device tells of them.
 """
 
 import re
@@ -23,11 +23,8 @@ from jgpu.device.tensor import DeviceTensor, device_tensors
 __all__ = [
     "REFUSING",
     "check_outs",
-    "check_power",
     "check_types",
     "idle_as_native",
-    "is_power",
-    "looks_at_power",
     "raise_as_native",
     "try_on_host",
     "warnings_of",
@@ -71,7 +68,6 @@ _LAID_ALIKE: Final = frozenset(
         "renorm", "sort", "tril", "triu", "zeros_like",
     )
 )  # fmt: skip
-_POWERS: Final = ("aten::pow", "aten::pow_", "aten::_foreach_pow", "aten::_foreach_pow_")
 #: Types that elementwise kernels of the host and of CUDA take alike; of others CUDA takes more.
 _PLAIN: Final = frozenset({
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
@@ -291,28 +287,4 @@ def _has_odd_number(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any])
     return any(
         type(value) is complex or (type(value) is bool and str(kinds[name]) == "number")
         for name, value in named.items()
-    )
-
-
-def check_power(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise what torch's kernels of powers of integers say of their exponent."""
-    exponent = kwargs.get("exponent", args[1] if len(args) > 1 else 0)
-    if any(each < 0 for each in (exponent if isinstance(exponent, list) else (exponent,))):
-        raise RuntimeError("Integers to negative integer powers are not allowed.")
-
-
-def is_power(info: OpInfo) -> bool:
-    """Whether it raises tensors to a power."""
-    return info.name.partition(".")[0] in _POWERS
-
-
-def looks_at_power(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether `check_power` has to look at each call: the exponent travels beside the program."""
-    if not is_power(info) or info.positions.get("exponent") != 1:
-        return False
-    exponent = kwargs.get("exponent", args[1] if len(args) > 1 else None)
-    whole = exponent if isinstance(exponent, list) else (exponent,)
-    bases = device_tensors(args[:1])
-    return all(type(each) is int for each in whole) and any(
-        not (base.is_floating_point() or base.is_complex()) for base in bases
     )

@@ -16,7 +16,7 @@ import torch
 
 from jgpu.device import current
 from jgpu.device.geometry import InternedGeometry, from_wire, geometry_of, has_idle_steps
-from jgpu.device.likenative import indexing, mixed, warned, words
+from jgpu.device.likenative import indexing, mixed, powers, warned, words
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
 from jgpu.wire import formulas
@@ -96,7 +96,7 @@ class OpPlan:
     def tell(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise or warn as the native kernel does, at the line that called it."""
         if self.looks:
-            words.check_power(self.info, args, kwargs)
+            powers.check_power(self.info, args, kwargs)
         made = [out.numel for out in self.outs or () if isinstance(out, InternedGeometry)]
         reduced = self.geometries[0].numel // made[0] if made and made[0] else 0
         if warned.still_holds(self.info.name, kwargs, reduced):
@@ -167,7 +167,7 @@ def plan_for(
     """Infer a new plan. `args` and `kwargs` are the user's; `geometries` those of its tensors."""
     lifter = _Template(info)
     plan = OpPlan(info, lifter.args(args), lifter.kwargs(kwargs), geometries)
-    plan.looks = words.looks_at_power(info, args, kwargs)
+    plan.looks = powers.looks_at_power(info, args, kwargs)
     if info.kind == 3 and not _is_by_numbers(info, geometries):  # WAIT
         words.check_types(info, args, kwargs, geometries)
         return plan
@@ -247,7 +247,7 @@ def _must_ask(info: OpInfo, geometries: tuple[InternedGeometry, ...]) -> bool:
     """Whether the meta kernel's word is not enough for tensors like these."""
     if info.probed_permuted and not all(geometry.contiguous for geometry in geometries):
         return True
-    if words.is_power(info) and any(each.dtype is torch.bool for each in geometries):
+    if powers.is_power(info) and any(each.dtype is torch.bool for each in geometries):
         return True  # of truths, which are numbers to the meta kernel
     return info.probed or (info.probed_half and any(g.dtype in _HALF for g in geometries))
 
