@@ -5,9 +5,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sketch import Sketch, all_live, buffers, context
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu.broker.executor.programs.asking.probe import Prober
+from jgpu.broker.executor.programs.checking.ops import resolve
+from jgpu.broker.executor.programs.checking.trusted import Look
 from jgpu.broker.executor.programs.geometry import geometry_of
+from jgpu.broker.executor.programs.precautions import precaution_of
 from jgpu.broker.executor.programs.precautions.orders import MOST_STEPS
 from jgpu.errors import ProgramError
 from jgpu.wire.program import Op, Slot
@@ -249,3 +253,30 @@ def test_probes_take_the_same_precautions():
     assert prober.probe(op, [ones])[1] is None  # orders of zero
     op = Op("aten::special_zeta.other_scalar", (Slot(0, 0), -1e12 - 0.5), {}, ())
     assert prober.probe(op, [ones])[0] == (ones,)  # what the meta kernel says
+
+
+@pytest.mark.parametrize("apart", ["weight", "bias", "running_mean", "running_var"])
+def test_vectors_that_lie_apart_come_dense_to_kernels_of_cuda(apart):
+    info = resolve("aten::native_batch_norm", "cuda-on-host")
+    given = {name: torch.rand(3) for name in ("weight", "bias", "running_mean", "running_var")}
+    given |= {"input": torch.rand(4, 3), "training": False, "momentum": 0.1, "eps": 1e-5}
+
+    def precaution(device):
+        tensors = {k: geometry_of(v) for k, v in given.items() if isinstance(v, torch.Tensor)}
+        return precaution_of(info, Look(given | tensors), device)
+
+    assert precaution("cuda") is precaution("cpu") is None
+    given[apart] = torch.rand(1).expand(3)
+    assert precaution("cpu") is None
+    seen = []
+
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.extend(arg for arg in args if isinstance(arg, torch.Tensor))
+            return func(*args, **kwargs or {})
+
+    with Seen():
+        precaution("cuda")(*(given[argument.name] for argument in info.arguments))
+    assert len(seen) == 6  # one of them twice: to be copied, and dense
+    assert all(each.is_contiguous() for each in seen[1:])
+    assert sum(torch.equal(each, given[apart]) for each in seen if each.dim() == 1) == 2

@@ -20,7 +20,7 @@ def _together(call: Call, *names: str) -> None:
 
 
 def _read_by_strides(call: Call, count: int, *names: str) -> None:
-    """Vectors of channels; where one is not contiguous, forwards go by strides, on every device."""
+    """Vectors of channels, which the CPU's forwards read by their strides (CUDA: `precautions`)."""
     for name in names:
         call.shaped(name, (count,))
 

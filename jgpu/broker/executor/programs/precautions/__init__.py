@@ -21,6 +21,7 @@ from jgpu.broker.executor.programs.precautions import (
     places,
     sizes,
     unset,
+    vectors,
 )
 from jgpu.broker.executor.programs.precautions.language import PRECAUTIONS, Precaution
 
@@ -37,6 +38,7 @@ __all__ = [
     "precaution_of",
     "sizes",
     "unset",
+    "vectors",
 ]
 
 
