@@ -96,12 +96,14 @@ def check_types(
     one_float = len(dtypes) == 1 and next(iter(dtypes)).is_floating_point
     if one_float and base not in _INDEXED and not _has_odd_number(info, args, kwargs):
         return
+    if nothing and any(geometry.numel > _QUICK for geometry in geometries):
+        return
     fill = torch.ones if elementwise else torch.zeros
 
     def small(tensor: DeviceTensor) -> torch.Tensor:
-        if nothing:  # of which many kernels look at no type
-            return fill((), dtype=tensor.dtype, device="cpu").expand(tensor.shape)
-        return fill((1,) * tensor.dim(), dtype=tensor.dtype, device="cpu")
+        # of nothing many kernels look at no type
+        shape = tensor.shape if nothing else (1,) * tensor.dim()
+        return fill(shape, dtype=tensor.dtype, device="cpu")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

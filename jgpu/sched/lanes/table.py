@@ -218,23 +218,12 @@ class LaneTable:
         waiting = session.waiting
         if waiting.last_lane is not None and waiting.last_lane != lane.id:
             self._journal.act(MoveLane(session.id, lane.id, cause=self._journal.cause))
-        if waiting.lane_since is not None and self._was_out(session):
-            session.memory.here_since = self._journal.now
-        session.lane, waiting.last_lane, waiting.lane_since = lane, lane.id, None
+        session.enter(lane, self._journal.now, self._limits.memory_turn_s)
         self.unplaced.pop(session.id, None)
         lane.members[session.id] = session
         if session.queue:
             lane.await_turn(session, self._journal.now)
             self._ledger.enter(session)
-
-    def _was_out(self, session: ScheduledSession) -> bool:
-        """Whether a session was in no lane for so long that it begins anew with its memory.
-
-        A notebook that waits for each of its works leaves its lane at every one, for a moment,
-        while another waits for memory.
-        """
-        left_at = session.waiting.left_at
-        return left_at is None or self._journal.now - left_at >= self._limits.memory_turn_s
 
     def move(self, session: ScheduledSession, lane: Lane, reason: str) -> None:
         """Let a session for which `can_move` holds wait in another lane."""

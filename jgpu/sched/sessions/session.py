@@ -179,6 +179,18 @@ class ScheduledSession:
             return room.claims[0].claim
         return room.claim if self.iteration_open and not self.has_work else 0
 
+    def enter(self, lane: Lane, now: float, turn_s: float) -> None:
+        """Belong to a lane; after `turn_s` in none it begins anew with its memory.
+
+        A notebook that waits for each of its works leaves its lane at every one, for a moment,
+        while another waits for memory.
+        """
+        waiting = self.waiting
+        was_out = waiting.left_at is None or now - waiting.left_at >= turn_s
+        if waiting.lane_since is not None and was_out:
+            self.memory.here_since = now
+        self.lane, waiting.last_lane, waiting.lane_since = lane, lane.id, None
+
     def become(self, state: SessionState) -> None:
         """Go to another state, if the table of states leads there."""
         if state not in SESSION_MOVES[self.state]:

@@ -357,6 +357,13 @@ OF_NOTHING = {
     "rand_like": lambda where, dtype: torch.rand_like(zeros(where, dtype, 0)),
     "mean": lambda where, dtype: zeros(where, dtype, 2, 0).mean(),
     "largest": lambda where, dtype: zeros(where, dtype, 0).argmax(),
+    # what is written beside it has elements, each in a place of its own
+    "put": lambda where, dtype: zeros(where, dtype, 2, 3).put_(
+        zeros(where, torch.int64, 0), zeros(where, dtype, 0)
+    ),
+    "copied": lambda where, dtype: zeros(where, dtype, 2, 3).index_copy_(
+        0, zeros(where, torch.int64, 0), zeros(where, dtype, 0, 3)
+    ),
 }
 
 
