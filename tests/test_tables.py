@@ -466,7 +466,7 @@ FIXED = {
     """,
     "told by the control process, 1,024 at most": """
         broker.executor.admission.refusals.Refusals._programs
-        broker.executor.scheduling.trials.Trials.through
+        broker.executor.scheduling.trials.Trials._through
     """,
     "one of it": """
         broker.control.quotas.ledger.store.Store._engine

@@ -131,7 +131,7 @@ class Pump:
     def turn(self, timeout_s: float = -1.0) -> None:
         """One round: wait for something to happen, deal with it."""
         turns, streams = self.turns, self._streams
-        ready = streams.poll(0.0) if turns.short.teller.untold is not None else []
+        ready = streams.poll(0.0) if turns.short.is_behind else []
         if not ready:  # so there is time to tell of what ran
             turns.short.catch_up()
             wait_s = self._timeout(timeout_s)
@@ -250,8 +250,7 @@ class Pump:
             self._streams.blocked.add(session.number)
         connection = session.connection
         if mask & ~select.EPOLLOUT and connection.inbox is None:
-            connection.inbox = connection.receive()
-            self._streams.received = connection.received
+            connection.inbox = self._streams.read(connection)
             self._deal(session)
         elif mask & (select.EPOLLHUP | select.EPOLLERR):
             self.end(session, "")

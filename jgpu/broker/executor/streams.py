@@ -11,8 +11,10 @@ import select
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.session import ExecutorSession
 from jgpu.wakefulness import Wakefulness
+from jgpu.wire.messages import ClientMessage
 
 __all__ = ["Streams"]
 
@@ -41,7 +43,7 @@ class Streams:
         #: something was ready since one last waited
         self._heard = False
         #: bytes that were read last: who repeats a program says the same at each turn
-        self.received = 0
+        self._received = 0
         #: sessions with messages that were read and not dealt with
         self.backlog: dict[int, ExecutorSession] = {}
         #: sessions that are not read until they have less to do
@@ -65,7 +67,7 @@ class Streams:
         """
         poll = self._epoll.poll
         if awake and wait_s and self._heard:
-            ready = self._wakefulness.wait(poll, wait_s, self.received, self._nap)
+            ready = self._wakefulness.wait(poll, wait_s, self._received, self._nap)
         else:
             ready = poll(wait_s)
         if wait_s or ready:
@@ -101,6 +103,12 @@ class Streams:
         self._epoll.close()
 
     # -- reading -----------------------------------------------------------------------------
+
+    def read(self, connection: Connection[ClientMessage]) -> Iterator[ClientMessage]:
+        """Messages in what a session's socket holds now."""
+        found = connection.receive()
+        self._received = connection.received
+        return found
 
     def has_room(self, session: ExecutorSession) -> bool:
         """Whether another message of a session may be dealt with."""

@@ -57,8 +57,6 @@ class BrokerConnection:
         self._connect = connect
         self.phase = ConnectionPhase.UNUSED
         self.link: Transport | None = None
-        #: the link while the executor has the session
-        self.opened: Transport | None = None
         #: number of what is, or will be, on the device; what is of another is lost
         self.generation = 1
         #: what the executor said when it took the session, last
@@ -104,7 +102,10 @@ class BrokerConnection:
 
     def open(self) -> Transport:
         """The link to an executor that has the session; makes one, and waits, where need be."""
-        return self.opened or self._begin()
+        link = self.link
+        if link is not None and self.phase is _OPEN:
+            return link
+        return self._begin()
 
     def _begin(self) -> Transport:
         if self.is_forked:
@@ -159,7 +160,6 @@ class BrokerConnection:
     def _go(self, phase: ConnectionPhase, link: Transport | None) -> None:
         assert phase in _NEXT[self.phase], f"{self.phase} to {phase}"
         self.phase, self.link = phase, link
-        self.opened = link if phase is _PHASE.OPEN else None
 
     # -- in ----------------------------------------------------------------------------------
 
@@ -213,4 +213,3 @@ class BrokerConnection:
         linked = self.phase in (_PHASE.OPENING, _PHASE.OPEN)
         assert (self.link is not None) is linked, self.phase
         assert self.phase is not _PHASE.OPEN or self.ready is not None
-        assert self.opened is (self.link if self.phase is _PHASE.OPEN else None)

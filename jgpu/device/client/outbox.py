@@ -64,8 +64,7 @@ class Outbox:
 
     def open(self) -> Transport:
         """The link; seeds what was seeded before there was one."""
-        connection = self._connection
-        link = connection.opened or connection.open()
+        link = self._connection.open()
         if self._seeds:
             with quiet():
                 for index, value in self._seeds.items():

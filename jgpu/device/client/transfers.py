@@ -47,12 +47,7 @@ class Transfers:
         ran = 0 if goes_before else outbox.cut(send=False)
         link = outbox.open()
         made = new_buffer(nbytes, outbox.buffers.graveyard)
-        if goes_before and self._riding + nbytes <= _MOST_RIDING:  # what `_fill` does, at once
-            with quiet():
-                self._queue_piece(link, made, data, 0, None)
-            self._riding += nbytes
-        else:
-            self._fill(link, made, data, None, at_once=ran > 0)
+        self._fill(link, made, data, None, at_once=ran > 0)
         return made
 
     def fill(self, buffer: BufferHandle, data: Any) -> bool:

@@ -18,7 +18,7 @@ import torch
 from jgpu.device import current, flags
 from jgpu.device.errors import refused
 from jgpu.device.hooks import collectives
-from jgpu.device.likenative import listed, masks, mixed, outs, overlaps
+from jgpu.device.likenative import arguments, listed, mixed, outs, overlaps
 from jgpu.device.recording import answers, copies
 from jgpu.device.recording.infer import OpPlan, fact, plan_for
 from jgpu.device.recording.ops import (
@@ -110,7 +110,7 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
     found = tuple(key)
     plan = plans.get(found)
     if plan is None:
-        rewritten = masks.as_taken(info, args)
+        rewritten = arguments.as_taken(info, args)
         if rewritten is not None:
             return dispatch(func, rewritten, kwargs)
         plan = _new_plan(found, info, args, kwargs or {}, call)

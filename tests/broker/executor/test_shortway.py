@@ -651,7 +651,7 @@ def test_no_more_than_a_few_are_told_of_together(hosts):
         assert client.work in host.went
     assert max(host.followed) == 8
     host.pump.turn(0.0)
-    assert host.pump.turns.short.teller.untold is None
+    assert not host.pump.turns.short.is_behind
 
 
 def test_the_core_hears_of_it_in_a_while_whoever_sends_meanwhile(hosts):
@@ -663,11 +663,11 @@ def test_the_core_hears_of_it_in_a_while_whoever_sends_meanwhile(hosts):
     scaled(client, 1)
     for seconds in (0.0, 0.0015, 0.001):
         host.pump.turn(0.0)
-        assert host.pump.turns.short.teller.untold is not None
+        assert host.pump.turns.short.is_behind
         host.now += seconds
         client.send(m.Memory(client.next_request()))
     host.pump.turn(0.0)
-    assert host.pump.turns.short.teller.untold is None
+    assert not host.pump.turns.short.is_behind
     host.settle()
 
 
@@ -677,10 +677,10 @@ def test_others_find_the_core_informed(warmed):
     for _ in range(4):
         scaled(client, 1, wanted=())
         host.pump.turn(0.0)
-    assert host.pump.turns.short.teller.untold is not None
+    assert host.pump.turns.short.is_behind
     iterations = host.pump.turns._core._table.sessions[client.session].iterations
     shown = host.pump.turns.snapshot().sessions
-    assert host.pump.turns.short.teller.untold is None
+    assert not host.pump.turns.short.is_behind
     (own,) = [each for each in shown if each.id == client.session]
     assert own.iterations > iterations
     scaled(client, 1, wanted=())

@@ -2,7 +2,6 @@
 
 import select
 import sys
-from functools import partial
 from threading import Lock, Thread
 
 import pytest
@@ -40,7 +39,7 @@ def test_whoever_wakes_the_pump_keeps_the_interpreters_lock(wake, no_forced_swit
     thread.start()
     began.release()  # it may go on, and wants the lock from here on
     for _ in range(OFTEN):
-        wake.signalled = False
+        wake.clear()
         wake.signal()
     seen = list(ran)
     thread.join(10)
@@ -53,8 +52,7 @@ def test_a_signal_wakes_once_until_the_pump_has_looked(wake):
     poll = select.epoll()
     poll.register(wake.fd, select.EPOLLIN | select.EPOLLET)
     heard = []
-    look = partial(setattr, wake, "signalled", False)
-    for act in (wake.signal, wake.signal, look, wake.signal):
+    for act in (wake.signal, wake.signal, wake.clear, wake.signal):
         act()
         heard.append(len(poll.poll(0)))
     poll.close()

@@ -129,7 +129,7 @@ class CpuDevice(HostDevice):
 
     def completions(self) -> list[tuple[int, LaneJob]]:
         """What the lanes' threads have finished."""
-        self._wake.signalled = False
+        self._wake.clear()
         self._ran_here = self._others_first = False
         if not self._done:
             return []

@@ -146,7 +146,7 @@ class CudaDevice:
 
         Raises what the device raised.
         """
-        self._wake.signalled = False
+        self._wake.clear()
         self._shared.staging.collect()
         over = []
         for number, lane in self._lanes.items():

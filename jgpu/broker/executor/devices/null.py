@@ -75,7 +75,7 @@ class NullDevice(HostDevice, HostPort):
 
     def completions(self) -> list[tuple[int, LaneJob]]:
         """What was submitted."""
-        self._wake.signalled = False
+        self._wake.clear()
         return [self._done.popleft() for _ in range(len(self._done))]
 
     def host_bytes(self, nbytes: int) -> torch.Tensor:

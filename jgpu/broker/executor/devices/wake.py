@@ -27,16 +27,19 @@ class Wake:
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._to = ctypes.c_int(self.fd)
-        #: somebody has; False: the pump is awake, and looks at everything after this
-        self.signalled = False
+        self._signalled = False
 
     def signal(self) -> None:
         """Make the descriptor readable anew. Any thread."""
-        if not self.signalled:
-            self.signalled = True
+        if not self._signalled:
+            self._signalled = True
             if _write(self._to, _ONE):
                 error = ctypes.get_errno()
                 raise OSError(error, os.strerror(error))
+
+    def clear(self) -> None:
+        """The pump is awake and looks at everything after this call."""
+        self._signalled = False
 
     def close(self) -> None:
         """Give the descriptor back."""

@@ -114,16 +114,6 @@ def laid_over(
     """A tensor over `base`'s storage; the plain form, by which the accelerator's is measured."""
     if base.dtype is dtype and not base.is_conj() and not base.is_neg():
         return torch.as_strided(base, shape, stride, offset)
-    return _set_over(base, dtype, shape, stride, offset)
-
-
-def _set_over(
-    base: torch.Tensor,
-    dtype: torch.dtype,
-    shape: tuple[int, ...],
-    stride: tuple[int, ...],
-    offset: int,
-) -> torch.Tensor:
     made = torch.empty(0, dtype=dtype, device=base.device)
     return made.set_(base.untyped_storage(), offset, shape, stride)
 
@@ -151,7 +141,8 @@ class ViewSpec:
         at = self.offset if offset is None else offset
         if not self.bits:
             return _laid_over(base, self.dtype, self.shape, self.stride, at)
-        made = _set_over(base, self.dtype, self.shape, self.stride, at)
+        made = torch.empty(0, dtype=self.dtype, device=base.device)
+        made.set_(base.untyped_storage(), at, self.shape, self.stride)
         if self.bits & CONJ:
             torch._C._set_conj(made, True)
         if self.bits & NEG:

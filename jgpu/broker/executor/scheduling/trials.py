@@ -28,9 +28,9 @@ class Trials:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         #: by program, or what is probed: users whose runs need not be alone
-        self.through: dict[bytes, frozenset[str]] = {}
+        self._through: dict[bytes, frozenset[str]] = {}
         #: who is tried, or next to be, and since when they have waited
-        self.holder: object | None = None
+        self._holder: object | None = None
         self._since = 0.0
         #: by lane, jobs that it was given and is not through with
         self._flying: Counter[int] = Counter()
@@ -41,16 +41,16 @@ class Trials:
 
     def set(self, order: TryAlone) -> None:
         """From here on these are tried, and no others."""
-        self.through = {each.program: frozenset(each.through) for each in order.programs}
+        self._through = {each.program: frozenset(each.through) for each in order.programs}
 
     @property
     def quiet(self) -> bool:
         """Nobody is tried and nobody is to be."""
-        return not self.through and self.holder is None
+        return not self._through and self._holder is None
 
     def tries(self, user: str, program: bytes) -> bool:
         """Whether a user's runs of a program are to be alone."""
-        through = self.through.get(program)
+        through = self._through.get(program)
         return through is not None and user not in through
 
     # -- works ---------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ class Trials:
             return False
         self.given(lane)
         if isinstance(work, RunWork):
-            work.alone = self.holder is work
+            work.alone = self._holder is work
         return True
 
     def given(self, lane: int) -> None:
@@ -75,8 +75,8 @@ class Trials:
         """A lane is through with a work, or gives it back."""
         if self._flying[lane]:
             self._flying[lane] -= 1
-        if self.holder is work:
-            self.holder = None
+        if self._holder is work:
+            self._holder = None
             assert isinstance(work, RunWork)
             if work.went_well and not work.waits:
                 self.on_through(work.session.owner.user, work.message.program)
@@ -93,21 +93,21 @@ class Trials:
 
     def probe_over(self, probe: object, user: str, question: bytes, *, well: bool) -> None:
         """A probe is through, or is not made."""
-        if self.holder is probe:
-            self.holder = None
+        if self._holder is probe:
+            self._holder = None
             if well:
                 self.on_through(user, question)
 
     def _may_begin(self, who: object, *, tried: bool) -> bool:
-        if self.holder is None:
+        if self._holder is None:
             if not tried:
                 return True
-            self.holder, self._since = who, self._clock()
-        if self.holder is not who:
+            self._holder, self._since = who, self._clock()
+        if self._holder is not who:
             return False
         if not (self._flying.total() or self.beside()):
             return True
         if self._clock() - self._since < PATIENCE_S:
             return False
-        self.holder = None
+        self._holder = None
         return True

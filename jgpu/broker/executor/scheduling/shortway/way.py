@@ -48,7 +48,7 @@ class ShortWay:
 
     def is_clear(self, session: "ExecutorSession", work: int) -> bool:
         """Whether nothing is in hand, on its way or tried, and this is the work that is due."""
-        queue, table, trials = session.queue, session.table, self._trials
+        queue, table = session.queue, session.table
         return self._is_open and not (
             queue.outstanding
             or queue.notes
@@ -63,8 +63,7 @@ class ShortWay:
             or session.faults is not None
             or self.device.allocate is not None
             or self.feed.starts
-            or trials.through
-            or trials.holder is not None
+            or not self._trials.quiet
         )
 
     def port(

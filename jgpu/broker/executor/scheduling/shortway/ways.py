@@ -18,16 +18,20 @@ class ShortWays:
 
     def __init__(self, way: ShortWay, tallies: "Tallies", works: "dict[int, Work]") -> None:
         """`works` are the driver's."""
-        #: while it has something untold, something ran of which the core has not heard
-        self.teller = way.teller
+        self._teller = way.teller
         self._feed = way.feed
         self.run = ShortRuns(way, tallies, works).run
         self.upload = ShortUploads(way).take
         #: others are heard next; returns whether what ran may stay untold till then
         self.others_heard = way.untold.others_heard
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether something ran of which the core has not heard."""
+        return self._teller.untold is not None
+
     def catch_up(self) -> None:
         """Have the core hear of it, before anything changes that is told with it."""
-        if self.teller.untold is not None:
-            self.teller.catch_up()
+        if self._teller.untold is not None:
+            self._teller.catch_up()
             self._feed.flush()
