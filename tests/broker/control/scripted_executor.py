@@ -122,6 +122,7 @@ class Executor:
                 case AskReport():
                     if self.dies_at_report:
                         sys.exit(7)
+                    self.note_asked()
                     self.control.send(self.report(message.request))
                 case Drain():
                     self.draining = message.on
@@ -190,6 +191,12 @@ class Executor:
         if path := os.environ.get("SCRIPT_ORDERS"):
             with open(path, "a") as stream:
                 stream.write(repr(order) + "\n")
+
+    def note_asked(self):
+        """Append how many sessions a report is asked of to a file, for the test."""
+        if path := os.environ.get("SCRIPT_REPORTS"):
+            with open(path, "a") as stream:
+                stream.write(f"{len(self.sessions)}\n")
 
     def report(self, request):
         rows = tuple(

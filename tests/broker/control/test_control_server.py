@@ -257,10 +257,15 @@ def test_no_more_sessions_than_allowed(start_broker):
     open_session(broker)
 
 
-def test_an_executor_that_dies_while_the_broker_ends_is_noticed(start_broker):
-    broker = start_broker(config=["c.JgpuBroker.usage_interval = 1000.0"]).ready()
+def test_an_executor_that_dies_while_the_broker_ends_is_noticed(start_broker, tmp_path):
+    reports = tmp_path / "reports"
+    environment = f"c.JgpuBroker.executor_environment = {{'SCRIPT_REPORTS': {str(reports)!r}}}"
+    interval = "c.JgpuBroker.usage_interval = 1000.0"
+    broker = start_broker(config=[interval, environment]).ready()
     client, _ = open_session(broker)
     client.receive()
+    # The session's beginning is counted; nothing asks for a report then until the broker ends.
+    until(lambda: reports.exists() and "1" in reports.read_text().split())
     client.send(CellStarted("die at the next report"))
     client.send(Sync(1, 5))
     assert isinstance(client.receive(), Synced)
