@@ -10,6 +10,7 @@
 #include "composed.h"
 #include "cutting.h"
 #include "guard.h"
+#include "inputs.h"
 #include "number.h"
 #include "places.h"
 #include "quiet.h"
@@ -373,9 +374,13 @@ PyObject* assemble(PyObject*, PyObject* told) {
   END_HANDLE_TH_ERRORS
 }
 
+bool is_row(PyObject* object) {
+  return PyList_Check(object) || PyTuple_Check(object);
+}
+
 PyObject* run(PyObject*, PyObject* const* given, Py_ssize_t count) {
   HANDLE_TH_ERRORS
-  if (count != 8 || !(PyList_Check(given[2]) || PyTuple_Check(given[2]))) {
+  if (count != 8 || !is_row(given[2])) {
     PyErr_SetString(
         PyExc_TypeError, "run(program, inputs, parameters, generators, notes, tell, mark, stop)");
     return nullptr;
@@ -435,6 +440,38 @@ PyObject* lay_over(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   END_HANDLE_TH_ERRORS
 }
 
+PyObject* new_inputs(PyObject*, PyObject* told) {
+  HANDLE_TH_ERRORS
+  return inputs_made(told);
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* fitting(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  if (count != 4 || !PyDict_Check(given[1]) || !is_row(given[2]) || !is_row(given[3])) {
+    PyErr_SetString(PyExc_TypeError, "fitting(inputs, table, numbers, parameters)");
+    return nullptr;
+  }
+  const Inputs* inputs = Inputs::of(given[0]);
+  if (inputs == nullptr) {
+    return nullptr;
+  }
+  Owned made = inputs->fitting(given[1], given[2], given[3]);
+  return made ? made.release() : held(Py_None).release();
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* seen_of(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  if (count != 3 || !is_row(given[1]) || !is_row(given[2])) {
+    PyErr_SetString(PyExc_TypeError, "seen_of(inputs, buffers, parameters)");
+    return nullptr;
+  }
+  const Inputs* inputs = Inputs::of(given[0]);
+  return inputs == nullptr ? nullptr : inputs->seen(given[1], given[2]).release();
+  END_HANDLE_TH_ERRORS
+}
+
 PyObject* counts(PyObject*, PyObject*) {
   return Py_BuildValue("KK", carried_out, left_to_python);
 }
@@ -453,13 +490,16 @@ PyMethodDef methods[] = {
     {"compose", compose, METH_VARARGS, "Have a composite come here first; whether it does."},
     {"connect", connect, METH_VARARGS, "Hand over what is looked up; ops come here from now on."},
     {"counts", counts, METH_NOARGS, "Calls carried out here, and calls left to Python."},
+    {"fitting", fast(fitting), METH_FASTCALL, "Buffers that fit a program; None if one does not."},
     {"install_guard", install_guard, METH_NOARGS, "Answer torch's questions about the device."},
     {"laid_over", fast(lay_over), METH_FASTCALL, "A tensor over a storage, of any type."},
     {"make_here", make_here, METH_VARARGS, "Have a factory come here first."},
+    {"new_inputs", new_inputs, METH_O, "What a program is given, for `fitting` and `seen_of`."},
     {"new_stop", new_stop, METH_NOARGS, "What a run is stopped by."},
     {"quiet_of", quiet_of, METH_VARARGS, "A class of blocks that no signal's handler tears."},
     {"read_all", read_switches, METH_VARARGS, "What calls return; what was seen, if the same."},
     {"run", fast(run), METH_FASTCALL, "What a program returns; or step, variables, error."},
+    {"seen_of", fast(seen_of), METH_FASTCALL, "The tensors that a program's ops see."},
     {"settle", fast(settle_outputs), METH_FASTCALL, "Give outputs that are held their ids."},
     {"stop", stop, METH_O, "Have the run begin no step more."},
     {"take", fast(take_run), METH_FASTCALL, "Take the first entries out of a log, as a run."},

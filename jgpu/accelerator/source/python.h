@@ -187,6 +187,7 @@ struct Names {
   PyObject *connection, *phase, *ready;
   PyObject *single, *several, *many, *writes_first, *ident, *geometries;
   PyObject *settle, *append, *bury, *of_class;
+  PyObject *poison, *base, *views, *view, *private_view;
   PyObject *true_text, *false_text;
 };
 
@@ -238,6 +239,11 @@ inline bool make_names() {
       {&names.append, "append"},
       {&names.bury, "_bury"},
       {&names.of_class, "__class__"},
+      {&names.poison, "poison"},
+      {&names.base, "base"},
+      {&names.views, "_views"},
+      {&names.view, "view"},
+      {&names.private_view, "private_view"},
       {&names.true_text, "True"},
       {&names.false_text, "False"},
   };

@@ -272,6 +272,10 @@ class Run {
         return number(op, operand, released);
       case Operand::several:
         return list_of(op, operand, released);
+      case Operand::generator: {
+        const Released::Held held(released);
+        return torch::jit::toIValue(object_of(operand).get(), operand.type, std::nullopt);
+      }
       default:
         TORCH_CHECK(false, "an op is given what calls alone are given");
     }

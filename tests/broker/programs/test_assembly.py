@@ -12,7 +12,16 @@ from sketch import Sketch, buffers, context, contiguous
 
 from jgpu.accelerator import loading
 from jgpu.broker.executor.programs.running import compile as compiling
-from jgpu.wire.program import CONJ, Complex, DeviceArgument, Dtype, Geometry, HostScalar, Param
+from jgpu.wire.program import (
+    CONJ,
+    Complex,
+    DeviceArgument,
+    Dtype,
+    GeneratorArg,
+    Geometry,
+    HostScalar,
+    Param,
+)
 
 pytestmark = pytest.mark.skipif(loading.load() is None, reason="the accelerator is not built here")
 
@@ -50,6 +59,13 @@ def sketches():
     yield "factory", *one("full.default", (4,), 2.5, **FACTORY)
     yield "unset", *one("empty.memory_format", (4,), **FACTORY)
     yield "draws", *one("bernoulli.p", X, 0.5)
+    yield "draws by name", *one("rand.generator", (4,), generator=GeneratorArg(0), **FACTORY)
+    yield "draws in place", *one("normal_.default", X, 0.0, 1.0, out=None)
+    sketch = Sketch(inputs=1)
+    weights = sketch.op("abs.default", sketch.seen(0, LINE), outs=[LINE])
+    few = sketch.seen(weights, LINE), 2, True
+    sketch.op("multinomial.default", *few, outs=[contiguous(2, dtype="int64")])
+    yield "draws a few", sketch, ()
     sketch = Sketch(inputs=1)
     kept = contiguous(4, dtype="bool")
     sketch.op("native_dropout.default", sketch.seen(0, LINE), 0.5, True, outs=[LINE, kept])

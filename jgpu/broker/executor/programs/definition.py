@@ -25,7 +25,6 @@ from jgpu.broker.executor.programs.buffers import (
     Buffer,
     Failure,
     release_all,
-    views_of,
     views_over,
 )
 from jgpu.broker.executor.programs.checking.check import check_program
@@ -134,8 +133,8 @@ class Definition:
         #: are walked until their function is there. None: it is compiled where it is needed.
         self.aside: Callable[[Callable[[], Variant], Callable[[Any], None]], None] | None = None
         self._given = InputCheck(plan)
-        #: whether all inputs hold what they should; `ProgramError` if they do not fit
-        self.accepts = self._given.check
+        #: the buffers of these numbers in a table, if all of them and the parameters fit
+        self.fitting = self._given.fitting
 
     @property
     def written(self) -> frozenset[int]:
@@ -169,9 +168,8 @@ class Definition:
         seen = not (self._unseen or self._dynamic or self._broken)
         slow = not seen or context.report or context.one_by_one or poison
         variant = None if slow or context.allocate is not None else self._variant(masks)
-        straight = check.straight
-        if variant is not None and straight is not None:
-            given = views_of(buffers, straight)
+        if variant is not None and not self.plan.bases:
+            given = check.seen(buffers, params)
             if masks.dead:
                 release_all([buffers[slot] for slot in masks.dead])
             return self._fast(variant, given, values, generators, masks, context)
@@ -204,15 +202,12 @@ class Definition:
         masks: Masks,
         context: RunContext,
     ) -> Outcome:
-        """`run`, of what it `accepts`, with masks that are `straight`."""
-        variant, straight = masks.variant, self._given.straight
+        """`run`, of what is `fitting`, with masks that are `straight`."""
+        variant = masks.variant
         assert variant is not None
         generators = self._generators(context.generators) if self.plan.generators else {}
         values = self._given.numbers(params) if self._given.pairs else params
-        if straight is not None:
-            given = views_of(buffers, straight)
-        else:  # views whose places are told with each run
-            given = list(self._take(buffers, params, {}).values())
+        given = self._given.seen(buffers, params)
         if masks.dead:
             release_all([buffers[slot] for slot in masks.dead])
         return self._fast(variant, given, values, generators, masks, context)

@@ -2,7 +2,8 @@
 
 It is the same walk over a plan as `compile`'s, whose function stays what every other run calls: one
 that may be stopped, or halts by itself where an op would wait. What the accelerator does not do
-itself (a guard, a precaution, a draw from a session's generator) it calls in Python, in its place.
+itself (a guard, a precaution, a draw by an op that takes no generator) it calls in Python, in its
+place.
 
 Invariant: `compile`'s function and these instructions return the same, fail at the same steps, and
 leave the same variables where they fail.
@@ -164,7 +165,7 @@ class _Assembler(PlanWalk):
             given.append((_SEVERAL, tuple(parts)) if isinstance(node, Many) else parts[0])
         is_seeded = info.seeded and info.generator is None
         call = _in_python(step)
-        if call is None and not is_seeded and not draws(step):
+        if call is None and not is_seeded:
             name, _, overload = info.name.partition(".")
             overload = "" if overload == "default" else overload
             self._add(_OP, name, overload, tuple(given), outs)

@@ -5,6 +5,7 @@ to the usual way. An op that fails in its midst makes a work of the run, which t
 of it.
 """
 
+from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,6 @@ from jgpu.broker.executor.scheduling.shortway.way import ShortWay
 from jgpu.broker.executor.works.course import Passed
 from jgpu.broker.executor.works.runs import RunWork
 from jgpu.broker.flightpage import Kind
-from jgpu.errors import ProgramError
 from jgpu.wire import limits, messages
 
 if TYPE_CHECKING:
@@ -66,14 +66,11 @@ class ShortRuns:
         port = way.port(session, definition.predicted_s or 0.0, masks.transient, most)
         if port is None:
             return False
-        found, generators = session.table.buffers, definition.plan.generators
+        generators = definition.plan.generators
         if generators and not all(map(session.generators.__contains__, generators)):
             return False
-        try:
-            buffers = [*map(found.__getitem__, message.inputs)]
-            if not definition.accepts(buffers, message.params):
-                return False
-        except (KeyError, ProgramError):  # not there, or it does not fit
+        buffers = definition.fitting(session.table.buffers, message.inputs, message.params)
+        if buffers is None:
             return False
         self._do(session, message, definition, masks, buffers, port)
         return True
@@ -84,7 +81,7 @@ class ShortRuns:
         message: messages.Run,
         definition: Definition,
         masks: Masks,
-        buffers: list[Buffer],
+        buffers: Sequence[Buffer],
         port: "Port",
     ) -> None:
         began, begin = self._way.clock(), perf_counter()
@@ -156,7 +153,7 @@ class ShortRuns:
         message: messages.Run,
         definition: Definition,
         masks: Masks,
-        buffers: list[Buffer],
+        buffers: Sequence[Buffer],
         began: float,
         took_s: float,
     ) -> None:
