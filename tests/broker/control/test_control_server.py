@@ -531,6 +531,32 @@ def test_a_name_that_another_took_is_left_to_it(tmp_path):
     assert not path.exists()
 
 
+def test_a_socket_listens_before_it_has_its_name(tmp_path, monkeypatch):
+    path, listens = tmp_path / "sock", socket.socket.listen
+
+    def listen(made, *backlog):
+        assert not path.exists()
+        listens(made, *backlog)
+
+    monkeypatch.setattr(socket.socket, "listen", listen)
+    left = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    left.bind(str(tmp_path / "soc~"))  # by a broker that was killed before it listened
+    left.close()
+    listener = Listener(path)
+    path.unlink()
+    listener.renew()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["sock", "sock.lock"]
+    listener.close()
+
+
+def test_a_file_of_somebody_s_where_a_socket_is_made_is_left(tmp_path):
+    (tmp_path / "soc~").write_text("precious")
+    with pytest.raises(ConfigError, match="cannot be made: Address already in use"):
+        Listener(tmp_path / "sock")
+    assert (tmp_path / "soc~").read_text() == "precious"
+    assert not (tmp_path / "sock").exists()
+
+
 def test_unsafe_places_for_a_socket_are_refused(tmp_path):
     open_to_all = tmp_path / "open"
     open_to_all.mkdir()

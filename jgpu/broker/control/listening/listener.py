@@ -1,8 +1,8 @@
 """A listening socket: made so that nobody else's file is touched and nobody slips in.
 
 A lock beside the socket decides between two brokers that start together; who holds it may replace
-a socket that nobody answers any more. The socket has its mode and group before it listens, and
-lies in a directory where only its owner and root can put another in its place.
+a socket that nobody answers any more. The socket has its mode and group, and listens, before it has
+its name, and lies in a directory where only its owner and root can put another in its place.
 """
 
 import contextlib
@@ -108,18 +108,25 @@ class Listener:
 
     def _bind(self) -> socket.socket:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # Under another name until it listens: whoever finds a socket is never refused. As long as
+        # the name, whose length Linux limits.
+        made = self.path.with_name(self.path.name[:-1] + "~")
         before = os.umask(self._umask)
         try:
-            listening.bind(os.fspath(self.path))
-            # Nobody can connect before listen(), so the group is right in time.
+            if made.is_socket():  # of a broker that was killed just then
+                made.unlink()
+            listening.bind(os.fspath(made))
             if self._group_id is not None:
-                os.chown(self.path, -1, self._group_id)
-                self.path.chmod(0o660)
+                os.chown(made, -1, self._group_id)
+                made.chmod(0o660)
             listening.listen(_BACKLOG)
             listening.setblocking(False)
+            made.rename(self.path)
             self._place = _place(self.path.lstat())
         except OSError as error:
             listening.close()
+            if made.is_socket():
+                made.unlink()
             raise ConfigError(
                 f"The socket {self.path} cannot be made: {error.strerror or error}."
             ) from None
