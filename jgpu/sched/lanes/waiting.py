@@ -27,7 +27,7 @@ _LEFT_BEHIND: Final = 64
 class WaitingMembers(dict[int, "ScheduledSession"]):
     """Sessions by id."""
 
-    __slots__ = ("_fresh", "_heap", "_under")
+    __slots__ = ("_fresh", "_heap", "_policy", "_version")
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,8 +35,9 @@ class WaitingMembers(dict[int, "ScheduledSession"]):
         self._heap: list[tuple[tuple[float, ...], int]] = []
         #: who came since the heap was used; None where all are to be laid into it anew
         self._fresh: list[ScheduledSession] | None = None
-        #: what the bounds hold under: the policy, and the weights of all users
-        self._under: tuple[Policy, int] | None = None
+        #: what the bounds hold under: the policy, and the version of all users' weights
+        self._policy: Policy | None = None
+        self._version = -1
 
     def join(self, session: ScheduledSession) -> None:
         """Add a session behind all others."""
@@ -59,6 +60,16 @@ class WaitingMembers(dict[int, "ScheduledSession"]):
         `version` changes with the users' weights, by which bounds are counted.
         """
         heap = self._laid_out(policy, version)
+        while heap and heap[0][1] not in self:
+            heappop(heap)
+        if not heap:
+            return None
+        # Mostly the top is it, and stays where it is: the next bound is one of two.
+        top = self[heap[0][1]]
+        if admits(top):
+            rank = policy.rank(top)
+            if (len(heap) < 2 or rank < heap[1][0]) and (len(heap) < 3 or rank < heap[2][0]):
+                return top
         best, least = None, None
         seen: dict[int, ScheduledSession] = {}
         while heap and (least is None or heap[0][0] <= least):
@@ -78,8 +89,8 @@ class WaitingMembers(dict[int, "ScheduledSession"]):
 
     def _laid_out(self, policy: Policy, version: int) -> list[tuple[tuple[float, ...], int]]:
         fresh, heap = self._fresh, self._heap
-        if fresh is None or self._under != (policy, version):
-            self._under, self._fresh = (policy, version), []
+        if fresh is None or self._policy is not policy or self._version != version:
+            self._policy, self._version, self._fresh = policy, version, []
             self._heap = heap = [(policy.bound(each), each.id) for each in self.values()]
             heapify(heap)
         elif fresh:
@@ -90,9 +101,9 @@ class WaitingMembers(dict[int, "ScheduledSession"]):
 
     def validate(self) -> None:
         """Check that everybody would be found."""
-        if self._fresh is None or self._under is None:
+        policy = self._policy
+        if self._fresh is None or policy is None:
             return
-        policy = self._under[0]
         bounds: dict[int, tuple[float, ...]] = {}
         for bound, number in self._heap:
             bounds[number] = min(bound, bounds.get(number, bound))

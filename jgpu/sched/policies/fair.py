@@ -38,7 +38,12 @@ class Fair(Policy):
 
     def rank(self, session: SessionView) -> tuple[float, ...]:
         """Order by the user's, then by the session's virtual time, then by arrival."""
-        return (_of_user(session), _of_session(session), session.arrival)
+        user, lead_s = session.user, session.lead_s
+        return (
+            user.virtual_s + (user.in_flight_s - lead_s) / user.share,
+            session.virtual_s + (session.in_flight_s - lead_s) / session.share,
+            session.arrival,
+        )
 
     def bound(self, session: SessionView) -> tuple[float, ...]:
         """Return the virtual times without what is in flight, which may come to nothing."""
@@ -68,6 +73,8 @@ class Fair(Policy):
         if candidate.user is running.user:
             return ""
         owed_s = (_of_user(running) - _of_user(candidate)) * candidate.user.share
+        if owed_s <= limits.quantum_s and owed_s <= limits.hard_cap_s:
+            return ""  # no turn costs less
         return f"owed {owed_s * 1000:.1f} ms" if owed_s > _turn_s(running, limits) else ""
 
     def outranks(self, chosen: SessionView, candidate: SessionView, limits: Limits) -> bool:
