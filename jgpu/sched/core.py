@@ -31,7 +31,7 @@ from jgpu.sched.priorities import Priority
 from jgpu.sched.reports.snapshot import Snapshot, take_snapshot
 from jgpu.sched.sessions.progress import SessionProgress
 from jgpu.sched.sessions.session import ScheduledSession
-from jgpu.sched.sessions.work import ScheduledWork
+from jgpu.sched.sessions.work import ScheduledWork, weigh
 from jgpu.sched.spilling import SpillPlanner
 from jgpu.sched.states import IllegalEvent, LaneState, SessionState
 from jgpu.sched.turns import Turns
@@ -118,23 +118,23 @@ class Core:
         Raises `IllegalEvent` for an event that cannot have happened and `ConfigError` for a
         policy that does not exist; neither changes anything.
         """
-        journal, table = self._journal, self._table
-        journal.begin(type(event).__name__, now)
+        journal, table, turns, kind = self._journal, self._table, self._turns, type(event)
+        journal.begin(kind.__name__, now)
         self._ledger.charge(journal.now, table.lanes.values())
-        self._handlers[type(event)](event)
+        self._handlers[kind](event)
         if table.retired:
             self._retirement.clear()
         # What every event asks is asked as plain names: who must give up their place, and who
         # waits for one, for room in theirs, or for memory to go or to come.
         if table.closing or table.committed > table.capacity:
             self._placing.sweep()
-        if self._turns.policy.plans_lanes:
+        if turns.policy.plans_lanes:
             self._plan_lanes()
         spilling = self._spilling
         awaited = table.unplaced or table.awaiting_growth or table.starving is not None
         if awaited or spilling.leaving or spilling.stranded:
             self._placing.make_room(spilling)
-        self._turns.fill_all()
+        turns.fill_all()
         for session in journal.waiting:
             self._tell_wait(session)
         return journal.actions
@@ -268,12 +268,12 @@ class Core:
     # --- work
 
     def _work_arrived(self, event: events.WorkArrived) -> None:
-        session = self._live(event.session)
-        if session is None:
+        session = self._table.sessions.get(event.session)
+        if session is None or session.state is _CLOSED:
             return
         if event.work <= self._last_work:
             raise IllegalEvent(f"Work {event.work} arrived after work {self._last_work}.")
-        seconds, claim = self._weigh(event)
+        seconds, claim = weigh(event, self._limits)
         self._last_work = event.work
         if not seconds:
             if event.ends_iteration:
@@ -284,20 +284,8 @@ class Core:
         session.add(ScheduledWork(event.work, seconds, event.ends_iteration, claim))
         if len(session.queue) == 1:
             self._begin_to_wait(session)
-        self._claim(session)
-
-    def _weigh(self, event: events.WorkArrived) -> tuple[tuple[float, ...], int]:
-        """Return the predicted times of the segments, and what they are known to need."""
-        nominal_s, least_s = self._limits.nominal_segment_s, self._limits.least_segment_s
-        seconds, claim = [], 0
-        for segment in event.segments:
-            predicted_s = segment.predicted_s
-            if not (0 <= predicted_s < float("inf") and segment.live_bytes >= 0):
-                raise IllegalEvent(f"Work {event.work} arrived with {segment}.")
-            seconds.append(max(predicted_s, least_s) if predicted_s else nominal_s)
-            if segment.live_bytes > claim:
-                claim = segment.live_bytes
-        return tuple(seconds), claim
+        if claim or session.room.claim:
+            self._claim(session)
 
     def _begin_to_wait(self, session: ScheduledSession) -> None:
         """Queue a session, that had nothing queued, for its turn or for a lane."""
@@ -314,8 +302,11 @@ class Core:
 
     def _segments_finished(self, event: events.SegmentsFinished) -> None:
         session = self._finishing.finish(event)
-        if session is not None:
+        if session is None:
+            return
+        if session.room.claim:
             self._claim(session)
+        if not session.in_flight:
             self._settle(session)
 
     def _work_ran(self, event: events.WorkRan) -> None:

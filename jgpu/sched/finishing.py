@@ -6,7 +6,7 @@ more; one that cannot be true raises.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from jgpu.sched.reports.measures import Histogram
 from jgpu.sched.states import IllegalEvent
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from jgpu.sched.sessions.session import ScheduledSession
 
 __all__ = ["Finishing"]
+
+_NEVER: Final = float("inf")
 
 
 class Finishing:
@@ -35,15 +37,29 @@ class Finishing:
     def finish(self, event: SegmentsFinished) -> ScheduledSession | None:
         """Count segments that finished; return their session, None if the lease is unknown."""
         lane = self._table.lanes.get(event.lane)
-        flying = None if lane is None else self._flying(lane, event)
-        if lane is None or flying is None:
+        if lane is None or not lane.in_flight:
             return None
+        flying, count, measured_s = lane.in_flight[0], event.count, event.measured_s
+        known = flying.work.id == event.work and flying.epoch == event.epoch
+        if not (known and 0 < count <= flying.count and 0 <= measured_s < _NEVER):
+            behind = self._behind(lane, event)
+            if behind is None:
+                return None
+            flying = behind
         session, work = flying.session, flying.work
-        if event.epoch == lane.epoch:
-            lane.used_s += event.measured_s
-        session.progress.current_s += event.measured_s
-        self._take_off(lane, flying, event.count)
-        if work.finished == len(work.seconds):
+        if flying.epoch == lane.epoch:
+            lane.used_s += measured_s
+        session.progress.current_s += measured_s
+        done, seconds = work.finished, work.seconds
+        worked_s = seconds[done] if count == 1 else sum(seconds[done : done + count])
+        self.worked_s += worked_s
+        work.finished = done + count
+        lane.take_off(session, count, worked_s)
+        if count == flying.count and flying is lane.in_flight[0]:
+            lane.in_flight.popleft()
+        else:
+            _clear(lane, flying, count)
+        if work.finished == len(seconds):
             session.finish_oldest()
             if work.ends_iteration:
                 self.end_iteration(session)
@@ -53,16 +69,11 @@ class Finishing:
         """Count an iteration all of which has finished."""
         self.iterations.note(session.progress.end_iteration(self._limits.newest))
 
-    def _flying(self, lane: Lane, event: SegmentsFinished) -> InFlight | None:
+    def _behind(self, lane: Lane, event: SegmentsFinished) -> InFlight | None:
         """Return the oldest in flight of the event's session; None if it is about nothing there.
 
         Other sessions' may be older: a work that lacks memory in its midst waits, and is overtaken.
         """
-        if lane.in_flight:
-            oldest = lane.in_flight[0]
-            known = oldest.epoch == event.epoch and oldest.work.id == event.work
-            if known and 0 < event.count <= oldest.count and 0 <= event.measured_s < float("inf"):
-                return oldest
         left = [
             each
             for each in lane.in_flight
@@ -77,24 +88,21 @@ class Finishing:
                 f"Session {session.id} is at work {oldest.work.id} in lane {lane.id}, but work "
                 f"{event.work} finished."
             )
-        if not 0 < event.count <= flying or not 0 <= event.measured_s < float("inf"):
+        if not 0 < event.count <= flying or not 0 <= event.measured_s < _NEVER:
             raise IllegalEvent(
                 f"{event.count} segments of work {event.work} finished in {event.measured_s} s, "
                 f"but {flying} were in flight."
             )
         return oldest
 
-    def _take_off(self, lane: Lane, flying: InFlight, count: int) -> None:
-        session, work = flying.session, flying.work
-        done = work.finished
-        seconds = work.seconds[done] if count == 1 else sum(work.seconds[done : done + count])
-        self.worked_s += seconds
-        work.finished += count
-        lane.take_off(session, count, seconds)
-        while count > flying.count:
-            count -= flying.count
-            lane.in_flight.remove(flying)
-            flying = next(each for each in lane.in_flight if each.work is work)
-        flying.count -= count
-        if not flying.count:
-            lane.in_flight.remove(flying)
+
+def _clear(lane: Lane, flying: InFlight, count: int) -> None:
+    """Take `count` segments of a work out of what is in flight, from its oldest on."""
+    work = flying.work
+    while count > flying.count:
+        count -= flying.count
+        lane.in_flight.remove(flying)
+        flying = next(each for each in lane.in_flight if each.work is work)
+    flying.count -= count
+    if not flying.count:
+        lane.in_flight.remove(flying)

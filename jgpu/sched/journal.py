@@ -53,7 +53,8 @@ class Journal:
         self.cause += 1
         self.event = event
         self.actions = []
-        self.waiting = []
+        if self.waiting:
+            self.waiting = []
 
     def act(self, action: Action) -> None:
         """Ask the executor for something."""

@@ -61,7 +61,7 @@ class Limits:
 
     def quantum_of(self, iteration_s: float) -> float:
         """Return the device time of a turn of a session whose iterations take so long."""
-        return max(self.quantum_s, iteration_s)
+        return iteration_s if iteration_s > self.quantum_s else self.quantum_s
 
     def cap_of(self, iteration_s: float) -> float:
         """Return the device time after which a turn ends without an iteration having ended.

@@ -54,6 +54,9 @@ class Turns:
         #: who decides; replaced when the policy changes
         self.policy = policy
         self._candidates = Candidates(limits, ledger, table)
+        #: segments, and their time with what sums of it are off by, that a lane may have in flight
+        self._most_segments = limits.in_flight_segments
+        self._most_s = limits.in_flight_s * (1 + 1e-9)
         #: the youngest lease
         self._epoch = 0
         #: how long sessions waited each time before something of them ran
@@ -64,39 +67,48 @@ class Turns:
     def fill_all(self) -> None:
         """Start what may be started now, in every lane."""
         table = self._table
+        if len(table.lanes) == 1:
+            for lane in table.lanes.values():  # nobody can leave it for another
+                if lane.state is not _RETIRED:
+                    self._fill(lane)
+            return
         lanes = list(table.lanes.values())
         for lane in lanes:
             if lane.state is not _RETIRED:
                 self._fill(lane)
-        if len(lanes) > 1 and not table.blocked:
+        if not table.blocked:
             for lane in lanes:
                 if not lane.in_flight and lane.state is LaneState.OPEN:
                     self._fetch(lane, lanes)
 
     def _fill(self, lane: Lane) -> None:
-        limits = self._limits
-        most = limits.in_flight_segments
-        is_only = len(self._table.lanes) == 1
-        # Often without a call: `has_room` begins with the same question.
-        while lane.segments < most or lane.has_room(limits.least_segment_s, limits):
+        most, least_s = self._most_segments, self._limits.least_segment_s
+        while lane.segments < most or lane.in_flight_s + least_s <= self._most_s:
             holder = lane.holder
-            if is_only and not lane.waiting and (holder is None or not holder.queue):
-                return  # nobody has anything to run, as `_next` would find
+            nobody = not lane.waiting and (holder is None or not holder.queue)
+            if nobody and len(self._table.lanes) == 1:
+                return  # for nobody has anything to run, as `_next` would find
             session = self._next(lane)
-            if session is None or lane.may_grow_before(session):
+            if session is None:
                 return
+            # How much an iteration leaves behind is known when it is over; until then nobody
+            # else's memory is promised behind it.
+            if lane.in_flight:
+                last = lane.in_flight[-1].session
+                if last is not session and last.room.may_grow:
+                    return
             if not self._start(lane, session):
                 return
 
     def _start(self, lane: Lane, session: ScheduledSession) -> bool:
         """Start as many segments of the session's next work as there is room for."""
-        work, limits = session.queue[0], self._limits
+        work, user = session.queue[0], session.user
+        most, most_s = self._most_segments, self._most_s
         first = work.started
         end, whole = first, len(work.seconds)
-        user, most = session.user, limits.in_flight_segments
         while end < whole:
             seconds = work.seconds[end]
-            if lane.segments >= most and not lane.has_room(seconds, limits):
+            if lane.segments >= most and lane.in_flight_s + seconds > most_s:
                 break
             lane.segments += 1
             lane.in_flight_s += seconds
@@ -120,10 +132,10 @@ class Turns:
             if work.ends_iteration:
                 session.iteration_open = False
         lane.in_flight.append(InFlight(session, work, lane.epoch, count))
-        action = Start(
-            work.id, session.id, first, count, lane.id, lane.epoch, cause=self._journal.cause
+        journal = self._journal
+        journal.act(
+            Start(work.id, session.id, first, count, lane.id, lane.epoch, cause=journal.cause)
         )
-        self._journal.act(action)
         return True
 
     # --- choosing
@@ -139,23 +151,19 @@ class Turns:
             return self._pass_on(lane)
         if holder.queue[0].started:
             return holder
-        used_s = lane.used_s + holder.in_flight_s
-        if self._is_over(holder, used_s):
+        used_s, limits = lane.used_s + holder.in_flight_s, self._limits
+        iteration_s, is_open = holder.progress.iteration_s, holder.iteration_open
+        if used_s >= (limits.cap_of(iteration_s) if is_open else limits.quantum_of(iteration_s)):
             goes_on = self._candidates.may_go_on(lane, holder)
             return self._pass_on(lane, holder if goes_on else None)
         if lane.waiting and not lane.protected and used_s >= lane.look_at_s:
-            lane.look_at_s = used_s + self._limits.look_s
+            lane.look_at_s = used_s + limits.look_s
             intruder = self._intruder(lane, holder)
             if intruder is not None:
                 return intruder
         if self._candidates.may_go_on(lane, holder):
             return holder
         return self._pass_on(lane)
-
-    def _is_over(self, holder: ScheduledSession, used_s: float) -> bool:
-        if holder.iteration_open:
-            return used_s >= self._limits.cap_of(holder.progress.iteration_s)
-        return used_s >= self._limits.quantum_of(holder.progress.iteration_s)
 
     def _intruder(self, lane: Lane, holder: ScheduledSession) -> ScheduledSession | None:
         """Give the turn to somebody to whom it is owed though the holder's is not over."""
@@ -191,9 +199,10 @@ class Turns:
 
     def _give(self, lane: Lane, session: ScheduledSession, reason: str) -> ScheduledSession:
         """Give the turn to a session, unless somebody of another lane should come before it."""
-        elsewhere = self._candidates.chosen(self.policy, self._owed_elsewhere(lane, session))
-        if elsewhere is not None:
-            session, reason = elsewhere
+        if len(self._table.lanes) > 1:
+            elsewhere = self._candidates.chosen(self.policy, self._owed_elsewhere(lane, session))
+            if elsewhere is not None:
+                session, reason = elsewhere
         if session is not lane.holder or lane.waiting:
             self.lease(lane, session, reason)
         return session
@@ -201,7 +210,7 @@ class Turns:
     def _owed_elsewhere(self, lane: Lane, chosen: ScheduledSession) -> list[ScheduledSession]:
         """Return sessions of other lanes that should come here before who is chosen of this."""
         table, holder = self._table, lane.holder
-        if len(table.lanes) == 1 or not table.may_begin(lane):
+        if not table.may_begin(lane):
             return []
         if holder is not None and holder.iteration_open:
             return []

@@ -17,7 +17,6 @@ from jgpu.sched.lanes.waiting import WaitingMembers
 from jgpu.sched.states import LANE_MOVES, LaneState, check_move
 
 if TYPE_CHECKING:
-    from jgpu.sched.limits import Limits
     from jgpu.sched.sessions.session import ScheduledSession
     from jgpu.sched.sessions.work import ScheduledWork
 
@@ -79,21 +78,6 @@ class Lane:
         session.waiting.turn_since = now
         self.waiting.join(session)
 
-    def has_room(self, seconds: float, limits: Limits) -> bool:
-        """Whether a segment of so long may be started behind those in flight."""
-        few = self.segments < limits.in_flight_segments
-        return few or self.in_flight_s + seconds <= limits.in_flight_s * (1 + 1e-9)
-
-    def may_grow_before(self, session: ScheduledSession) -> bool:
-        """Whether what another session has in flight may leave more behind than was ever seen.
-
-        How much is known when it is over; until then nobody's memory is promised behind it.
-        """
-        if not self.in_flight:
-            return False
-        last = self.in_flight[-1].session
-        return last is not session and last.room.claim > last.room.transient
-
     def take_off(self, session: ScheduledSession, count: int, seconds: float) -> None:
         """Count segments, predicted to take `seconds` together, as in flight no longer."""
         user = session.user
@@ -101,7 +85,8 @@ class Lane:
         session.in_flight -= count
         self.in_flight_s = self.in_flight_s - seconds if self.segments else 0.0
         session.in_flight_s = session.in_flight_s - seconds if session.in_flight else 0.0
-        user.in_flight_s = max(0.0, user.in_flight_s - seconds)
+        left_s = user.in_flight_s - seconds
+        user.in_flight_s = left_s if left_s > 0.0 else 0.0
 
     def validate(self) -> None:
         """Check every invariant of a lane."""

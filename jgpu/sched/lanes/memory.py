@@ -8,7 +8,8 @@ PyTorch, where ephemeral memory is not zero at a boundary and an iteration may b
     <= C
 
 A lane's capacity stands for its largest T; it is never smaller. The rule: nobody else adds these
-figures up. What is not covered: how P, K and T come about, which the executor measures.
+figures up; a suspension, which comes and goes with turns, changes the sum by its own T. What is not
+covered: how P, K and T come about, which the executor measures.
 """
 
 from __future__ import annotations

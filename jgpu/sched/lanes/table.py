@@ -83,7 +83,8 @@ class LaneTable:
 
     def may_begin(self, lane: Lane) -> bool:
         """Whether members of a lane may begin an iteration."""
-        return lane.state is LaneState.OPEN and not self.blocked
+        is_open = lane.state is LaneState.OPEN and not self.draining and self.starving is None
+        return is_open and self.committed <= self.capacity
 
     def is_open_to(self, session: ScheduledSession, lane: Lane) -> bool:
         """Whether nothing stands between a member of a lane, which has no work, and its turn."""
@@ -138,14 +139,14 @@ class LaneTable:
         assert session.lane is not None
         session.room.suspended = True
         session.lane.suspended += session.room.need
-        self.recount()
+        self.committed += session.room.need
 
     def resume(self, session: ScheduledSession) -> None:
         """End a suspension: the session has the turn again, or its iteration has ended."""
         assert session.lane is not None
         session.room.suspended = False
         session.lane.suspended -= session.room.need
-        self.recount()
+        self.committed -= session.room.need
         self.changed = True
 
     def await_growth(self, session: ScheduledSession) -> None:
@@ -286,8 +287,7 @@ class LaneTable:
             if session.room.awaits_growth_since is not None
         }
         assert not self.overcommitted or all(session.pinned for session in members)
-        assert self.starving is None or self.starving.id in self.unplaced
-        assert self.starving is None or not self.draining
+        assert self.starving is None or (self.starving.id in self.unplaced and not self.draining)
         for lane_id, lane in self.lanes.items():
             assert lane.id == lane_id
             lane.validate()

@@ -72,6 +72,11 @@ class LaneRoom:
     #: its iteration is open and another session has the turn: its need counts beside the lane's
     suspended: bool = False
 
+    @property
+    def may_grow(self) -> bool:
+        """Whether what is under way may leave more behind than was ever seen of the session."""
+        return self.claim > self.transient
+
     def note(self, work: ScheduledWork) -> None:
         """Count the claim of a work that is younger than all others."""
         while self.claims and self.claims[-1].claim <= work.claim:

@@ -154,7 +154,8 @@ class ScheduledSession:
     def add(self, work: ScheduledWork) -> None:
         """Queue a work."""
         self.queue.append(work)
-        self.room.note(work)
+        if work.claim:
+            self.room.note(work)
 
     def remove(self, works: Iterable[ScheduledWork]) -> None:
         """Take works, none of them started, out of the queue."""

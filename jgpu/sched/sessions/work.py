@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 import msgspec
 
-from jgpu.sched.states import WORK_MOVES, IllegalTransition, WorkState
+from jgpu.sched.states import WORK_MOVES, IllegalEvent, IllegalTransition, WorkState
 
-__all__ = ["ScheduledWork"]
+if TYPE_CHECKING:
+    from jgpu.sched.events import WorkArrived
+    from jgpu.sched.limits import Limits
+
+__all__ = ["ScheduledWork", "weigh"]
+
+_NEVER: Final = float("inf")
 
 
 class ScheduledWork(msgspec.Struct, eq=False):
@@ -41,3 +49,22 @@ class ScheduledWork(msgspec.Struct, eq=False):
         assert 0 <= self.finished <= self.started <= len(self.seconds)
         assert (self.started == 0) == (self.state in {WorkState.QUEUED, WorkState.CANCELLED})
         assert (self.finished == len(self.seconds)) == (self.state is WorkState.FINISHED)
+
+
+def weigh(event: WorkArrived, limits: Limits) -> tuple[tuple[float, ...], int]:
+    """Return what a work's segments count, in seconds, and the bytes that they are known to need.
+
+    Raises `IllegalEvent` for a segment that cannot be.
+    """
+    nominal_s, least_s = limits.nominal_segment_s, limits.least_segment_s
+    seconds, claim = [], 0
+    for segment in event.segments:
+        predicted_s, live_bytes = segment.predicted_s, segment.live_bytes
+        if not (0 <= predicted_s < _NEVER and live_bytes >= 0):
+            raise IllegalEvent(f"Work {event.work} arrived with {segment}.")
+        if predicted_s <= least_s:
+            predicted_s = least_s if predicted_s else nominal_s
+        seconds.append(predicted_s)
+        if live_bytes > claim:
+            claim = live_bytes
+    return tuple(seconds), claim
