@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from jgpu.sched.sessions.user import User
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from jgpu.sched.lanes.lane import Lane
     from jgpu.sched.limits import Limits
@@ -124,7 +124,7 @@ class FairShare:
         """Whether a session is to begin nothing, for others have work and its user may wait."""
         return session.user.throttled and any(not user.throttled for user in self.active.values())
 
-    def charge(self, now: float, lanes: Iterable[Lane]) -> None:
+    def charge(self, now: float, lanes: Collection[Lane]) -> None:
         """Charge the time since the last call to the sessions that the lanes were at."""
         elapsed = now - self.now
         self.now = now
@@ -132,20 +132,22 @@ class FairShare:
             self._fade()
         if elapsed <= 0.0:
             return
-        busy = []  # by a loop: mostly there is one lane, and nothing in it
+        busy = 0
         for lane in lanes:
             if lane.in_flight:
-                busy.append(lane.in_flight[0].session)  # noqa: PERF401
+                busy += 1
         if not busy:
             return
         self.busy_s += elapsed
-        share = elapsed / len(busy)
-        for session in busy:
-            user = session.user
-            session.progress.device_seconds += share
-            session.virtual_s += share / session.share
-            user.device_seconds += share
-            user.virtual_s += share / user.share
+        share = elapsed / busy
+        for lane in lanes:
+            if lane.in_flight:  # as `_pay` does, without a call with nearly every event
+                session = lane.in_flight[0].session
+                user = session.user
+                session.progress.device_seconds += share
+                session.virtual_s += share / session.share
+                user.device_seconds += share
+                user.virtual_s += share / user.share
 
     def charge_alone(self, session: ScheduledSession, now: float) -> None:
         """Charge the time since the last call to a session that had the device to itself."""
@@ -192,6 +194,8 @@ class FairShare:
         others, floor_s = self.active, self.floor_s
         if others:
             floor_s = min([other.virtual_s for other in others.values()])
+        if user.virtual_s >= floor_s:
+            return  # and what they are owed would lower it
         if self._is_recent(user.idle_since):
             floor_s -= self._limits.credit_s / user.share
         elif user.idle_since is not None:
@@ -200,7 +204,7 @@ class FairShare:
 
     def enter(self, session: ScheduledSession) -> None:
         """Count a session that has work and a lane among the active ones."""
-        user, credit_s = session.user, self._limits.credit_s
+        user = session.user
         # Beside sessions of other classes alone, whatever enters of them changes no share.
         is_batch = session.is_batch
         mixed = is_batch or user.part != 1.0 or len(user.active) != user.urgent
@@ -212,9 +216,10 @@ class FairShare:
         floor_s = user.floor_s
         if user.active:
             floor_s = min([other.virtual_s for other in user.active.values()])
-        if self._is_recent(session.waiting.idle_since):
-            floor_s -= credit_s
-        session.virtual_s = max(session.virtual_s, floor_s)
+        if session.virtual_s < floor_s:
+            if self._is_recent(session.waiting.idle_since):
+                floor_s -= self._limits.credit_s
+            session.virtual_s = max(session.virtual_s, floor_s)
         if session.id not in user.active:
             user.active[session.id] = session
             user.urgent += not is_batch
@@ -233,12 +238,14 @@ class FairShare:
         if user.active:
             self._weigh(user)
             return
-        self._fading.pop(user.name, None)
-        user.floor_s = max(user.floor_s, session.virtual_s)
+        if self._fading:
+            self._fading.pop(user.name, None)
         user.idle_since = self.now
+        if session.virtual_s > user.floor_s:
+            user.floor_s = session.virtual_s
         del self.active[user.name]
-        if not self.active:
-            self.floor_s = max(self.floor_s, user.virtual_s)
+        if not self.active and user.virtual_s > self.floor_s:
+            self.floor_s = user.virtual_s
 
     def _head_start_s(self, idle_since: float, others: int) -> float:
         """Return what somebody who was away is ahead by: a turn, if they missed as much."""

@@ -91,9 +91,9 @@ class LoneRuns:
         if not (could_be and 0 <= measured_s < _NEVER):
             raise IllegalEvent(f"Work {event.work} cannot have run so: {event}.")
         user, ledger = session.user, self._ledger
-        seconds = (
-            max(predicted_s, limits.least_segment_s) if predicted_s else limits.nominal_segment_s
-        )
+        seconds = predicted_s
+        if predicted_s <= limits.least_segment_s:
+            seconds = limits.least_segment_s if predicted_s else limits.nominal_segment_s
         # It comes, and starts.
         session.waiting.began = journal.now
         ledger.enter(session)
@@ -103,7 +103,8 @@ class LoneRuns:
         journal.now += elapsed_s
         ledger.charge_alone(session, journal.now)
         # As in `Lane.take_off`, to the bit: what it was predicted to take came and went.
-        user.in_flight_s = max(0.0, user.in_flight_s + seconds - seconds)
+        left_s = user.in_flight_s + seconds - seconds
+        user.in_flight_s = left_s if left_s > 0.0 else 0.0
         lane.used_s += measured_s
         session.progress.current_s += measured_s
         self._finishing.worked_s += seconds
