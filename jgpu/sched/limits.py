@@ -53,7 +53,7 @@ class Limits:
     #: how long after memory could not be brought back, for want of it, that is tried again
     retry_s: float = 0.050
     #: sessions waiting in a lane that are looked at one by one; of more, the first is kept track of
-    listed_at_most: int = 12
+    listed_at_most: int = 4
     #: accounts kept of users who have no session
     users_kept: int = 4096
     #: entries kept of each session's story
