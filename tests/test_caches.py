@@ -74,6 +74,10 @@ CACHES = {
         "device/on_device/test_compressed.py"
         "::test_reduced_products_and_their_gradients_have_native_bits",
     ),
+    "jgpu.device.composed.steps._adds_a_dimension": (
+        "nothing: it has no key, and torch is one release",
+        "device/on_device/test_func.py::test_attention_inside_a_transform_takes_the_hosts_way",
+    ),
     "jgpu.device.composed.attention._known": (
         "addresses, as far as no alignment depends on them",
         "device/test_on_cuda.py::test_the_same_tensors_take_another_kernel_under_other_switches",

@@ -21,11 +21,19 @@ from jgpu.device.tensor import DeviceTensor
 from jgpu.wire import messages as m
 from jgpu.wire import program as wire
 
-__all__ = ["attend", "attend_in_transform", "attend_on_host", "on_host"]
+__all__ = [
+    "UNSAID",
+    "attend",
+    "attend_on_host",
+    "flash_on_host",
+    "is_known_flash",
+    "is_mask",
+    "on_host",
+]
 
 _MATH, _FLASH, _EFFICIENT, _CUDNN = range(4)
 #: mask, dropout, and whether it is causal, where a call does not say so
-_UNSAID: Final[tuple[Any, ...]] = (None, 0.0, False)
+UNSAID: Final[tuple[Any, ...]] = (None, 0.0, False)
 _MASKED: Final = -math.inf
 #: what cuDNN is given instead, for it makes NaN of infinity
 _MASKED_IN_CUDNN: Final = -65504.0
@@ -93,27 +101,15 @@ def attend_on_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | No
     """
     if not 3 <= len(args) <= 6 or (kwargs and kwargs.keys() != {"scale"}):
         return None
-    query, key, value, mask, dropout, causal = (*args, *_UNSAID[len(args) - 3 :])
+    query, key, value, mask, dropout, causal = (*args, *UNSAID[len(args) - 3 :])
     given = (query, key, value) if mask is None else (query, key, value, mask)
     if dropout or set(map(type, given)) != {DeviceTensor} or not _is_flash_on_host(given, causal):
         return None
-    return _flash_on_host(given, causal, kwargs)
+    return flash_on_host(given, causal, kwargs)
 
 
-def attend_in_transform(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """The same inside transforms of `torch.func`; None where a CPU goes torch's way for all."""
-    named = dict(kwargs)
-    grouped = named.pop("enable_gqa", False)
-    query, key, value, mask, dropout, causal = (*args, *_UNSAID[len(args) - 3 :])
-    given = (query, key, value) if mask is None else (query, key, value, mask)
-    typed = mask is None or _is_mask(mask, query) or mask.dtype is torch.float32
-    if dropout or not typed or not _C._get_flash_sdp_enabled():
-        return None
-    known = _is_known_flash(given, causal, grouped=grouped)
-    return _flash_on_host(given, causal, named) if known else None
-
-
-def _flash_on_host(given: tuple[Tensor, ...], causal: bool, kwargs: dict[str, Any]) -> Tensor:
+def flash_on_host(given: tuple[Tensor, ...], causal: bool, kwargs: dict[str, Any]) -> Tensor:
+    """Flash attention of query, key, value and perhaps a mask, as the host computes it."""
     query, key, value = given[:3]
     if any(0 in each.shape for each in given):
         return _of_nothing(query, key, value)
@@ -138,12 +134,13 @@ def _is_flash_on_host(given: tuple[DeviceTensor, ...], causal: bool) -> bool:
     """
     if not (_C._get_flash_sdp_enabled() and _C._get_math_sdp_enabled()):
         return False
-    if len(given) > 3 and (causal or given[3].requires_grad or not _is_mask(given[3], given[0])):
+    if len(given) > 3 and (causal or given[3].requires_grad or not is_mask(given[3], given[0])):
         return False
-    return _is_known_flash(given, causal)
+    return is_known_flash(given, causal)
 
 
-def _is_known_flash(given: tuple[Tensor, ...], causal: bool, *, grouped: bool = False) -> bool:
+def is_known_flash(given: tuple[Tensor, ...], causal: bool, *, grouped: bool = False) -> bool:
+    """Whether the host takes flash attention for tensors that lie as these; asked once."""
     graded = torch.is_grad_enabled()
     wanted = tuple([each.requires_grad for each in given]) if graded else ()
     asked = (*map(_lying, given), causal, wanted, *((grouped,) if grouped else ()))
@@ -155,7 +152,8 @@ def _is_known_flash(given: tuple[Tensor, ...], causal: bool, *, grouped: bool = 
     return found
 
 
-def _is_mask(mask: Tensor, query: Tensor) -> bool:
+def is_mask(mask: Tensor, query: Tensor) -> bool:
+    """Whether it is of a type that flash attention takes as it is, or as truths."""
     return mask.dtype is torch.bool or mask.dtype is query.dtype
 
 

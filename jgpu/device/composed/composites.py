@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from jgpu.accelerator import loading
 from jgpu.device import current
 from jgpu.device.composed import attention, branches, encoders, recurrent, steps
-from jgpu.device.composed.steps import are_ours, is_transformed
+from jgpu.device.composed.steps import are_ours, attend_in_transform, is_transformed
 from jgpu.device.likenative import mixed, words
 from jgpu.device.recording import copies, dispatch
 from jgpu.device.recording.ops import COMPOSITE, info_of
@@ -254,7 +254,7 @@ def _attention(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _in_transform(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Of what `torch.func` has wrapped there are no stand-ins; what torch calls it unwraps."""
     known = are_ours(args) and not _is_cuda()
-    made = attention.attend_in_transform(args, kwargs) if known else None
+    made = attend_in_transform(args, kwargs) if known else None
     return dispatch.take_apart(info_of(op), args, kwargs) if made is None else made
 
 

@@ -71,6 +71,10 @@ ATTENTION = {
     "bfloat16": lambda x: attend(x.bfloat16(), x.bfloat16(), x.bfloat16()),
     "heads in groups": lambda x: attend(x, x[:, :1], x[:, :1], enable_gqa=True),
     "three dimensions": lambda x: attend(x[0], x[0], x[0]),
+    "three dimensions, truths": lambda x: attend(x[0], x[0], x[0], masked(x)),
+    "three dimensions, numbers": lambda x: attend(x[0], x[0], x[0], x[0, :1, :, :3]),
+    "three dimensions, in groups": lambda x: attend(x[0], x[0, :1], x[0, :1], enable_gqa=True),
+    "three and four dimensions": lambda x: attend(x[0], x, x),
     "dropout": lambda x: attend(x, x, x, dropout_p=0.5),
     "features apart": lambda x: attend(*[x[:, :, :3, :3].transpose(2, 3)] * 3),
 }
