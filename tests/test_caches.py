@@ -74,15 +74,15 @@ CACHES = {
         "device/on_device/test_compressed.py"
         "::test_reduced_products_and_their_gradients_have_native_bits",
     ),
-    "jgpu.device.composed.steps._adds_a_dimension": (
-        "nothing: it has no key, and torch is one release",
+    "jgpu.device.composed.attention.arguments._gives_a_batch": (
+        "switches: the batch is given before any of them is read, and torch's code stays",
         "device/on_device/test_func.py::test_attention_inside_a_transform_takes_the_hosts_way",
     ),
-    "jgpu.device.composed.attention._known": (
+    "jgpu.device.composed.attention.oncuda._known": (
         "addresses, as far as no alignment depends on them",
         "device/test_on_cuda.py::test_the_same_tensors_take_another_kernel_under_other_switches",
     ),
-    "jgpu.device.composed.attention.on_host": (
+    "jgpu.device.composed.attention.onhost.on_host": (
         "what tensors hold, where they begin, the scale: none of them is looked at. Nor are the "
         "switches in it: nothing is looked up where one is turned",
         "device/on_device/test_attention.py"

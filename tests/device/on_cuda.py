@@ -194,6 +194,7 @@ def train(make, allowed):
 def main(path):
     found = {name: train(make, allowed) for name, (make, allowed) in MODELS.items()}
     found["switched"] = switched()
+    found["of no batch"] = of_no_batch()
     cells()
     with torch.backends.cudnn.flags(enabled=False):
         found["without cudnn"] = train(recurrent(nn.GRU), None)
@@ -211,6 +212,17 @@ def switched():
             F.scaled_dot_product_attention(*half)
         taken += recorded(current.session.log.entries)
     return taken
+
+
+def of_no_batch():
+    """The shape of attention on three dimensions, and its last node in the graph."""
+    options = {"device": "cuda", "requires_grad": True}
+    given = [torch.zeros(3, 5, 8, **options) for _ in range(3)]
+    mask = torch.ones(5, 5, device="cuda", dtype=torch.bool)
+    with sdpa_kernel(MATH):
+        made = F.scaled_dot_product_attention(*given, mask)
+    made.sum().backward()
+    return [list(made.shape), made.grad_fn.name()]
 
 
 def cells():

@@ -5,6 +5,7 @@ ends a process that has a tensor with gradients on a CUDA device that is not the
 """
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from seat import broker_on
 
 PROGRAM = Path(__file__).with_name("on_cuda.py")
 ATTENTION = "_scaled_dot_product_{}_attention.default"
+TORCH = tuple(map(int, version("torch").split(".")[:2]))
 #: steps of the sequence, one cell each
 STEPS = 3
 
@@ -29,7 +31,7 @@ def trained(tmp_path_factory):
 @pytest.mark.e2e
 @pytest.mark.timeout(200)
 def test_a_kernel_that_trains_all_of_them_lives(trained):
-    assert len(trained) == 31
+    assert len(trained) == 32
 
 
 @pytest.mark.e2e
@@ -82,6 +84,14 @@ def test_the_op_that_cuda_would_run_is_recorded_forward_and_backward(
 def test_the_same_tensors_take_another_kernel_under_other_switches(trained):
     kernels = ("flash", "efficient", "cudnn", "flash")
     assert trained["switched"] == [f"_scaled_dot_product_{name}_attention" for name in kernels]
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(200)
+def test_attention_of_three_dimensions_has_a_batch_of_one_where_torch_gives_it_one(trained):
+    shape, node = trained["of no batch"]
+    assert shape == [3, 5, 8]
+    assert (node == "SqueezeBackward1") is (TORCH >= (2, 15))
 
 
 @pytest.mark.e2e

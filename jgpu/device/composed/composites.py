@@ -24,8 +24,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu.accelerator import loading
 from jgpu.device import current
-from jgpu.device.composed import attention, branches, encoders, recurrent, steps
-from jgpu.device.composed.steps import are_ours, attend_in_transform, is_transformed
+from jgpu.device.composed import branches, encoders, recurrent, steps
+from jgpu.device.composed.attention import oncuda, onhost
+from jgpu.device.composed.steps import are_ours, is_transformed
 from jgpu.device.likenative import mixed, words
 from jgpu.device.recording import copies, dispatch
 from jgpu.device.recording.ops import COMPOSITE, info_of
@@ -237,7 +238,7 @@ def _as_on_cuda(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if all(type(each) is DeviceTensor for each in given):
             named = dict(kwargs)
             grouped = named.pop("enable_gqa", False)
-            made = attention.attend(*args, **named, grouped=grouped)
+            made = oncuda.attend(*args, **named, grouped=grouped)
     elif not name.endswith("_cell") and name != "dropout":
         made = recurrent.run_layers(op, args)
     return dispatch.take_apart(info_of(op), args, kwargs) if made is NotImplemented else made
@@ -247,14 +248,14 @@ def _attention(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Its commonest kernel on the host takes the arguments as they are; else by stand-ins."""
     if is_transformed(args):
         return _in_transform(op, args, kwargs)
-    made = None if _is_cuda() else attention.attend_on_host(args, kwargs)
+    made = None if _is_cuda() else onhost.attend_on_host(args, kwargs)
     return lower(op, args, kwargs) if made is None else made
 
 
 def _in_transform(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Of what `torch.func` has wrapped there are no stand-ins; what torch calls it unwraps."""
     known = are_ours(args) and not _is_cuda()
-    made = attend_in_transform(args, kwargs) if known else None
+    made = onhost.attend_in_transform(args, kwargs) if known else None
     return dispatch.take_apart(info_of(op), args, kwargs) if made is None else made
 
 
@@ -367,7 +368,7 @@ def _accelerate(accelerator: Any, name: str, op: Any) -> None:
     """Have calls that come to torch's own composite, or to a few ops, go there without Python."""
     key = info_of(op).composite
     if key is not None and torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key):
-        accelerator.compose(name, key.name, _is_cuda, attention.on_host)
+        accelerator.compose(name, key.name, _is_cuda, onhost.on_host)
 
 
 def _kernel(op: Any, lowering: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Cells, dropout, attention in transforms, written out: what torch's own code does on the host.
+"""Recurrent cells and dropout written out: the ops that torch's own code takes on the host.
 
 For an executor that computes on the CPU. Torch chooses by where tensors live, so on the device it
 would take the fused kernels of a GPU; on stand-ins (`composites`) it chooses rightly, at twice the
@@ -6,17 +6,15 @@ cost, which a loop over cells pays at each step, and a model's every layer for i
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from jgpu.device.composed.attention import UNSAID, flash_on_host, is_known_flash, is_mask
 from jgpu.device.tensor import DeviceTensor, device, device_tensors
 
-__all__ = ["are_ours", "attend_in_transform", "dropped", "is_transformed", "step_of"]
+__all__ = ["are_ours", "dropped", "is_transformed", "step_of"]
 
 #: whether a transform of `torch.func` has wrapped it; whatever torch is called with it unwraps
 _is_wrapped: Any = torch._C._functorch.is_functorch_wrapped_tensor
@@ -37,40 +35,6 @@ def is_transformed(values: Sequence[Any]) -> bool:
     if all(type(each) is DeviceTensor or not isinstance(each, torch.Tensor) for each in values):
         return False
     return are_ours(values)
-
-
-def attend_in_transform(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """Attention inside transforms of `torch.func`; None where a CPU goes torch's way for all."""
-    named = dict(kwargs)
-    query, key, value, mask, dropout, causal = (*args, *UNSAID[len(args) - 3 :])
-    if query.dim() == key.dim() == value.dim() == 3 and _adds_a_dimension():
-        lifted = (*(each.unsqueeze(0) for each in (query, key, value)), _with_heads(mask))
-        made = attend_in_transform((*lifted, dropout, causal), kwargs)
-        return None if made is None else made.squeeze(0)
-    grouped = named.pop("enable_gqa", False)
-    given = (query, key, value) if mask is None else (query, key, value, mask)
-    typed = mask is None or is_mask(mask, query) or mask.dtype is torch.float32
-    if dropout or not typed or not torch._C._get_flash_sdp_enabled():
-        return None
-    known = is_known_flash(given, causal, grouped=grouped)
-    return flash_on_host(given, causal, named) if known else None
-
-
-@cache
-def _adds_a_dimension() -> bool:
-    """Whether torch gives what has three dimensions a fourth, as 2.15 does; asked of it once."""
-    transforms, modes = torch._C._DisableFuncTorch(), torch._C._DisableTorchDispatch()
-    with transforms, modes, torch.inference_mode(mode=False), torch.enable_grad():
-        one = torch.zeros((1, 1, 1), device="cpu", requires_grad=True)
-        made = torch.ops.aten.scaled_dot_product_attention.default(one, one, one)
-        return type(made.grad_fn).__name__.startswith("Squeeze")
-
-
-def _with_heads(mask: Tensor | None) -> Tensor | None:
-    """A mask in four dimensions, as torch makes one of fewer."""
-    while mask is not None and mask.dim() < 4:
-        mask = mask.unsqueeze(0)
-    return mask
 
 
 def _lstm(

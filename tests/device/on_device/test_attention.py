@@ -5,7 +5,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as attend
 
-from jgpu.device.composed import attention
+from jgpu.device.composed.attention import onhost
 
 TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 FLASH = "ScaledDotProductFlashAttentionForCpuBackward0"
@@ -125,18 +125,18 @@ def test_a_switch_that_is_turned_afterwards_counts():
 
 def test_an_answer_is_for_tensors_that_lie_and_are_wanted_so():
     """What the key leaves out: what tensors hold, and where in a storage they begin."""
-    attention.on_host.clear()
+    onhost.on_host.clear()
     query, key, value = tensors("cuda")
     seen = attend(query, key, value)
-    assert len(attention.on_host) == 1
+    assert len(onhost.on_host) == 1
     attend(query + 1, key * 2, value, scale=0.1)
     room = torch.zeros(3, 2, 4, 3, 8, device="cuda").transpose(2, 3)
     assert torch.equal(attend(room[1].copy_(query), key, value), seen)
-    assert len(attention.on_host) == 1
+    assert len(onhost.on_host) == 1
     attend(query, key, value, is_causal=True)
     for length in range(1, 9):  # each is another question
         assert_native(tensors("cpu", length=length))
-    assert len(attention.on_host) == 10
+    assert len(onhost.on_host) == 10
 
 
 @pytest.mark.parametrize("wrong", ["types", "width", "heads", "batch", "none", "device"])

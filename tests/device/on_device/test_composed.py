@@ -19,7 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu.accelerator import loading
 from jgpu.device import current
-from jgpu.device.composed import attention, composites, steps
+from jgpu.device.composed import composites, steps
+from jgpu.device.composed.attention import onhost
 from jgpu.device.recording import dispatch
 
 pytestmark = pytest.mark.skipif(loading.load() is None, reason="the accelerator is not built here")
@@ -101,7 +102,7 @@ def test_attention_is_called_by_name_alike_and_without_python(name, monkeypatch)
     in_python = recorded(lambda: composites._attention(op, (*args, mask, 0.0, causal), named))
     made = scaled_dot_product_attention(*args, **options)
     assert made.requires_grad is more.get("requires_grad", False)
-    monkeypatch.setattr(attention, "attend_on_host", None)
+    monkeypatch.setattr(onhost, "attend_on_host", None)
     assert recorded(lambda: scaled_dot_product_attention(*args, **options)) == in_python != []
 
 
@@ -126,14 +127,14 @@ def test_attention_under_a_switch_or_without_elements_goes_into_python(monkeypat
 
 
 def assert_goes_into_python(monkeypatch, args, options):
-    calls, original = [], attention.attend_on_host
+    calls, original = [], onhost.attend_on_host
 
     def attend_on_host(args, kwargs):
         calls.append(args)
         return original(args, kwargs)
 
     with monkeypatch.context() as patched:
-        patched.setattr(attention, "attend_on_host", attend_on_host)
+        patched.setattr(onhost, "attend_on_host", attend_on_host)
         for _ in range(3):
             scaled_dot_product_attention(*args, **options)
     assert len(calls) == 3

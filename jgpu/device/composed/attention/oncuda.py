@@ -1,12 +1,8 @@
-"""Attention: the kernel that the executor's device itself would take, called by name.
+"""Attention on a CUDA executor: the kernel that its device would take, called by name.
 
-Natively a composite asks the device which kernel suits, then prepares its arguments. On CUDA the
-device is the executor's: it is asked once for each combination of geometries and switches, and what
-follows is done on the notebook's tensors, so that torch's own derivative formulas apply.
-
-Where the executor computes on the CPU the host's torch is asked, once for each combination, too.
-Without dropout its flash attention is called by name, which wants a mask in numbers and nothing
-else; what it does not compute is left to stand-ins (`composites`).
+Natively a composite asks the device which kernel suits, then prepares its arguments. Here the
+executor's is asked, once for each combination of geometries and switches, and what follows is done
+on the notebook's tensors, so that torch's own derivative formulas apply.
 """
 
 import math
@@ -16,25 +12,14 @@ import torch
 from torch import Tensor
 
 from jgpu.device import current, flags
-from jgpu.device.geometry import InternedGeometry, intern
+from jgpu.device.composed.attention.arguments import MASKED, additive, with_a_batch
 from jgpu.device.tensor import DeviceTensor
 from jgpu.wire import messages as m
 from jgpu.wire import program as wire
 
-__all__ = [
-    "UNSAID",
-    "attend",
-    "attend_on_host",
-    "flash_on_host",
-    "is_known_flash",
-    "is_mask",
-    "on_host",
-]
+__all__ = ["attend"]
 
 _MATH, _FLASH, _EFFICIENT, _CUDNN = range(4)
-#: mask, dropout, and whether it is causal, where a call does not say so
-UNSAID: Final[tuple[Any, ...]] = (None, 0.0, False)
-_MASKED: Final = -math.inf
 #: what cuDNN is given instead, for it makes NaN of infinity
 _MASKED_IN_CUDNN: Final = -65504.0
 #: elements that the rows of a mask, and the features of flash attention, are multiples of
@@ -47,11 +32,6 @@ _aten: Any = torch.ops.aten
 #: answers of the device, by connection and question; few, for a model has few geometries
 _known: dict[tuple[Any, ...], int] = {}
 _MOST: Final = 4096
-#: whether the host takes flash attention, by all that it looks at; sequences that grow bring many
-on_host: dict[tuple[Any, ...], bool] = {}
-_MOST_ON_HOST: Final = 1 << 16
-#: bytes of the largest tensor that the host is asked about with one of its size
-_MOST_BYTES: Final = 1 << 26
 
 
 def attend(
@@ -67,6 +47,24 @@ def attend(
 ) -> Tensor:
     """`scaled_dot_product_attention` of device tensors, as native CUDA computes it."""
     _check(query, key, value, mask)
+    batch = with_a_batch((query, key, value) if mask is None else (query, key, value, mask))
+    if batch is None:
+        return _by_kernel(query, key, value, mask, dropout, causal, scale, grouped)
+    query, key, value, *masks = batch
+    mask = masks[0] if masks else None
+    return _by_kernel(query, key, value, mask, dropout, causal, scale, grouped).squeeze(0)
+
+
+def _by_kernel(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    dropout: float,
+    causal: bool,
+    scale: float | None,
+    grouped: bool,
+) -> Tensor:
     kernel = _kernel((query, key, value, mask), dropout, causal, scale, grouped)
     differentiated = torch.is_grad_enabled() and any(
         each.requires_grad for each in (query, key, value)
@@ -75,118 +73,23 @@ def attend(
     if kernel == _FLASH:
         return _flash(query, key, value, dropout, causal, scale)
     if kernel == _EFFICIENT:
-        bias = _additive(mask, query.dtype, _MASKED)
+        bias = additive(mask, query.dtype, MASKED)
         bias = None if bias is None else _laid_out(bias, query, key)
         made = _aten._scaled_dot_product_efficient_attention.default(
             query, key, value, bias, differentiated, dropout, causal, scale=scale
         )
     elif kernel == _CUDNN:
-        bias = _additive(mask, query.dtype, _MASKED_IN_CUDNN)
+        bias = additive(mask, query.dtype, _MASKED_IN_CUDNN)
         made = _aten._scaled_dot_product_cudnn_attention.default(
             query, key, value, bias, differentiated, dropout, causal, False, scale=scale
         )
     else:
-        bias = _additive(mask, query.dtype, _MASKED)
+        bias = additive(mask, query.dtype, MASKED)
         made = _aten._scaled_dot_product_attention_math.default(
             query, key, value, bias, dropout, causal, None, scale=scale, enable_gqa=grouped
         )
     output: Tensor = made[0]
     return output
-
-
-def attend_on_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """`scaled_dot_product_attention` as a CPU computes it, where it would by flash attention.
-
-    None where it would not, or where torch is to look at the arguments itself.
-    """
-    if not 3 <= len(args) <= 6 or (kwargs and kwargs.keys() != {"scale"}):
-        return None
-    query, key, value, mask, dropout, causal = (*args, *UNSAID[len(args) - 3 :])
-    given = (query, key, value) if mask is None else (query, key, value, mask)
-    if dropout or set(map(type, given)) != {DeviceTensor} or not _is_flash_on_host(given, causal):
-        return None
-    return flash_on_host(given, causal, kwargs)
-
-
-def flash_on_host(given: tuple[Tensor, ...], causal: bool, kwargs: dict[str, Any]) -> Tensor:
-    """Flash attention of query, key, value and perhaps a mask, as the host computes it."""
-    query, key, value = given[:3]
-    if any(0 in each.shape for each in given):
-        return _of_nothing(query, key, value)
-    if len(given) > 3:
-        kwargs = {**kwargs, "attn_mask": _additive(given[3], query.dtype, _MASKED)}
-    made: Tensor = torch._scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, 0.0, causal, **kwargs
-    )[0]
-    return made
-
-
-def _of_nothing(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """What newer releases of torch make of it; the kernel divides by the number of heads."""
-    made = torch.zeros((*query.shape[:-1], value.shape[-1]), dtype=query.dtype, device=query.device)
-    return made + (query.sum() + key.sum() + value.sum()) * 0
-
-
-def _is_flash_on_host(given: tuple[DeviceTensor, ...], causal: bool) -> bool:
-    """What the host's torch says of tensors that lie as these do, with no switch turned.
-
-    Of a mask that is given and wants a gradient, or is causal as well, torch is to say more.
-    """
-    if not (_C._get_flash_sdp_enabled() and _C._get_math_sdp_enabled()):
-        return False
-    if len(given) > 3 and (causal or given[3].requires_grad or not is_mask(given[3], given[0])):
-        return False
-    return is_known_flash(given, causal)
-
-
-def is_known_flash(given: tuple[Tensor, ...], causal: bool, *, grouped: bool = False) -> bool:
-    """Whether the host takes flash attention for tensors that lie as these; asked once."""
-    graded = torch.is_grad_enabled()
-    wanted = tuple([each.requires_grad for each in given]) if graded else ()
-    asked = (*map(_lying, given), causal, wanted, *((grouped,) if grouped else ()))
-    found = on_host.get(asked)
-    if found is None:
-        if len(on_host) >= _MOST_ON_HOST:
-            on_host.clear()
-        found = on_host[asked] = _asked_of_host(given, causal, wanted, grouped)
-    return found
-
-
-def is_mask(mask: Tensor, query: Tensor) -> bool:
-    """Whether it is of a type that flash attention takes as it is, or as truths."""
-    return mask.dtype is torch.bool or mask.dtype is query.dtype
-
-
-def _lying(tensor: Tensor) -> InternedGeometry:
-    if type(tensor) is DeviceTensor:
-        return tensor._g
-    return intern(tensor.dtype, tuple(tensor.shape), tensor.stride(), 0)
-
-
-def _asked_of_host(
-    tensors: tuple[Tensor, ...], causal: bool, wanted: tuple[bool, ...], grouped: bool
-) -> bool:
-    shown = [*map(_lying, tensors)]
-    if any(each.bits or each.nbytes > _MOST_BYTES for each in shown):
-        return False
-    if any(len(each.shape) != 4 for each in shown[:3]):
-        return False  # of other dimensions it is never called by name, whatever torch would do
-    # a transform would take the host's tensors for those of its function
-    with torch._C._DisableFuncTorch():
-        try:
-            given = [
-                torch.empty_strided(
-                    each.shape, each.stride, dtype=each.dtype, device="cpu", requires_grad=graded
-                )
-                for each, graded in zip(shown, wanted or (False,) * len(shown), strict=True)
-            ]
-            mask = given[3] if len(given) > 3 else None
-            choice = _aten._fused_sdp_choice.default(
-                *given[:3], mask, 0.0, causal, enable_gqa=grouped
-            )
-            return bool(choice == _FLASH)
-        except (RuntimeError, IndexError):  # which torch's composite says in words of its own
-            return False
 
 
 def _flash(
@@ -273,13 +176,6 @@ def _seen(tensor: Tensor) -> wire.Geometry:
     return wire.Geometry(
         geometry.wire.dtype, geometry.shape, geometry.stride, tensor._o % _PERIOD, geometry.bits
     )
-
-
-def _additive(mask: Tensor | None, dtype: torch.dtype, least: float) -> Tensor | None:
-    """A mask of booleans as numbers that are added to the scores."""
-    if mask is None or mask.dtype is not torch.bool:
-        return mask
-    return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask.logical_not(), least)
 
 
 def _laid_out(bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
