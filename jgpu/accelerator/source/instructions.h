@@ -77,7 +77,7 @@ struct Claim {
 };
 
 struct Instruction {
-  enum Kind { mark, op, call, view, check, zero, tell, drop };
+  enum Kind { mark, op, call, view, check, zero, tell, drop, look };
 
   Kind kind = mark;
   int64_t step = 0;
@@ -87,6 +87,7 @@ struct Instruction {
   std::vector<Operand> operands;
   std::vector<int64_t> places; // registers that are filled, -1: what is left out; or that are let go of
   size_t reg = 0, base = 0;
+  int64_t low = 0, high = 0; // what a look finds nothing wrong with: in [low, high)
   Claim claim;
 };
 
@@ -146,6 +147,14 @@ class Straight {
         add_operands(made, rest[1]);
         made.names = held(rest[2]);
         made.places = places_of(rest[3]);
+        break;
+      case Instruction::look: // place, least, past the most; callable and arguments, if more is to say
+        made.reg = static_cast<size_t>(integer(rest[0]));
+        made.low = integer(rest[1]);
+        made.high = integer(rest[2]);
+        made.callable = held(rest[3]);
+        add_operands(made, rest[4]);
+        made.names = checked(PyTuple_New(0));
         break;
       case Instruction::view: // place, base, shape, stride, offset
         made.reg = static_cast<size_t>(integer(rest[0]));

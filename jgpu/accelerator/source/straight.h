@@ -23,6 +23,8 @@ namespace jgpu {
 
 constexpr auto held_with = "jgpu.straight";
 constexpr auto stopped_with = "jgpu.stop";
+// more than these torch looks at faster
+constexpr int64_t most_looked_at = 4096;
 
 class Run;
 
@@ -175,6 +177,11 @@ class Run {
             return End::unlike;
           }
           break;
+        case Instruction::look:
+          if (lies_within(each)) {
+            break;
+          }
+          [[fallthrough]]; // which says what is wrong, if anything is
         case Instruction::call: {
           const Released::Held held(released);
           if (!call(each)) {
@@ -221,6 +228,32 @@ class Run {
   void put(size_t place, at::Tensor made) {
     const auto guard = guarded();
     std::swap(registers_[place], made);
+  }
+
+  // Whether a few whole numbers, row by row on the host, are all within; false says nothing.
+  bool lies_within(const Instruction& look) const {
+    const at::Tensor& index = registers_[look.reg];
+    if (!index.defined() || !index.is_cpu() || index.numel() > most_looked_at ||
+        !index.is_contiguous()) {
+      return false;
+    }
+    switch (index.scalar_type()) {
+      case at::kLong:
+        return lie_within(index.const_data_ptr<int64_t>(), index.numel(), look);
+      case at::kInt:
+        return lie_within(index.const_data_ptr<int32_t>(), index.numel(), look);
+      default:
+        return false;
+    }
+  }
+
+  template <typename Number>
+  static bool lie_within(const Number* numbers, int64_t count, const Instruction& look) {
+    bool found = true;
+    for (int64_t i = 0; i < count; ++i) {
+      found &= numbers[i] >= look.low && numbers[i] < look.high;
+    }
+    return found;
   }
 
   bool do_op(const Instruction& op, Released& released) {

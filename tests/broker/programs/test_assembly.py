@@ -11,6 +11,8 @@ from assembled import both
 from sketch import Sketch, buffers, context, contiguous
 
 from jgpu.accelerator import loading
+from jgpu.broker.executor.programs.checking.guards import check_range
+from jgpu.broker.executor.programs.running import assembly
 from jgpu.broker.executor.programs.running import compile as compiling
 from jgpu.wire.program import (
     CONJ,
@@ -125,6 +127,44 @@ def test_what_fails_fails_at_its_step_and_leaves_what_there_was():
     assert [(each.op, each.error) for each in ours.failures] == [(1, "IndexError")]
     assert ours == plain
     assert ours.last == 3  # what does not lean on it was done
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+@pytest.mark.parametrize("lies", ["in rows", "apart", "empty", "many"])
+def test_indices_are_looked_at_without_python_where_they_are_few_and_right(
+    dtype, lies, monkeypatch
+):
+    looked = []
+
+    def counted(*told):
+        looked.append(told)
+        check_range(*told)
+
+    monkeypatch.setattr(assembly, "check_range", counted)
+    count = {"empty": 0, "many": 5000}.get(lies, 6)
+    stride = 2 if lies == "apart" else 1
+    sketch = Sketch(inputs=2)
+    name, grad = str(dtype).removeprefix("torch."), contiguous(count, 2)
+    at = Geometry(name, (count,), (stride,))
+    given = sketch.seen(0, grad), sketch.seen(1, at), 4, -1, False
+    made = sketch.op("embedding_dense_backward.default", *given, outs=[contiguous(4, 2)])
+    sketch.op("neg.default", sketch.seen(made, contiguous(4, 2)), outs=[contiguous(4, 2)])
+    definition, x = sketch.define(), torch.rand(count, 2)
+    right = torch.arange(stride * count, dtype=dtype) // stride % 4
+    ours, plain, is_straight = both(definition, [x, right])
+    assert is_straight
+    assert ours == plain
+    assert ours.failures == []
+    assert bool(looked) is (lies in ("apart", "many"))
+    for wrong in (-1, 4):
+        if count:
+            right[stride * (count - 1)] = wrong
+            definition._variants.clear()
+            ours, plain, is_straight = both(definition, [x, right])
+            assert is_straight
+            assert [(each.op, each.error) for each in ours.failures] == [(0, "IndexError")]
+            assert str(wrong) in ours.failures[0].text
+            assert ours == plain
 
 
 def test_nothing_is_held_once_it_is_over():

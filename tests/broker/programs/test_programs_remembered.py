@@ -343,3 +343,16 @@ def test_policies_are_those_of_the_start():
     assert {type(load_policy(name)).__name__ for name in ("fair", "fifo")} == {"Fair", "Fifo"}
     one, other = load_policy("pack"), load_policy("pack")
     assert one is not other
+
+
+def test_attention_on_the_host_draws_nothing():
+    """Though it is tagged so; it refuses to drop anything."""
+    schema = ops.resolve("aten::_scaled_dot_product_flash_attention_for_cpu.default", "cpu")
+    assert torch.Tag.nondeterministic_seeded in schema.overload.tags
+    assert not schema.seeded
+    x, before = torch.rand(1, 2, 3, 8), torch.get_rng_state()
+    for causal in (False, True):
+        schema.call(x, x, x, 0.0, causal)
+    assert torch.equal(before, torch.get_rng_state())
+    with pytest.raises(RuntimeError, match="dropout > 0"):
+        schema.call(x, x, x, 0.5)

@@ -42,6 +42,8 @@ _KINDS: Final = {
     "List[number]": "numbers",
     "List[bool]": "bools",
 }
+#: Ops that are tagged as drawing, and whose kernels draw nothing: they refuse to drop anything.
+_DRAW_NOTHING: Final = frozenset({"_scaled_dot_product_flash_attention_for_cpu"})
 #: Dispatch keys under which a kernel serves a kind of device.
 _COMPOSITE: Final = (
     "CompositeExplicitAutograd",
@@ -145,7 +147,7 @@ def _describe(name: str, base: str, overload: Any) -> OpSchema:
         arguments=arguments,
         returns=returns,
         generator=generators[0] if generators else None,
-        seeded=torch.Tag.nondeterministic_seeded in tags,
+        seeded=torch.Tag.nondeterministic_seeded in tags and base not in _DRAW_NOTHING,
         dynamic=torch.Tag.dynamic_output_shape in tags,
         resizes=base in ("resize_", "resize_as_")
         or any(a.is_out for a in schema.arguments if a.alias_info),

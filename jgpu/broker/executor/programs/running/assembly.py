@@ -22,7 +22,12 @@ from jgpu.broker.executor.programs.checking.arguments import (
     Ref,
     host_scalar,
 )
-from jgpu.broker.executor.programs.checking.guards import Guard, check_range, clamped
+from jgpu.broker.executor.programs.checking.guards import (
+    Guard,
+    IndexGuard,
+    check_range,
+    clamped,
+)
 from jgpu.broker.executor.programs.checking.inference import flatten
 from jgpu.broker.executor.programs.geometry import ViewSpec, is_contiguous
 from jgpu.broker.executor.programs.plan import PlanStep, ProgramPlan, draws
@@ -35,7 +40,7 @@ from jgpu.wire.program import NO_SLOT
 __all__ = ["assemble"]
 
 #: as in `instructions.h`, in its order
-_MARK, _OP, _CALL, _VIEW, _CHECK, _ZERO, _TELL, _DROP = range(8)
+_MARK, _OP, _CALL, _VIEW, _CHECK, _ZERO, _TELL, _DROP, _LOOK = range(9)
 _CONSTANT, _REGISTER, _NUMBER, _SEVERAL, _GENERATOR, _NOTES = range(6)
 _ANY, _IN_ROWS, _STRIDED = range(3)
 
@@ -184,7 +189,10 @@ class _Assembler(PlanWalk):
         """A look at a value; gives what to pass instead of it."""
         told = ((_CONSTANT, step.info.name), value, (_CONSTANT, guard))
         if not self.clamps:
-            self._add(_CALL, check_range, told, (), ())
+            if value[0] == _REGISTER and isinstance(guard, IndexGuard) and guard.plain:
+                self._add(_LOOK, value[1], guard.low, guard.high, check_range, told)
+            else:
+                self._add(_CALL, check_range, told, (), ())
             return value
         at = self._passing()
         self._add(_CALL, clamped, (*told, _NOTHING, (_CONSTANT, step.index)), (), (at,))
