@@ -6,7 +6,9 @@ decomposes into the quadratic math path, dropout takes the fused kernel.
 Where the executor computes on the CPU such an op runs once more, at the autograd key, on stand-ins
 (`Face`) that share the buffers and say that they live on the CPU. Torch's own code then chooses,
 its own formulas differentiate, and every primitive that it reaches is recorded as usual: forward
-and gradients are native, bit for bit.
+and gradients are native, bit for bit. Inside a transform of `torch.func`, which has wrapped the
+tensors, and in forward mode stand-ins are above autograd: a primitive goes to what they stand for
+as if the composite had called it.
 
 On a CUDA executor being taken for a GPU is right: dropout and cells are left to torch. Attention
 and recurrent layers, where torch asks the device itself, have modules of their own. Nothing here
@@ -17,16 +19,18 @@ The list of ops is `LOWERED`, each with the branch that makes it necessary.
 
 import functools
 import warnings
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu.accelerator import loading
 from jgpu.device import current
 from jgpu.device.composed import branches, encoders, recurrent, steps
 from jgpu.device.composed.attention import oncuda, onhost
-from jgpu.device.composed.steps import are_ours, is_transformed
+from jgpu.device.composed.steps import are_ours, is_transformed, is_wrapped
 from jgpu.device.likenative import mixed, words
 from jgpu.device.recording import copies, dispatch
 from jgpu.device.recording.ops import COMPOSITE, info_of
@@ -64,7 +68,10 @@ class Face(torch.Tensor):
     """Stands for a device tensor inside a composite; says that it is on the CPU."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
-    _twin: DeviceTensor
+    #: the device's, or what a transform has made of one
+    _twin: Any
+    #: the dispatcher's state where a transform's composite began: the keys included and excluded
+    _outside: Any = None
 
     @classmethod
     def __torch_dispatch__(
@@ -74,10 +81,13 @@ class Face(torch.Tensor):
         if info.kind == COMPOSITE:  # it arrives whole in inference mode
             return dispatch.take_apart(info, args, kwargs or {})
         faces: dict[int, Face] = {}
+        outside: Any = None
 
         def twin(value: Any) -> Any:
+            nonlocal outside
             if isinstance(value, Face):
                 faces[id(value._twin)] = value
+                outside = outside or value._outside
                 return value._twin
             if isinstance(value, list | tuple):
                 return [twin(item) for item in value]
@@ -86,9 +96,9 @@ class Face(torch.Tensor):
             return value
 
         def face(value: Any) -> Any:
-            if isinstance(value, DeviceTensor):
+            if isinstance(value, torch.Tensor) and (outside or isinstance(value, DeviceTensor)):
                 found = faces.get(id(value))
-                return face_of(value) if found is None else found
+                return face_of(value, outside) if found is None else found
             if isinstance(value, list | tuple):
                 return type(value)(face(item) for item in value)
             return value
@@ -97,16 +107,20 @@ class Face(torch.Tensor):
         keywords = {name: twin(value) for name, value in (kwargs or {}).items()}
         if "device" in keywords:
             keywords["device"] = None
-        result = dispatch.dispatch(func, arguments, keywords)
+        if outside is None:
+            result = dispatch.dispatch(func, arguments, keywords)
+        else:
+            with torch._C._ForceDispatchKeyGuard(*outside):
+                result = func(*arguments, **keywords)
         for each in faces.values():
             each._follow()
         return face(result)
 
     def _follow(self) -> None:
         """Take on the geometry that an op gave the twin in place."""
-        geometry = self._twin._g
-        if self.shape != geometry.shape or self.stride() != geometry.stride:
-            set_data(self, face_of(self._twin))
+        twin = self._twin
+        if self.shape != twin.shape or self.stride() != twin.stride():
+            set_data(self, face_of(twin))
 
 
 class _Factories(TorchDispatchMode):
@@ -121,14 +135,16 @@ class _Factories(TorchDispatchMode):
         return face_of(dispatch.dispatch(func, args, {**keywords, "device": device()}))
 
 
-def face_of(tensor: DeviceTensor) -> Face:
-    """The stand-in of a device tensor."""
-    geometry = tensor._g
+def face_of(tensor: torch.Tensor, outside: Any = None, *, wanted: bool = False) -> Face:
+    """The stand-in of a device tensor; inside a transform, with the state outside of the op.
+
+    There it says whether a gradient is wanted, by which `matmul` chooses its way.
+    """
     made = _make(
-        Face, geometry.shape, geometry.stride, tensor._o, None,
-        geometry.dtype, torch.strided, _CPU,
+        Face, tensor.shape, tensor.stride(), tensor.storage_offset(), None,
+        tensor.dtype, torch.strided, _CPU, requires_grad=wanted,
     )  # fmt: skip
-    made._twin = tensor
+    made._twin, made._outside = tensor, outside
     result: Face = made
     return result
 
@@ -193,6 +209,9 @@ def lower(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     step = steps.step_of(op._schema.name[6:], args, kwargs)
     if step is not None:
         return step(*args, **kwargs)
+    given = [*_tensors(args), *_tensors(kwargs.values())]
+    if forward_ad._current_level >= 0 or any(is_wrapped(each) for each in given):
+        return _lower_above_autograd(op, args, kwargs)
     if torch.is_inference_mode_enabled():
         # Stand-ins of normal tensors are normal: what a composite asks of its views hangs on it.
         with torch.inference_mode(False), torch.no_grad(), dispatch.as_it_came():
@@ -213,6 +232,38 @@ def _done_on_faces(
     keywords = {name: _enter(value) for name, value in kwargs.items()}
     with _Factories():
         return entered, op(*entered, **keywords)
+
+
+def _lower_above_autograd(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Where another than autograd differentiates, on stand-ins that it does not see.
+
+    So do transforms of `torch.func`, and derivatives in forward mode: by the primitives.
+    """
+    outside = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+
+    def entered(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.device == device():
+            return face_of(value, outside, wanted=value.requires_grad)
+        if isinstance(value, list | tuple):
+            return [entered(item) for item in value]
+        return value
+
+    def left(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return type(value)(left(item) for item in value)
+        return value._twin if isinstance(value, Face) else value
+
+    keywords = {name: entered(value) for name, value in kwargs.items()}
+    with torch._C._DisableFuncTorch(), _Factories():
+        return left(op(*entered(args), **keywords))
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
 
 
 def _check_devices(name: str, overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

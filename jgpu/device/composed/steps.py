@@ -14,16 +14,16 @@ from torch.nn.functional import linear
 
 from jgpu.device.tensor import DeviceTensor, device, device_tensors
 
-__all__ = ["are_ours", "dropped", "is_transformed", "step_of"]
+__all__ = ["are_ours", "dropped", "is_transformed", "is_wrapped", "step_of"]
 
 #: whether a transform of `torch.func` has wrapped it; whatever torch is called with it unwraps
-_is_wrapped: Any = torch._C._functorch.is_functorch_wrapped_tensor
+is_wrapped: Any = torch._C._functorch.is_functorch_wrapped_tensor
 
 
 def are_ours(values: Iterable[Any]) -> bool:
     """Whether all tensors among these are the device's, wrapped or not."""
     return all(
-        type(each) is DeviceTensor or (each.device == device() and _is_wrapped(each))
+        type(each) is DeviceTensor or (each.device == device() and is_wrapped(each))
         for each in values
         if isinstance(each, torch.Tensor)
     )

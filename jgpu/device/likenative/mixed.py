@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from jgpu.device.recording.ops import HOST_ARGUMENTS, OpInfo
-from jgpu.device.tensor import DeviceTensor
+from jgpu.device.tensor import DeviceTensor, device
 
 __all__ = [
     "check",
@@ -221,7 +221,8 @@ def _values(given: _Given) -> list[torch.Tensor]:
 
 
 def _is_ours(tensor: torch.Tensor) -> bool:
-    return isinstance(tensor, DeviceTensor)
+    """Whether it is the device's, also inside a transform of `torch.func`, which has wrapped it."""
+    return isinstance(tensor, DeviceTensor) or tensor.device == device()
 
 
 def _place(tensor: torch.Tensor) -> str:

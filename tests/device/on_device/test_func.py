@@ -2,7 +2,19 @@
 
 import pytest
 import torch
-from torch.func import grad, jacrev, jvp, vmap
+from torch import nn
+from torch.autograd import forward_ad
+from torch.func import (
+    functional_call,
+    functionalize,
+    grad,
+    hessian,
+    jacrev,
+    jvp,
+    linearize,
+    vjp,
+    vmap,
+)
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.functional import dropout
 from torch.nn.functional import scaled_dot_product_attention as attend
@@ -136,3 +148,103 @@ def test_attention_of_host_and_device_tensors_inside_a_transform_is_refused():
         vmap(lambda y: attend(y, y, x))(x.cuda()[None])
     with pytest.raises(RuntimeError, match="same device"):
         grad(lambda y: attend(y, y, x).sum())(x.cuda())
+
+
+def summed(out):
+    """One number of what a layer or a cell of any kind returns."""
+    return sum(each.square().sum() for each in torch.utils._pytree.tree_leaves(out))
+
+
+def stepped(cell, x):
+    state = None
+    for step in x:
+        state = cell(step, state)
+    return state
+
+
+def packed(layer, x):
+    return layer(nn.utils.rnn.pack_padded_sequence(x, [5, 3]))[0].data
+
+
+RECURRENT = {
+    "lstm": (lambda: nn.LSTM(3, 4), None),
+    "gru": (lambda: nn.GRU(3, 4), None),
+    "tanh": (lambda: nn.RNN(3, 4), None),
+    "relu": (lambda: nn.RNN(3, 4, nonlinearity="relu", bias=False), None),
+    "lstm in layers": (lambda: nn.LSTM(3, 4, 2, bidirectional=True, batch_first=True), None),
+    "lstm projected": (lambda: nn.LSTM(3, 4, proj_size=2), None),
+    "lstm of doubles": (lambda: nn.LSTM(3, 4, bias=False).double(), None),
+    "gru in layers": (lambda: nn.GRU(3, 4, 2, bidirectional=True, dropout=0.4), None),
+    "lstm cell": (lambda: nn.LSTMCell(3, 4), stepped),
+    "gru cell": (lambda: nn.GRUCell(3, 4), stepped),
+    "tanh cell": (lambda: nn.RNNCell(3, 4), stepped),
+    "gru, packed": (lambda: nn.GRU(3, 4), packed),
+}
+
+
+def in_forward_mode(f, weights, x):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(f(weights, forward_ad.make_dual(x, x.cos()))).tangent
+
+
+OF_WEIGHTS = {
+    "grad": lambda f, weights, x: grad(f)(weights, x),
+    "grad of grad": lambda f, weights, x: grad(lambda y: summed(grad(f)(weights, y)))(x),
+    "vjp": lambda f, weights, x: vjp(f, weights, x)[1](torch.ones_like(x[0, 0, 0])),
+    "jacrev": lambda f, weights, x: jacrev(f)(weights, x),
+    "vmap": lambda f, weights, x: vmap(f, (None, 0))(weights, torch.stack([x, x * 2])),
+    "vmap of grad": lambda f, weights, x: vmap(grad(f), (None, 0), randomness="different")(
+        weights, torch.stack([x, x * 2])
+    ),
+    "models at once": lambda f, weights, x: vmap(grad(f), (0, None))(
+        {name: torch.stack([each, each * 2]) for name, each in weights.items()}, x
+    ),
+    "jvp": lambda f, weights, x: jvp(lambda y: f(weights, y), (x,), (x.cos(),)),
+    "hessian": lambda f, weights, x: hessian(f, 1)(weights, x),
+    "linearize": lambda f, weights, x: linearize(lambda y: f(weights, y), x)[1](x),
+    "forward mode": in_forward_mode,
+    "functionalize": lambda f, weights, x: grad(functionalize(f))(weights, x),
+}
+
+
+def of_weights(transform, name, where):
+    """What a transform makes of a layer's sum, as a function of its weights; or its error."""
+    make, call = RECURRENT[name]
+    torch.manual_seed(3)
+    layer = make().to(where)
+    torch.manual_seed(5)
+    weights = {name: each.detach() for name, each in layer.named_parameters()}
+    x = torch.linspace(-1, 2, 30).sin().view(5, 2, 3).to(where, next(iter(weights.values())).dtype)
+
+    def f(weights, x):
+        if call is None:
+            return summed(functional_call(layer, weights, (x,)))
+        return summed(call(lambda *given: functional_call(layer, weights, given), x))
+
+    try:
+        return [each.cpu() for each in torch.utils._pytree.tree_leaves(transform(f, weights, x))]
+    except (NotImplementedError, RuntimeError) as error:
+        return type(error), str(error)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+@pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
+@pytest.mark.parametrize("how", OF_WEIGHTS)
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent_layers_and_cells_inside_a_transform_take_the_hosts_way(name, how):
+    native = of_weights(OF_WEIGHTS[how], name, "cpu")
+    for _ in range(3):
+        ours = of_weights(OF_WEIGHTS[how], name, "cuda")
+        if isinstance(native, tuple):
+            assert ours == native
+        else:
+            assert all(map(torch.equal, ours, native))
+            assert len(ours) == len(native)
+
+
+@pytest.mark.parametrize("of", ["input", "weight"])
+def test_recurrent_layers_of_host_and_device_tensors_inside_a_transform_are_refused(of):
+    x = torch.ones(2, 1, 3, device="cpu" if of == "input" else "cuda")
+    layer = nn.GRU(3, 4, device="cuda" if of == "input" else "cpu")
+    with pytest.raises(RuntimeError, match="not at the same device"):
+        grad(lambda y: layer(y, torch.zeros(1, 1, 4, device="cuda"))[0].sum())(x)
