@@ -14,8 +14,12 @@ import jgpu
 __all__ = ["Struck", "not_striking", "striking"]
 
 _OURS = Path(jgpu.__file__).parent
-#: whose instructions count: what frames, sends, takes in and numbers, and the blocks themselves
-_WATCHED = tuple(str(_OURS / each) for each in ("wire", "device/client", "device/interrupts.py"))
+#: whose instructions count: what frames, sends, takes in and numbers, the blocks themselves, and
+#: what sets switches
+_WATCHED = tuple(
+    str(_OURS / each)
+    for each in ("wire", "device/client", "device/interrupts.py", "device/hooks/switches.py")
+)
 _NUMBER = signal.SIGUSR1
 
 

@@ -90,6 +90,11 @@ class ClientSession:
             if not self.log.grow():
                 self.outbox.cut(but=self.log.joint())
 
+    def cut_around(self, change: Callable[[], Any]) -> Any:
+        """What a call returns that may set one of torch's switches, as `Outbox.cut_around`."""
+        with self._lock:
+            return self.outbox.cut_around(change)
+
     def tag_resident(self, handles: Sequence[BufferHandle]) -> None:
         """These buffers are the model: parameters, module buffers, optimizer state."""
         fresh = [buffer for buffer in handles if not buffer.resident]
@@ -201,8 +206,7 @@ class ClientSession:
     def poll(self) -> None:
         """Take in what has arrived, without waiting."""
         with self._lock:
-            link = self.connection.link
-            if link is not None:
+            if (link := self.connection.link) is not None:
                 self.connection.pump(link)
 
     def catch_up(self) -> bool:
@@ -232,10 +236,7 @@ class ClientSession:
     # -- the process -------------------------------------------------------------------------
 
     def after_fork(self) -> None:
-        """In a forked child: the connection is the parent's; touching the device is an error.
-
-        A child of a process that has not touched the device yet may, and gets a session of its own.
-        """
+        """In a forked child: the connection is the parent's, where it had one: no other is made."""
         self._lock = threading.RLock()
         if self.used:
             self.log.refuse()
@@ -247,10 +248,7 @@ class ClientSession:
         on_change: Callable[[], None],
         explain: Callable[[], str],
     ) -> None:
-        """Have these called: with what may be had, when storages come or go, when memory is short.
-
-        The last one says what the notebook holds.
-        """
+        """Have these called: with what may be had, when storages come or go, for what they hold."""
         self.connection.on_ready = on_ready
         self.buffers.held.on_change = on_change
         self._arrivals.explain_memory = explain

@@ -68,14 +68,7 @@ def install() -> None:
 def _cutting(setter: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(setter)
     def set_switch(*args: Any, **kwargs: Any) -> Any:
-        before = flags.current()
-        try:
-            return warned.as_caller(setter, args, kwargs)
-        finally:
-            session = current.session
-            if session.log.entries and flags.current() is not before:
-                with flags.recorded_under(before):
-                    session.cut()
+        return current.session.cut_around(lambda: warned.as_caller(setter, args, kwargs))
 
     return set_switch
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from striking import Struck, striking
 
 from jgpu.device import current, flags
 from jgpu.wire.program import decode_program
@@ -81,6 +82,33 @@ def test_a_switch_for_some_lines_alone_is_theirs_alone():
     assert last_flags().mkldnn_enabled is False
     assert (y + 1).tolist() == [3.0] * 3
     assert last_flags().mkldnn_enabled is True
+
+
+@pytest.mark.usefixtures("as_before")
+def test_a_handler_that_raises_leaves_a_switch_and_what_was_recorded_before_it_as_they_belong():
+    """Either it is not set, and the op waits, or the op is on its way under what there was."""
+    x = torch.zeros(3, device="cuda")
+    at, counts = 1, {True: 0, False: 0}
+    while True:
+        torch._C._set_cudnn_benchmark(False)
+        torch.cuda.synchronize()
+        y, was_struck = x + at, False
+        with striking(at) as counted:
+            try:
+                torch._C._set_cudnn_benchmark(True)
+            except Struck:
+                was_struck = True
+        is_set = torch._C._get_cudnn_benchmark()
+        assert bool(current.session.log.entries) is not is_set, at
+        assert not is_set or last_flags().cudnn_benchmark is False
+        assert flags.current().cudnn_benchmark is is_set
+        assert y.tolist() == [float(at)] * 3
+        if counted[0] < at:
+            break
+        assert was_struck
+        counts[is_set] += 1
+        at += 1
+    assert min(counts.values()) > 5
 
 
 def test_an_unknown_library_is_torchs_own_error():
