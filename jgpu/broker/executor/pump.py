@@ -4,8 +4,7 @@ Covers the loop itself: dealing with what was read, a little at a time and in tu
 beginnings and ends of sessions. Whose stream is read and written is `streams`'s, what messages do
 `dispatch`'s, who runs when `turns`'s, what the control process orders `orders`'s.
 
-Nothing on this thread waits but `epoll`, and no session's behaviour ends the loop or another
-session.
+Nothing on this thread waits but `epoll`; no session's behaviour ends the loop or another one.
 """
 
 import logging
@@ -131,8 +130,9 @@ class Pump:
     def turn(self, timeout_s: float = -1.0) -> None:
         """One round: wait for something to happen, deal with it."""
         turns, streams = self.turns, self._streams
-        ready = streams.poll(0.0) if turns.short.is_behind else []
-        if not ready:  # so there is time to tell of what ran
+        hurries = bool(streams.backlog) or turns.short.is_behind
+        ready = streams.poll(0.0) if hurries else []
+        if not (ready or streams.backlog):  # so there is time to tell of what ran
             turns.short.catch_up()
             wait_s = self._timeout(timeout_s)
             self._page.pump_waits()
@@ -177,8 +177,6 @@ class Pump:
             self.on_look()
 
     def _timeout(self, timeout_s: float) -> float:
-        if self._streams.backlog:
-            return 0.0
         if (interval := self.device.poll_interval_s()) is not None:
             if interval:
                 sleep(interval)  # epoll counts in milliseconds, which is long for a device
@@ -257,12 +255,12 @@ class Pump:
 
     def _deal(self, session: ExecutorSession) -> None:
         """Deal with a few of the messages that were read; the rest comes in the next round."""
-        connection = session.connection
+        connection, others_first = session.connection, self.turns.short.others_first
         if session.life.is_closed or connection.inbox is None:
             return
         handlers, held, left = self._dispatch.handlers, connection.reader.held, _BATCH
         try:
-            if self._streams.has_room(session):
+            if self._streams.has_room(session) and not others_first(session):
                 for message in connection.inbox:
                     handlers[type(message)](session, message)
                     if session.life.has_ended:
@@ -273,6 +271,8 @@ class Pump:
                         break
                     if not held:  # so there is none more
                         connection.inbox = None
+                        break
+                    if others_first(session):  # then what came with it goes the short way, too
                         break
                 else:
                     connection.inbox = None

@@ -531,7 +531,7 @@ def test_whatever_comes_together_is_known_as_if_it_had_come_one_by_one(hosts):
 
     def some():
         kinds = ["upload"] * chance.randrange(4)
-        kinds += ["run"] * chance.randrange(2)
+        kinds += ["run"] * chance.randrange(4)
         kinds += chance.choices(["free", "tag", "ends", "ask"], k=chance.randrange(3))
         return several(kinds, bytes(chance.choice([4, 700, 4096])))
 
@@ -882,6 +882,31 @@ def test_nobody_goes_before_others_who_have_work(warmed, monkeypatch):
     assert not runs_short(host, client)
 
 
+def test_others_are_heard_between_runs_that_come_together(warmed):
+    host, client = warmed
+    other = host.connect("user2")
+    other.floats(1, 2, 3, 4)
+    other.run(scale(), (1,), params=(2.0,), ends_iteration=True)
+    host.settle()
+    assert runs_short(host, client)
+    assert runs_short(host, other) or runs_short(host, other)
+    ways, order = host.pump.turns.short, []
+    way = ways.run
+
+    def noted(session, message, *more):
+        order.append((session.number, way(session, message, *more)))
+        return order[-1][1]
+
+    ways.run = noted
+    for _ in range(3):
+        client.run(scale(), (1,), params=(2.0,), ends_iteration=True)
+    host.pump.turn(0.0)
+    other.run(scale(), (1,), params=(2.0,), ends_iteration=True)
+    host.settle()
+    assert order[:2] == [(1, True), (2, True)]
+    assert [number for number, _ in order] == [1, 2, 1, 1]
+
+
 def test_a_limit_holds_here_too(warmed):
     host, client = warmed
     account = host.accounts["user1"]
@@ -929,7 +954,10 @@ def test_one_goes_so_and_the_core_hears_of_it_before_the_pump_waits(warmed):
     assert client.work - 2 in host.went
     assert client.work - 1 not in host.went  # others would wait for all of them
     assert client.work not in host.went
+    host.pump.turn(0.0)
+    assert host.went[-2:] == [client.work - 2, client.work - 1]  # others had nothing
     host.settle()
+    assert host.went[-1] == client.work
     for _ in range(2):
         client.run(scale(), (1,), params=(2.0,), ends_iteration=True)
         host.pump.turn(0.0)

@@ -93,6 +93,10 @@ class Untold:
         began = self._followed[0][1] if self._followed else self._began
         return self._clock() - began <= _LONGEST_S
 
+    def others_first(self, session: "ExecutorSession") -> bool:
+        """Whether what ran last is a run of this session, and others were not heard since."""
+        return self._session is session and self._riders < 0 and not self._others_heard
+
     @property
     def takes_riders(self) -> bool:
         """Whether what ran last is an upload, and the next was sent together with it."""

@@ -24,6 +24,8 @@ class ShortWays:
         self.upload = ShortUploads(way).take
         #: others are heard next; returns whether what ran may stay untold till then
         self.others_heard = way.untold.others_heard
+        #: whether a run of a session was done, and others are to be heard before its next one
+        self.others_first = way.untold.others_first
 
     @property
     def is_behind(self) -> bool:
