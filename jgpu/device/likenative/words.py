@@ -8,7 +8,6 @@ Does not cover values (exponents of integers: `powers`), nor types that CUDA alo
 device tells of them.
 """
 
-import re
 import warnings
 from collections.abc import Callable
 from typing import Any, Final
@@ -17,6 +16,7 @@ import torch
 
 from jgpu.device.geometry import InternedGeometry, extent, intern
 from jgpu.device.likenative import warned
+from jgpu.device.likenative.trying import REFUSING, call, laid_out
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device_tensors
 
@@ -25,13 +25,12 @@ __all__ = [
     "check_outs",
     "check_types",
     "idle_as_native",
+    "on_host",
     "raise_as_native",
     "try_on_host",
     "warnings_of",
 ]
 
-#: what kernels raise of arguments that do not fit
-REFUSING: Final = (RuntimeError, IndexError, ValueError, TypeError)
 #: whether the host has a kernel that could be asked; of products that widen CUDA alone has
 _asked: Any = torch._C._dispatch_has_computed_kernel_for_dispatch_key
 #: Elements up to which an op that failed is tried once more in its own shapes.
@@ -57,6 +56,18 @@ _INDEXED: Final = frozenset(
     )
     for mark in ("", "_")
 )  # fmt: skip
+#: Of whole numbers alone, on all devices; the halves' types are refused, too.
+_WHOLE: Final = frozenset(
+    f"aten::bitwise_{name}{mark}"
+    for name in ("and", "left_shift", "not", "or", "right_shift", "xor")
+    for mark in ("", "_")
+)
+_HALVES: Final = frozenset({torch.float16, torch.bfloat16})
+#: Ops that draw a number for each element, for types that their meta kernels do not look at.
+_DRAWN: Final = frozenset({
+    "aten::bernoulli", "aten::bernoulli_", "aten::normal", "aten::poisson", "aten::rand_like",
+    "aten::random_", "aten::uniform_",
+})  # fmt: skip
 #: Elementwise, though torch does not say so.
 _ELEMENTWISE: Final = ("aten::_foreach_", "aten::rsub")
 #: Ops beside elementwise ones whose results lie as what they are given, dimensions of one element
@@ -86,15 +97,17 @@ def check_types(
     dtypes = {geometry.dtype for geometry in geometries}
     elementwise = _is_elementwise(info) and not _counts(info)
     nothing = any(geometry.numel == 0 for geometry in geometries)
-    if info.seeded:  # what is drawn on the host is taken from the notebook's numbers there
-        if not all(geometry.numel == 0 for geometry in geometries):
+    if info.seeded:
+        if base not in _DRAWN and any(geometry.numel for geometry in geometries):
             return
     elif not (elementwise or base in _TYPED or base in _INDEXED):
         return
-    if not _asked(info.name, "CPU") or (elementwise and not dtypes <= _PLAIN):
+    plain = _PLAIN | _HALVES if base in _WHOLE else _PLAIN
+    if not _asked(info.name, "CPU") or ((elementwise or info.seeded) and not dtypes <= plain):
         return
     one_float = len(dtypes) == 1 and next(iter(dtypes)).is_floating_point
-    if one_float and base not in _INDEXED and not _has_odd_number(info, args, kwargs):
+    looked_at = base in _INDEXED or base in _WHOLE or _has_odd_number(info, args, kwargs)
+    if one_float and not looked_at:
         return
     if nothing and any(geometry.numel > _QUICK for geometry in geometries):
         return
@@ -107,10 +120,10 @@ def check_types(
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if nothing:
-            _call(info, args, kwargs, small)
+        if nothing or info.seeded:  # bounds have to be in order
+            call(info, args, kwargs, small)
         else:
-            _call(info, args, kwargs, small, number=lambda value: type(value)(1))
+            call(info, args, kwargs, small, number=lambda value: type(value)(1))
 
 
 def raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -118,19 +131,25 @@ def raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any])
 
     Whether it was asked and had nothing to say.
     """
+    return on_host(info, args, kwargs) is not NotImplemented
+
+
+def on_host(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the host's own kernel returns for such tensors; NotImplemented if it is not asked."""
     given = device_tensors((args, *kwargs.values()))
     if not _asked(info.name, "CPU") or any(tensor.numel() > _QUICK for tensor in given):
-        return False
+        return NotImplemented
     written = [args[at] for at in info.writes if at < len(args)]
     written += [kwargs[name] for name in info.out_names if name in kwargs]
 
     def of_its_size(tensor: DeviceTensor) -> torch.Tensor:
+        if not tensor.numel():
+            return laid_out(tensor._g)
         if any(tensor is each for each in written):
             return torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
         return torch.zeros((), dtype=tensor.dtype, device="cpu").expand(tensor.shape)
 
-    _call(info, args, kwargs, of_its_size)
-    return True
+    return call(info, args, kwargs, of_its_size)
 
 
 def check_outs(
@@ -146,18 +165,18 @@ def check_outs(
     brief = sum(extent(each._g.shape, each._g.stride) for each in given) <= _BRIEF
     if not brief or not {each.dtype for each in given} <= _PLAIN or info.seeded:
         return {}
-    made = {id(each): _laid_out(each._g) for each in given}
+    made = {id(each): laid_out(each._g) for each in given}
 
-    def laid_out(tensor: DeviceTensor) -> torch.Tensor:
+    def twin(tensor: DeviceTensor) -> torch.Tensor:
         return made[id(tensor)]
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            _call(info, args, kwargs, laid_out)
+            call(info, args, kwargs, twin)
         except REFUSING:
             try:
-                _call(info, args, inputs, laid_out, func=info.functional)
+                call(info, args, inputs, twin, func=info.functional)
             except REFUSING:
                 return {}
             raise
@@ -173,7 +192,7 @@ def try_on_host(
     """Raise what the host's own kernel says of such tensors; it writes into them, and warns not."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _call(info, args, kwargs, stand_in)
+        call(info, args, kwargs, stand_in)
 
 
 def warnings_of(
@@ -191,7 +210,7 @@ def warnings_of(
             shape = tensor.shape if sized else (1,) * tensor.dim()
             return torch.ones(shape, dtype=tensor.dtype, device="cpu")
 
-        _call(info, args, kwargs, ones)
+        call(info, args, kwargs, ones)
 
     dtypes = {geometry.dtype for geometry in geometries}
     return warned.of_kernels(info.name, dtypes, on_host)
@@ -215,7 +234,7 @@ def idle_as_native(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            made = _call(info, args, kwargs, lambda tensor: _laid_out(tensor._g))
+            made = call(info, args, kwargs, lambda tensor: laid_out(tensor._g))
         except REFUSING:
             return outs
     flat = made if isinstance(made, list | tuple) else [made]
@@ -232,44 +251,6 @@ def _with_idle(out: InternedGeometry | int | None, native: Any) -> InternedGeome
     steps = zip(out.shape, out.stride, native.stride(), strict=True)
     stride = tuple(theirs if size == 1 else mine for size, mine, theirs in steps)
     return intern(out.dtype, out.shape, stride, out.bits)
-
-
-def _call(
-    info: OpInfo,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    stand_in: Callable[[DeviceTensor], torch.Tensor],
-    number: Callable[[Any], Any] = lambda value: value,
-    func: Any = None,
-) -> Any:
-    """What the op returns on the host; errors name types as they are named on CUDA."""
-
-    def twin(value: Any, lift: int) -> Any:
-        if isinstance(value, DeviceTensor):
-            return stand_in(value)
-        if isinstance(value, list | tuple):
-            return [twin(item, 1 if lift == 2 else 0) for item in value]
-        if lift and type(value) in (int, float, complex):
-            return number(value)
-        return None if isinstance(value, torch.device | torch.Generator) else value
-
-    lifts = (*info.lift, *(0,) * len(args))
-    host = tuple(map(twin, args, lifts))
-    named = {name: twin(value, info.keyword_lift.get(name, 0)) for name, value in kwargs.items()}
-    try:
-        with torch.no_grad():
-            return warned.scoped(lambda: (func or info.func)(*host, **named))
-    except REFUSING as error:
-        text = re.sub(r"\btorch\.(?=[A-Z]\w*Tensor\b)", "torch.cuda.", str(error))
-        error.args = (text,)
-        raise
-
-
-def _laid_out(geometry: InternedGeometry) -> torch.Tensor:
-    """A tensor of zeros that lies in the host's memory as this one lies."""
-    count = extent(geometry.shape, geometry.stride)
-    storage = torch.zeros(count, dtype=geometry.dtype, device="cpu")
-    return storage.as_strided(geometry.shape, geometry.stride)
 
 
 def _counts(info: OpInfo) -> bool:

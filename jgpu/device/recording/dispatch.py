@@ -18,7 +18,7 @@ import torch
 from jgpu.device import current, flags
 from jgpu.device.errors import refused
 from jgpu.device.hooks import collectives
-from jgpu.device.likenative import arguments, listed, mixed, outs, overlaps
+from jgpu.device.likenative import arguments, listed, mixed, outs, overlaps, stricter, words
 from jgpu.device.recording import answers, copies
 from jgpu.device.recording.infer import OpPlan, fact, plan_for
 from jgpu.device.recording.ops import (
@@ -113,7 +113,13 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
         rewritten = arguments.as_taken(info, args)
         if rewritten is not None:
             return dispatch(func, rewritten, kwargs)
-        plan = _new_plan(found, info, args, kwargs or {}, call)
+        try:
+            plan = _new_plan(found, info, args, kwargs or {}, call)
+        except words.REFUSING:
+            made = stricter.otherwise(info, args, kwargs or {})
+            if made is NotImplemented:
+                raise
+            return made
     if info.writes:
         overlaps.check(plan, args, kwargs or {}, call.tensors)
     if plan.warns or plan.looks:

@@ -269,6 +269,22 @@ WRONG_TYPES = {
     "put": lambda x: x.index_put((x[:, 0],), x),
     "in place": lambda x: x.long().add_(0.5),
     "sigmoid of complex": lambda x: torch.logit(x.long().cfloat()),
+    "bits": lambda x: x | x,
+    "bits of halves": lambda x: x.half() ^ 1,
+    "bits of numbers and truths": lambda x: (x > 0) & x.bfloat16(),
+    "bits in place": lambda x: x.bitwise_or_(1),
+    "opposite bits": lambda x: ~x,
+    "shifted": lambda x: torch.bitwise_left_shift(x, x),
+    "a shift of halves": lambda x: torch.bitwise_right_shift(x.half(), 1),
+    "whole and uniform": lambda x: x.long().uniform_(),
+    "bytes of some range": lambda x: x.byte().uniform_(0, 2),
+    "truths that are rand": lambda x: torch.rand(3, dtype=torch.bool, device=x.device),
+    "uniform alike": lambda x: torch.rand_like(x.int()),
+    "whole chances": lambda x: torch.bernoulli(x.long()),
+    "whole rates": lambda x: torch.poisson(x.long()),
+    "complex and random": lambda x: x.cfloat().random_(),
+    "complex dropout": lambda x: F.dropout(x.cfloat(), 0.5),
+    "complex spread": lambda x: torch.normal(x.cfloat(), x.cfloat()),
     "columns of labels": lambda x: F.cross_entropy(x, x[:, :1].long()),
 }
 
@@ -316,6 +332,9 @@ RIGHT_TYPES = {
     "truths": lambda x: torch.add(x > 0, x > 2, alpha=True),
     "where": lambda x: torch.where(x > 0, x.long(), x.half()),
     "indices": lambda x: x[x[:, 0].long(), x[:, 0].int()],
+    "shifted truths": lambda x: ((x > 1) << 2) + ((x > 1) << x.byte()) + ((x > 1) >> x.long()),
+    "a shift by truths": lambda x: (x.byte() << (x > 1)) + x.long().__irshift__(x > 1),
+    "truths to a power": lambda x: (x > 1).pow_(True) + (x > 1).pow_(False),
     "a gamma of an order": lambda x: torch.polygamma(2, x.long()),
 }
 
@@ -356,6 +375,18 @@ OF_NOTHING = {
     "uniform": lambda where, dtype: zeros(where, dtype, 2, 0).uniform_(),
     "rand_like": lambda where, dtype: torch.rand_like(zeros(where, dtype, 0)),
     "mean": lambda where, dtype: zeros(where, dtype, 2, 0).mean(),
+    "normal": lambda where, dtype: zeros(where, dtype, 2, 0).normal_(),
+    "normal of nothing's": lambda where, dtype: torch.normal(
+        zeros(where, dtype, 0), zeros(where, dtype, 0)
+    ),
+    "randn": lambda where, dtype: torch.randn(0, 3, dtype=dtype, device=where),
+    "randn_like": lambda where, dtype: torch.randn_like(zeros(where, dtype, 3, 0)),
+    "exponential": lambda where, dtype: zeros(where, dtype, 0).exponential_(),
+    "log-normal": lambda where, dtype: zeros(where, dtype, 0).log_normal_(),
+    "geometric": lambda where, dtype: zeros(where, dtype, 0).geometric_(0.5),
+    "a spread below 0": lambda where, dtype: zeros(where, dtype, 0).normal_(0, -1),
+    "log-softmax": lambda where, dtype: zeros(where, dtype, 2, 0).log_softmax(-1),
+    "log-softmax of rows": lambda where, dtype: zeros(where, dtype, 0, 3).t().log_softmax(0),
     "largest": lambda where, dtype: zeros(where, dtype, 0).argmax(),
     # what is written beside it has elements, each in a place of its own
     "put": lambda where, dtype: zeros(where, dtype, 2, 3).put_(
@@ -443,6 +474,10 @@ def test_looking_at_types_draws_nothing_and_warns_nobody():
         x = numbers(torch.long, 5)
         assert (x // 2 + x % 3 == x).tolist() == [True] * 5
         torch.bernoulli(numbers(torch.float64, 3)).cpu()
+        x.random_().bernoulli_(0.5)
+        for refused in (x.uniform_, x.normal_, lambda: torch.rand_like(x)):
+            with pytest.raises(RuntimeError):
+                refused()
     assert torch.rand(3).tolist() == expected.tolist()
 
 

@@ -1,0 +1,68 @@
+"""The host's own kernel of an op, called with stand-ins for the device's tensors."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, Final
+
+import torch
+
+from jgpu.device.geometry import InternedGeometry, extent
+from jgpu.device.interrupts import quiet
+from jgpu.device.likenative import warned
+from jgpu.device.recording.ops import OpInfo
+from jgpu.device.tensor import DeviceTensor
+
+__all__ = ["REFUSING", "call", "laid_out"]
+
+#: what kernels raise of arguments that do not fit
+REFUSING: Final = (RuntimeError, IndexError, ValueError, TypeError)
+
+
+def call(
+    info: OpInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    stand_in: Callable[[DeviceTensor], torch.Tensor],
+    number: Callable[[Any], Any] = lambda value: value,
+    func: Any = None,
+) -> Any:
+    """What the op returns on the host; errors name types as they are named on CUDA."""
+
+    def twin(value: Any, lift: int) -> Any:
+        if isinstance(value, DeviceTensor):
+            return stand_in(value)
+        if isinstance(value, list | tuple):
+            return [twin(item, 1 if lift == 2 else 0) for item in value]
+        if lift and type(value) in (int, float, complex):
+            return number(value)
+        return None if isinstance(value, torch.device | torch.Generator) else value
+
+    lifts = (*info.lift, *(0,) * len(args))
+    host = tuple(map(twin, args, lifts))
+    named = {name: twin(value, info.keyword_lift.get(name, 0)) for name, value in kwargs.items()}
+    try:
+        with torch.no_grad(), _drawing_apart() if info.seeded else nullcontext():
+            return warned.scoped(lambda: (func or info.func)(*host, **named))
+    except REFUSING as error:
+        text = re.sub(r"\btorch\.(?=[A-Z]\w*Tensor\b)", "torch.cuda.", str(error))
+        error.args = (text,)
+        raise
+
+
+def laid_out(geometry: InternedGeometry) -> torch.Tensor:
+    """A tensor of zeros that lies in the host's memory as this one lies."""
+    count = extent(geometry.shape, geometry.stride)
+    storage = torch.zeros(count, dtype=geometry.dtype, device="cpu")
+    return storage.as_strided(geometry.shape, geometry.stride)
+
+
+@contextmanager
+def _drawing_apart() -> Iterator[None]:
+    """What is drawn on the host inside is not taken from the notebook's numbers there."""
+    with quiet():
+        state = torch.default_generator.get_state()
+        try:
+            yield
+        finally:
+            torch.default_generator.set_state(state)
