@@ -93,6 +93,15 @@ def test_every_file_that_a_page_names_exists():
     assert wrong == []
 
 
+def test_every_file_that_the_design_names_by_the_end_of_its_path_exists():
+    folders = "jgpu", "tests", "docs", "bench", "labextension"
+    there = ["/" + str(path.relative_to(ROOT)) for each in folders for path in _walked(ROOT / each)]
+    text = (ROOT / "docs/design.md").read_text()
+    told = {code for _, code in code_of(text) if re.fullmatch(r"[\w./]+\.(py|h)", code)}
+    assert len(told) > 50
+    assert {each for each in told if not any(path.endswith("/" + each) for path in there)} == set()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files(page):
     """Headings within them are the site's build to check; the README is no part of it."""
@@ -124,6 +133,14 @@ def test_every_package_of_the_documentation_has_a_version():
     pinned = {line.partition("==")[0].lower().replace("_", "-") for line in _pins()}
     assert len(wanted) >= 5
     assert set(wanted) <= pinned
+
+
+def _walked(folder):
+    for path in folder.iterdir():
+        if path.is_dir() and path.name not in ("node_modules", "_build"):
+            yield from _walked(path)
+        elif path.is_file():
+            yield path
 
 
 def _docs_extra():
