@@ -316,7 +316,11 @@ def _dropout(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _differentiated(tensor: torch.Tensor) -> bool:
-    return torch.is_grad_enabled() and tensor.requires_grad
+    """Whether a derivative may be wanted: a transform wants one of whatever it has wrapped."""
+    if is_wrapped(tensor) or (torch.is_grad_enabled() and tensor.requires_grad):
+        return True
+    in_forward_mode = forward_ad._current_level >= 0
+    return in_forward_mode and forward_ad.unpack_dual(tensor).tangent is not None
 
 
 def _group_norm(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

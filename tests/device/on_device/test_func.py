@@ -248,3 +248,25 @@ def test_recurrent_layers_of_host_and_device_tensors_inside_a_transform_are_refu
     layer = nn.GRU(3, 4, device="cuda" if of == "input" else "cpu")
     with pytest.raises(RuntimeError, match="not at the same device"):
         grad(lambda y: layer(y, torch.zeros(1, 1, 4, device="cuda"))[0].sum())(x)
+
+
+#: composites that look whether a tangent is there, and ops whose meta kernels print tensors
+IN_FORWARD_MODE = {
+    "singular values": lambda x: torch.linalg.svdvals(x[0]),
+    "eigenvalues": lambda x: torch.linalg.eigvalsh(x[0] @ x[0].mT),
+    "quantile": lambda x: torch.quantile(x, 0.3),
+    "between": lambda x: (x * 2).lerp_(x.exp(), x.detach()),
+}
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+@pytest.mark.parametrize("how", ["jvp", "vmap", "forward mode"])
+@pytest.mark.parametrize("name", IN_FORWARD_MODE)
+def test_ops_in_forward_mode_compute_what_they_do_natively(name, how):
+    call = IN_FORWARD_MODE[name]
+    if how == "forward mode":
+        same_outcome(lambda f: lambda x: in_forward_mode(lambda _, y: f(y), {}, x), call)
+    elif how == "vmap":
+        same_outcome(lambda f: vmap(TRANSFORMS["jvp"](f)), lambda x: call(x[None]))
+    else:
+        same_outcome(TRANSFORMS["jvp"], call)
