@@ -1,7 +1,8 @@
 """Arguments that native kernels take, and meta kernels or the executor do not.
 
 Masks and labels of bytes; complex numbers that fill real tensors; vectors with gaps in batch norm's
-backward; and that gradients are to be sparse, of which a forward knows nothing.
+backward; that gradients are to be sparse, of which a forward knows nothing; and several tensors
+that show one place, where a kernel asks whether they are one.
 """
 
 from typing import Any, Final
@@ -10,8 +11,9 @@ import torch
 
 from jgpu.device.likenative import warned
 from jgpu.device.recording.ops import OpInfo
+from jgpu.device.tensor import DeviceTensor
 
-__all__ = ["as_taken"]
+__all__ = ["as_taken", "told_apart"]
 
 #: ops whose masks may be of bytes, as natively: which argument
 _MASKED: Final = {
@@ -39,6 +41,10 @@ _SPARSE: Final = {"aten::_embedding_bag": 5, "aten::_embedding_bag_forward_only"
 _VECTORS: Final = {"aten::native_batch_norm_backward": ("weight", "running_mean", "running_var")}
 #: fills with a number, which is converted as a whole: real, or true if it is not 0
 _FILLED: Final = "aten::masked_fill.Scalar"
+
+
+#: looks whether its first three tensors are one, and then projects them at once
+_ASKS_WHETHER_ONE: Final = "aten::_native_multi_head_attention"
 
 
 def as_taken(info: OpInfo, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -69,6 +75,30 @@ def as_taken(info: OpInfo, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         for mask in given
     ]
     return (*args[:at], masks if many else masks[0], *args[at + 1 :])
+
+
+def told_apart(info: OpInfo, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments, with copies where tensors that are several here would be one to the executor.
+
+    That is so of whatever shows one place in the same way, as `vmap` makes it of one tensor.
+    """
+    if info.name != _ASKS_WHETHER_ONE:
+        return args
+    given: list[Any] = []
+    for at, tensor in enumerate(args[:3]):
+        first = next(k for k, each in enumerate(args) if each is tensor)
+        if first < at:
+            given.append(given[first])
+        else:
+            is_one = any(_is_one(tensor, each) for each in args[:at])
+            given.append(tensor.clone() if is_one else tensor)
+    return (*given, *args[3:])
+
+
+def _is_one(tensor: Any, other: Any) -> bool:
+    if type(tensor) is not DeviceTensor or type(other) is not DeviceTensor:
+        return False
+    return (tensor._b, tensor._g, tensor._o) == (other._b, other._g, other._o)
 
 
 def _with_real_number(args: tuple[Any, ...]) -> tuple[Any, ...] | None:

@@ -263,14 +263,13 @@ def _train_if_grad(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 def _choose(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The kernel chooses by switches that programs do not have: where they are not torch's own, the
     op is a program by itself, which has them."""
-    told, session = flags.attention(), current.session
-    now = flags.current()
-    chosen = msgspec.structs.replace(now, **told)
+    session, now, apart = current.session, flags.current(), arguments.told_apart(info, args)
+    chosen = msgspec.structs.replace(now, **flags.attention())
     if chosen == now or not session.device_facts().has_cuda_kernels:
-        return NotImplemented
+        return NotImplemented if apart is args else Rewritten(apart)
     session.cut()
     with flags.recorded_under(chosen):
-        made = dispatch(info.func, args, kwargs)
+        made = dispatch(info.func, apart, kwargs)
         session.cut()
     return made
 

@@ -270,3 +270,30 @@ def test_ops_in_forward_mode_compute_what_they_do_natively(name, how):
         same_outcome(lambda f: vmap(TRANSFORMS["jvp"](f)), lambda x: call(x[None]))
     else:
         same_outcome(TRANSFORMS["jvp"], call)
+
+
+HEADS = {
+    "one tensor": lambda f, x: f(x, x, x),
+    "three of one place": lambda f, x: f(x, x.view(3, 2, 8), x.view(3, 2, 8)),
+    "two that are one, and another": lambda f, x: f(x, *[x.view(3, 2, 8)] * 2),
+    "vmap": lambda f, x: vmap(lambda y: f(y, y, y))(torch.stack([x, x * 2])),
+}
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+@pytest.mark.parametrize("name", HEADS)
+def test_heads_of_one_tensor_are_told_from_heads_of_several_that_show_one_place(name):
+    """A kernel projects one tensor at once, and several each by itself: other last bits."""
+    torch.manual_seed(0)
+    layer, x = nn.MultiheadAttention(8, 2, batch_first=True).eval(), torch.randn(3, 2, 8)
+
+    def attended(*given):
+        project = layer.in_proj_weight, layer.in_proj_bias
+        out = layer.out_proj.weight, layer.out_proj.bias
+        return torch._native_multi_head_attention(*given, 8, 2, *project, *out)[0]
+
+    with torch.no_grad():
+        native = HEADS[name](attended, x)
+        layer.cuda()
+        for _ in range(3):
+            assert torch.equal(HEADS[name](attended, x.cuda()).cpu(), native)
