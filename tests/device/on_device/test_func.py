@@ -250,6 +250,36 @@ def test_recurrent_layers_of_host_and_device_tensors_inside_a_transform_are_refu
         grad(lambda y: layer(y, torch.zeros(1, 1, 4, device="cuda"))[0].sum())(x)
 
 
+ROWS, LENGTHS = torch.linspace(1, 2, 8), torch.tensor([3, 2])
+
+#: what brings a host tensor to the device inside a transform
+UPLOADS = {
+    "to": lambda x: x * ROWS.to(x.device),
+    "to a name": lambda x: x * ROWS.to(str(x.device)),
+    "to a tensor's": lambda x: x * ROWS.to(x),
+    "turned, to": lambda x: x.mT.mT * torch.stack([ROWS, ROWS]).t().to(x.device).t()[0],
+    "as_tensor": lambda x: x * torch.as_tensor(ROWS, device=x.device),
+    "copied": lambda x: x * torch.empty(8, device=x.device).copy_(ROWS),
+    "losses": lambda x: torch.nn.functional.ctc_loss(
+        x[0].permute(2, 0, 1).log_softmax(-1), torch.tensor([[1, 2, 1]] * 2).to(x.device),
+        LENGTHS.to(x.device) + 4, LENGTHS.to(x.device), reduction="none",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+@pytest.mark.parametrize("how", TRANSFORMS)
+@pytest.mark.parametrize("name", UPLOADS)
+def test_host_tensors_come_to_the_device_inside_a_transform(name, how):
+    same_outcome(TRANSFORMS[how], UPLOADS[name])
+
+
+def test_a_host_tensor_comes_to_the_device_inside_a_transform_by_cuda():
+    x = torch.ones(8, device="cuda")
+    for _ in range(3):
+        assert torch.equal(grad(lambda y: (y * ROWS.cuda()).sum())(x).cpu(), ROWS)
+
+
 #: composites that look whether a tangent is there, and ops whose meta kernels print tensors
 IN_FORWARD_MODE = {
     "singular values": lambda x: torch.linalg.svdvals(x[0]),
