@@ -14,12 +14,8 @@ import jgpu
 __all__ = ["Struck", "not_striking", "striking"]
 
 _OURS = Path(jgpu.__file__).parent
-#: whose instructions count: what frames, sends, takes in and numbers, the blocks themselves, and
-#: what sets switches
-_WATCHED = tuple(
-    str(_OURS / each)
-    for each in ("wire", "device/client", "device/interrupts.py", "device/hooks/switches.py")
-)
+#: whose instructions count: what frames, sends, takes in and numbers, and the blocks themselves
+_WATCHED = ("wire", "device/client", "device/interrupts.py")
 _NUMBER = signal.SIGUSR1
 
 
@@ -32,8 +28,12 @@ def _strike(number, frame):
 
 
 @contextmanager
-def striking(at):
-    """Send the signal in front of instruction `at` in the block; gives a count of them, a list."""
+def striking(at, watched=_WATCHED):
+    """Send the signal in front of instruction `at` in the block; gives a count of them, a list.
+
+    Of the modules and packages `watched` alone, by their paths in the package.
+    """
+    files = tuple(str(_OURS / each) for each in watched)
     counted = [0]
 
     def instruction(frame, event, _):
@@ -44,7 +44,7 @@ def striking(at):
         return instruction
 
     def call(frame, event, _):
-        if not frame.f_code.co_filename.startswith(_WATCHED):
+        if not frame.f_code.co_filename.startswith(files):
             return None
         frame.f_trace_lines, frame.f_trace_opcodes = False, True
         return instruction

@@ -88,17 +88,20 @@ def test_a_switch_for_some_lines_alone_is_theirs_alone():
 def test_a_handler_that_raises_leaves_a_switch_and_what_was_recorded_before_it_as_they_belong():
     """Either it is not set, and the op waits, or the op is on its way under what there was."""
     x = torch.zeros(3, device="cuda")
-    at, counts = 1, {True: 0, False: 0}
+    # not the session's own, which gives its lock back where Python runs no handlers
+    watched = ("device/hooks/switches.py", "device/client/outbox.py", "device/client/link.py")
+    at, counts, held = 1, {True: 0, False: 0}, current.session._lock._is_owned()
     while True:
         torch._C._set_cudnn_benchmark(False)
         torch.cuda.synchronize()
         y, was_struck = x + at, False
-        with striking(at) as counted:
+        with striking(at, watched) as counted:
             try:
                 torch._C._set_cudnn_benchmark(True)
             except Struck:
                 was_struck = True
         is_set = torch._C._get_cudnn_benchmark()
+        assert current.session._lock._is_owned() is held
         assert bool(current.session.log.entries) is not is_set, at
         assert not is_set or last_flags().cudnn_benchmark is False
         assert flags.current().cudnn_benchmark is is_set
