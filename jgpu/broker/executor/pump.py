@@ -130,14 +130,13 @@ class Pump:
     def turn(self, timeout_s: float = -1.0) -> None:
         """One round: wait for something to happen, deal with it."""
         turns, streams = self.turns, self._streams
-        hurries = bool(streams.backlog) or turns.short.is_behind
-        ready = streams.poll(0.0) if hurries else []
+        ready = streams.poll(0.0) if streams.backlog or turns.short.is_behind else []
         if not (ready or streams.backlog):  # so there is time to tell of what ran
             turns.short.catch_up()
             wait_s = self._timeout(timeout_s)
             self._page.pump_waits()
             ready = streams.poll(wait_s, awake=not self.device.at_work())
-            self._page.pump_works()
+        self._page.pump_works()
         turns.collect()  # first: what is over makes room in the lanes for what comes
         turns.flush()
         for descriptor, mask in ready:

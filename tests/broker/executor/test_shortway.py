@@ -907,6 +907,33 @@ def test_others_are_heard_between_runs_that_come_together(warmed):
     assert [number for number, _ in order] == [1, 2, 1, 1]
 
 
+def test_each_round_is_a_sign_of_life_whatever_was_read_already(warmed):
+    host, client = warmed
+    session = host.session(client)
+
+    def signs():
+        before = host.page.pump_sign().since_ns
+        host.pump.turn(0.0)
+        return host.page.pump_sign().since_ns > before
+
+    for _ in range(4):  # which go the short way, one a round
+        client.run(scale(), (1,), params=(2.0,), ends_iteration=True)
+    for _ in range(3):
+        assert signs()
+        assert session.connection.inbox is not None
+    host.settle()
+    for _ in range(220):  # more than are dealt with in a few rounds
+        client.send(m.Free(()))
+    for _ in range(3):
+        assert signs()
+        assert session.connection.inbox is not None
+    host.settle()
+    for _ in range(20):  # each is there before the core has heard of the last
+        client.run(scale(), (1,), params=(2.0,), ends_iteration=True)
+        assert signs()
+        assert client.work in host.went
+
+
 def test_a_limit_holds_here_too(warmed):
     host, client = warmed
     account = host.accounts["user1"]
