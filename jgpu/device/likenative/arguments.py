@@ -5,6 +5,7 @@ backward; that gradients are to be sparse, of which a forward knows nothing; and
 that show one place, where a kernel asks whether they are one.
 """
 
+import operator
 from typing import Any, Final
 
 import torch
@@ -41,8 +42,6 @@ _SPARSE: Final = {"aten::_embedding_bag": 5, "aten::_embedding_bag_forward_only"
 _VECTORS: Final = {"aten::native_batch_norm_backward": ("weight", "running_mean", "running_var")}
 #: fills with a number, which is converted as a whole: real, or true if it is not 0
 _FILLED: Final = "aten::masked_fill.Scalar"
-
-
 #: looks whether its first three tensors are one, and then projects them at once
 _ASKS_WHETHER_ONE: Final = "aten::_native_multi_head_attention"
 
@@ -92,7 +91,7 @@ def told_apart(info: OpInfo, args: tuple[Any, ...]) -> tuple[Any, ...]:
         else:
             is_one = any(_is_one(tensor, each) for each in args[:at])
             given.append(tensor.clone() if is_one else tensor)
-    return (*given, *args[3:])
+    return args if all(map(operator.is_, given, args)) else (*given, *args[3:])
 
 
 def _is_one(tensor: Any, other: Any) -> bool:

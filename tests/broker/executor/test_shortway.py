@@ -803,6 +803,17 @@ def runs_short(host, client, **kwargs):
     return client.work in host.went
 
 
+def warmed_beside(host, client):
+    """Another user's client, whose next run of `scale` would go the short way, too."""
+    other = host.connect("user2")
+    other.floats(1, 2, 3, 4)
+    other.run(scale(), (1,), params=(2.0,), ends_iteration=True)
+    host.settle()
+    assert runs_short(host, client)
+    assert runs_short(host, other) or runs_short(host, other)
+    return other
+
+
 def uploads_short(host, client):
     client.floats(1, 2)
     host.settle()
@@ -855,12 +866,7 @@ def test_masks_are_known_again_where_too_many_were_seen(warmed):
 
 def test_nobody_goes_before_others_who_have_work(warmed, monkeypatch):
     host, client = warmed
-    other = host.connect("user2")
-    other.floats(1, 2, 3, 4)
-    other.run(scale(), (1,), params=(2.0,), ends_iteration=True)
-    host.settle()
-    assert runs_short(host, client)
-    assert runs_short(host, other) or runs_short(host, other)
+    other = warmed_beside(host, client)
     assert uploads_short(host, client)
     assert uploads_short(host, other)
     for each in (other, client):  # of whom one sees what the other has brought
@@ -884,12 +890,7 @@ def test_nobody_goes_before_others_who_have_work(warmed, monkeypatch):
 
 def test_others_are_heard_between_runs_that_come_together(warmed):
     host, client = warmed
-    other = host.connect("user2")
-    other.floats(1, 2, 3, 4)
-    other.run(scale(), (1,), params=(2.0,), ends_iteration=True)
-    host.settle()
-    assert runs_short(host, client)
-    assert runs_short(host, other) or runs_short(host, other)
+    other = warmed_beside(host, client)
     ways, order = host.pump.turns.short, []
     way = ways.run
 

@@ -22,12 +22,7 @@ from jgpu.broker.executor.programs.checking.arguments import (
     Ref,
     host_scalar,
 )
-from jgpu.broker.executor.programs.checking.guards import (
-    Guard,
-    IndexGuard,
-    check_range,
-    clamped,
-)
+from jgpu.broker.executor.programs.checking.guards import Guard, IndexGuard, check_range, clamped
 from jgpu.broker.executor.programs.checking.inference import flatten
 from jgpu.broker.executor.programs.geometry import ViewSpec, is_contiguous
 from jgpu.broker.executor.programs.plan import PlanStep, ProgramPlan, draws
