@@ -58,22 +58,23 @@ def take_in_python(entries: list[Entry], count: int, switches: int, known: _Know
     sequence = [switches]
     params: list[Any] = []
     lines: list[int] = []
-    for at in range(count):
-        plan, buffers, offsets, outs, numbers, line = entries[at]
-        sequence.append(plan.ident)
+    say, slot_of = sequence.append, slots.get
+    for plan, buffers, offsets, outs, numbers, line in entries[:count]:
+        say(plan.ident)
         k = 0
         for buffer in buffers:
-            slot = slots.get(buffer)
+            slot = slot_of(buffer)
             if slot is None:
                 slot = slots[buffer] = len(inputs)
                 inputs.append(buffer)
             offset = offsets[k]
+            say(slot)
             if slot < 0:
-                sequence += slot, offset
+                say(offset)
             elif offset == 0 and plan.geometries[k].nbytes == buffer.nbytes:
-                sequence += slot, 0
+                say(0)
             else:
-                sequence += slot, -1
+                say(-1)
                 params.append(offset)
             k += 1  # noqa: SIM113 - `enumerate` costs a tenth of what a cut does
         for buffer in outs:
@@ -82,7 +83,7 @@ def take_in_python(entries: list[Entry], count: int, switches: int, known: _Know
         if numbers:
             params += numbers
         lines.append(line)
-    if complex in map(type, params):
+    if params and complex in map(type, params):
         params = [(each.real, each.imag) if type(each) is complex else each for each in params]
     key = array("q", sequence).tobytes()
     found = known.get(key)
