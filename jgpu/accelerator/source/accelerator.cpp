@@ -9,6 +9,7 @@
 #include "batchnorm.h"
 #include "composed.h"
 #include "cutting.h"
+#include "draws.h"
 #include "guard.h"
 #include "inputs.h"
 #include "number.h"
@@ -428,6 +429,17 @@ PyObject* bytes_of(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   END_HANDLE_TH_ERRORS
 }
 
+PyObject* exchange_states_of(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  if (count != 2) {
+    PyErr_SetString(PyExc_TypeError, "exchange_states(first, second)");
+    return nullptr;
+  }
+  exchange_states(given[0], given[1]);
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
 PyObject* new_tensor_of(PyObject*, PyObject* bytes) {
   HANDLE_TH_ERRORS
   return tensor_of(bytes);
@@ -490,6 +502,7 @@ PyMethodDef methods[] = {
     {"compose", compose, METH_VARARGS, "Have a composite come here first; whether it does."},
     {"connect", connect, METH_VARARGS, "Hand over what is looked up; ops come here from now on."},
     {"counts", counts, METH_NOARGS, "Calls carried out here, and calls left to Python."},
+    {"exchange_states", fast(exchange_states_of), METH_FASTCALL, "Two generators change states."},
     {"fitting", fast(fitting), METH_FASTCALL, "Buffers that fit a program; None if one does not."},
     {"install_guard", install_guard, METH_NOARGS, "Answer torch's questions about the device."},
     {"laid_over", fast(lay_over), METH_FASTCALL, "A tensor over a storage, of any type."},

@@ -77,7 +77,7 @@ struct Claim {
 };
 
 struct Instruction {
-  enum Kind { mark, op, call, view, check, zero, tell, drop, look };
+  enum Kind { mark, op, call, view, check, zero, tell, drop, look, lay };
 
   Kind kind = mark;
   int64_t step = 0;
@@ -88,6 +88,7 @@ struct Instruction {
   std::vector<int64_t> places; // registers that are filled, -1: what is left out; or that are let go of
   size_t reg = 0, base = 0;
   int64_t low = 0, high = 0; // what a look finds nothing wrong with: in [low, high)
+  int64_t count = 0; // elements of the storage in which something is laid out
   Claim claim;
 };
 
@@ -180,6 +181,13 @@ class Straight {
         break;
       case Instruction::drop: // places
         made.places = places_of(rest[0]);
+        break;
+      case Instruction::lay: // place, elements, shape, stride, offset
+        made.reg = static_cast<size_t>(integer(rest[0]));
+        made.count = integer(rest[1]);
+        made.claim.sizes = places_of(rest[2]);
+        made.claim.strides = places_of(rest[3]);
+        made.claim.offset = integer(rest[4]);
         break;
     }
   }

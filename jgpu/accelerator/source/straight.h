@@ -210,6 +210,9 @@ class Run {
           checked(PyObject_Vectorcall(tell_, arguments, 2, nullptr));
           break;
         }
+        case Instruction::lay:
+          put(each.reg, laid_out(registers_[each.reg], each));
+          break;
         case Instruction::drop:
           for (const int64_t place : each.places) {
             put(static_cast<size_t>(place), at::Tensor());
@@ -218,6 +221,12 @@ class Run {
       }
     }
     return End::whole;
+  }
+
+  // A copy in a storage of its own, whose gaps are zero.
+  static at::Tensor laid_out(const at::Tensor& made, const Instruction& lay) {
+    const at::Tensor base = at::zeros({lay.count}, made.options());
+    return base.as_strided(lay.claim.sizes, lay.claim.strides, lay.claim.offset).copy_(made);
   }
 
   std::unique_lock<std::mutex> guarded() const {

@@ -12,6 +12,7 @@ from sketch import Sketch, buffers, context, contiguous
 
 from jgpu.accelerator import loading
 from jgpu.broker.executor.programs.checking.guards import check_range
+from jgpu.broker.executor.programs.geometry import ViewSpec
 from jgpu.broker.executor.programs.running import assembly
 from jgpu.broker.executor.programs.running import compile as compiling
 from jgpu.wire.program import (
@@ -165,6 +166,41 @@ def test_indices_are_looked_at_without_python_where_they_are_few_and_right(
             assert [(each.op, each.error) for each in ours.failures] == [(0, "IndexError")]
             assert str(wrong) in ours.failures[0].text
             assert ours == plain
+
+
+APART, TURNED = Geometry("float32", (2,), (3,)), Geometry("float32", (2, 2), (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "claim"),
+    [
+        ("mse_loss.default", (LINE, LINE), contiguous()),  # in a storage of all that was summed
+        ("neg.default", (TURNED,), contiguous(2, 2)),
+        ("neg.default", (contiguous(2),), APART),
+        ("neg.default", (contiguous(2, 0),), Geometry("float32", (2, 0), (5, 1))),
+    ],
+    ids=["larger", "turned", "apart", "empty"],
+)
+def test_what_lies_otherwise_than_claimed_is_laid_out_without_python(
+    name, given, claim, monkeypatch
+):
+    laid_out = []
+
+    def counted(self, tensor, restrided=ViewSpec.restrided):
+        laid_out.append(self)
+        return restrided(self, tensor)
+
+    monkeypatch.setattr(ViewSpec, "restrided", counted)
+    sketch = Sketch(inputs=1)
+    made = sketch.op(name, *(sketch.seen(0, each) for each in given), outs=[claim])
+    sketch.op("neg.default", sketch.seen(made, claim), outs=[claim])
+    ours, plain, is_straight = both(sketch.define(), [X])
+    assert is_straight
+    assert ours.failures == []
+    assert ours == plain
+    # The run that met it first, and the plain one; each op whose result keeps the strides, too.
+    assert len(laid_out) == 2 * (1 + (claim == APART or claim.shape == (2, 0)))
+    assert len(ours.outputs[0][0]) == laid_out[0].nbytes
 
 
 def test_nothing_is_held_once_it_is_over():

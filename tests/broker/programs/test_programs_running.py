@@ -10,9 +10,11 @@ from faulty import replace_op
 from sketch import CPU, Sketch, all_live, buffers, context, contiguous
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from jgpu.accelerator import loading
 from jgpu.broker.executor.programs import Buffer, Failure, RunContext, flags
 from jgpu.broker.executor.programs.flags import FlagGate
 from jgpu.broker.executor.programs.geometry import geometry_of
+from jgpu.broker.executor.programs.running import rng
 from jgpu.errors import ProgramError
 from jgpu.wire.program import DeviceArgument, Dtype, Flags, Geometry, Op, Out, Param
 
@@ -428,6 +430,36 @@ def test_random_ops_draw_from_the_session_and_leave_the_default_generator_alone(
         native = native if isinstance(native, tuple) else (native,)
         assert all(torch.equal(a, b) for a, b in zip(outcome.outputs, native, strict=True))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 700])  # a normal number may be left, or a new state due
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_two_generators_change_states_whole(count, dtype):
+    one, two = (torch.Generator().manual_seed(k) for k in (5, 6))
+    torch.randn(count, dtype=dtype, generator=one)
+    torch.rand(3, generator=two)
+    before = [each.get_state() for each in (one, two)]
+    for exchange in (rng._exchange, rng.exchange_states):
+        exchange(one, two)
+        assert torch.equal(one.get_state(), before[1])
+        assert torch.equal(two.get_state(), before[0])
+        assert (one.initial_seed(), two.initial_seed()) == (6, 5)
+        exchange(one, two)
+        assert torch.equal(one.get_state(), before[0])
+        assert torch.equal(two.get_state(), before[1])
+    rng._exchange(one, one)
+    assert torch.equal(one.get_state(), before[0])
+
+
+@pytest.mark.skipif(loading.load() is None, reason="the accelerator is not built here")
+def test_what_is_no_generator_of_the_host_changes_nothing():
+    one = torch.Generator().manual_seed(5)
+    before = one.get_state()
+    for other in (None, 3, object()):
+        for pair in ((one, other), (other, one)):
+            with pytest.raises(TypeError, match="generator of the host"):
+                rng._exchange(*pair)
+    assert torch.equal(one.get_state(), before)
 
 
 def test_sessions_do_not_share_random_numbers():

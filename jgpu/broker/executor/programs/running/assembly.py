@@ -35,7 +35,7 @@ from jgpu.wire.program import NO_SLOT
 __all__ = ["assemble"]
 
 #: as in `instructions.h`, in its order
-_MARK, _OP, _CALL, _VIEW, _CHECK, _ZERO, _TELL, _DROP, _LOOK = range(9)
+_MARK, _OP, _CALL, _VIEW, _CHECK, _ZERO, _TELL, _DROP, _LOOK, _LAY = range(10)
 _CONSTANT, _REGISTER, _NUMBER, _SEVERAL, _GENERATOR, _NOTES = range(6)
 _ANY, _IN_ROWS, _STRIDED = range(3)
 
@@ -139,8 +139,11 @@ class _Assembler(PlanWalk):
             at = self._place(f"s{slot}")
             restride = (step.index, place) in self.restrides
             self._check(slot, at, claim, layout=not restride)
-            if restride:
+            if restride and claim.bits:
                 self._add(_CALL, claim.restrided, ((_REGISTER, at),), (), (at,))
+            elif restride:
+                elements = claim.nbytes // claim.dtype.itemsize
+                self._add(_LAY, at, elements, claim.shape, claim.stride, claim.offset)
             if step.zeroed and has_holes(claim):
                 self._add(_CALL, clear, ((_REGISTER, at),), (), ())
             elif step.zeroed:

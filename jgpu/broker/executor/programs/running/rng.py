@@ -3,7 +3,8 @@
 Such an op (`native_dropout`, `rand_like`) draws from torch's default generator of its device. Here
 the session's state is put into it for the length of one op, under a lock of the whole process.
 
-Nothing else in an executor draws from a default generator.
+Nothing else in an executor draws from a default generator, nor looks at a session's while an op
+draws from it. `exchange_states` is the plain form, by which the accelerator's is measured.
 """
 
 from collections.abc import Callable
@@ -12,9 +13,23 @@ from typing import Any, Final
 
 import torch
 
-__all__ = ["drawing"]
+from jgpu.accelerator import loading
+
+__all__ = ["drawing", "exchange_states"]
 
 _LOCK: Final = Lock()
+
+
+def exchange_states(first: torch.Generator, second: torch.Generator) -> None:
+    """Two generators of the host change states."""
+    own = first.get_state()
+    first.set_state(second.get_state())
+    second.set_state(own)
+
+
+_exchange: Final[Callable[[torch.Generator, torch.Generator], None]] = getattr(
+    loading.load(), "exchange_states", exchange_states
+)
 
 
 def drawing(generator: torch.Generator, call: Callable[..., Any], *args: Any, **kw: Any) -> Any:
@@ -26,13 +41,11 @@ def drawing(generator: torch.Generator, call: Callable[..., Any], *args: Any, **
         return _drawing_cuda(generator, call, *args, **kw)
     default = torch.default_generator
     with _LOCK:
-        own = default.get_state()
-        default.set_state(generator.get_state())
+        _exchange(default, generator)
         try:
             return call(*args, **kw)
         finally:
-            generator.set_state(default.get_state())
-            default.set_state(own)
+            _exchange(default, generator)
 
 
 def _drawing_cuda(
