@@ -243,7 +243,7 @@ class Run {
   bool lies_within(const Instruction& look) const {
     const at::Tensor& index = registers_[look.reg];
     if (!index.defined() || !index.is_cpu() || index.numel() > most_looked_at ||
-        !index.is_contiguous()) {
+        !index.is_contiguous() || index.is_neg()) { // negated by a bit: memory has other numbers
       return false;
     }
     switch (index.scalar_type()) {

@@ -17,6 +17,7 @@ from jgpu.broker.executor.programs.running import assembly
 from jgpu.broker.executor.programs.running import compile as compiling
 from jgpu.wire.program import (
     CONJ,
+    NEG,
     Complex,
     DeviceArgument,
     Dtype,
@@ -201,6 +202,31 @@ def test_what_lies_otherwise_than_claimed_is_laid_out_without_python(
     # The run that met it first, and the plain one; each op whose result keeps the strides, too.
     assert len(laid_out) == 2 * (1 + (claim == APART or claim.shape == (2, 0)))
     assert len(ours.outputs[0][0]) == laid_out[0].nbytes
+
+
+def test_an_index_that_a_bit_negates_is_looked_at_as_the_kernel_sees_it():
+    sketch = Sketch(inputs=2)
+    square, at = contiguous(1, 2, 2), Geometry("int64", (1, 2, 2), (4, 2, 1), 0, NEG)
+    given = sketch.seen(0, square), sketch.seen(0, square)
+    sizes = (1, 1), (1, 1), (0, 0), (1, 1), False
+    sketch.op(
+        "max_pool2d_with_indices_backward.default", *given, *sizes, sketch.seen(1, at),
+        outs=[square],
+    )  # fmt: skip
+    definition, x = sketch.define(), torch.rand(1, 2, 2)
+    both(definition, [x, torch.zeros(4, dtype=torch.int64)])
+    for number in (3, -4):
+        definition._variants.clear()
+        ours, plain, is_straight = both(definition, [x, torch.full((4,), number)])
+        assert is_straight
+        assert [each.error for each in ours.failures] == ["IndexError"]
+        assert str(-number) in ours.failures[0].text
+        assert ours == plain
+    definition._variants.clear()
+    ours, plain, is_straight = both(definition, [x, torch.tensor([0, -1, -2, -3])])
+    assert is_straight
+    assert ours == plain
+    assert ours.failures == []
 
 
 def test_nothing_is_held_once_it_is_over():
