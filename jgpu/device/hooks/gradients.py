@@ -6,18 +6,24 @@ torch in two places, and both are looked at here: what `backward` is given, and 
 somebody wrote returns. As natively, one without dimensions is moved.
 
 Does not cover hooks, whose results the engine compares by type.
+
+In forward mode torch asks for the tangent of whatever it prints, and it prints tensors where it
+looks for an overload: meta tensors, too, which the kernel infers with. They have none.
 """
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
+from torch.autograd import forward_ad
 
 from jgpu.device.tensor import DeviceTensor
 from jgpu.device.tracebacks import unseen
 
 __all__ = ["install", "of_roots"]
+
+_PYTHON: Final = torch._C.DispatchKey.Python
 
 
 def install() -> None:
@@ -26,6 +32,7 @@ def install() -> None:
     for name in ("apply", "apply_boxed"):  # the second from torch 2.13 on
         if hasattr(written, name):
             setattr(written, name, unseen(_looked_at(getattr(written, name))))
+    forward_ad.unpack_dual = unseen(_but_of_meta(forward_ad.unpack_dual))
 
 
 def of_roots(outputs: Sequence[Any], gradients: Sequence[Any]) -> Sequence[Any]:
@@ -39,6 +46,21 @@ def of_roots(outputs: Sequence[Any], gradients: Sequence[Any]) -> Sequence[Any]:
                 for at, (out, gradient) in enumerate(zip(outputs, gradients, strict=True))
             )
     return gradients
+
+
+def _but_of_meta(unpack: Callable[..., Any]) -> Callable[..., Any]:
+    """`unpack_dual`, of a meta tensor without asking where no dispatch of ours can be met.
+
+    That is said thread by thread, while the level of forward mode is the whole process's.
+    """
+
+    @functools.wraps(unpack)
+    def call(tensor: torch.Tensor, *, level: int | None = None) -> Any:
+        if tensor.is_meta and torch._C._dispatch_tls_is_dispatch_key_excluded(_PYTHON):
+            return forward_ad.UnpackedDualTensor(tensor, None)
+        return unpack(tensor, level=level)
+
+    return call
 
 
 def _looked_at(apply: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,12 +9,10 @@ A `Plan` is the answer: the geometries to make, the arguments written, and the o
 program form. Plans are corrected when the executor reports what an op really returned.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 from jgpu.device import current
 from jgpu.device.geometry import InternedGeometry, from_wire, geometry_of, has_idle_steps
@@ -192,7 +190,7 @@ def plan_for(
         if info.writes and not info.in_place:
             return plan
         returned = _DATA
-    except (*words.REFUSING, OverflowError, AssertionError) as error:
+    except (*words.REFUSING, ArithmeticError, AssertionError) as error:
         works = words.raise_as_native(info, args, kwargs)
         if works and info.out_names and info.functional is not None:
             return plan  # a meta kernel in Python is stricter with `out`
@@ -262,21 +260,8 @@ def fact(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _run_meta(info: OpInfo, call: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
     if not info.name.startswith("aten::empty"):  # those are no Python: an upload needs no more
         current.warm()
-    with torch._C._DisableTorchDispatch(), torch.no_grad(), _outside_of_forward_mode():
+    with torch._C._DisableTorchDispatch(), torch.no_grad():
         return info.func(*call[0], **call[1])
-
-
-@contextmanager
-def _outside_of_forward_mode() -> Iterator[None]:
-    """Meta tensors have no tangents, for which torch would ask to print them.
-
-    It does so where it looks for an overload, which meta kernels in Python leave to it.
-    """
-    level, forward_ad._current_level = forward_ad._current_level, -1
-    try:
-        yield
-    finally:
-        forward_ad._current_level = level
 
 
 def _meta_call(

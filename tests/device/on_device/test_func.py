@@ -1,5 +1,7 @@
 """`torch.func` and forward-mode derivatives; torch scripts its formulas at their first use."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
@@ -18,6 +20,8 @@ from torch.func import (
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.functional import dropout
 from torch.nn.functional import scaled_dot_product_attention as attend
+
+from jgpu.device.recording.ops import info_of
 
 # what torch says of its own use of TorchScript and of traced constants
 pytestmark = [
@@ -327,3 +331,30 @@ def test_heads_of_one_tensor_are_told_from_heads_of_several_that_show_one_place(
         layer.cuda()
         for _ in range(3):
             assert torch.equal(HEADS[name](attended, x.cuda()).cpu(), native)
+
+
+def test_an_op_that_is_planned_leaves_forward_mode_as_it_is(monkeypatch):
+    """Its level is the whole process's: another thread may be in it."""
+    info, levels = info_of(torch.ops.aten.roll.default), []
+
+    def meta(*args, func=info.func, **kwargs):
+        levels.append(forward_ad._current_level)
+        return func(*args, **kwargs)
+
+    vars(meta).update({name: getattr(info.func, name) for name in ("_schema", "tags")})
+    monkeypatch.setattr(info, "func", meta)
+    for count in (3, 4):
+        with forward_ad.dual_level() if count == 3 else nullcontext():
+            torch.roll(torch.rand(count, 11).cuda(), 2, 1)
+    assert levels[0] == 0
+    assert levels[-1] == -1
+
+
+def test_tensors_that_the_kernel_infers_with_have_no_tangent():
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(torch.ones(2), torch.ones(2))
+        shown = torch.ones(2, device="meta")
+        with torch._C._DisableTorchDispatch():
+            assert forward_ad.unpack_dual(shown) == (shown, None)
+            assert forward_ad.unpack_dual(dual).tangent.tolist() == [1.0, 1.0]
+        assert forward_ad.unpack_dual(forward_ad.make_dual(shown, shown)).tangent is not None
