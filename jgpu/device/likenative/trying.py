@@ -1,14 +1,12 @@
 """The host's own kernel of an op, called with stand-ins for the device's tensors."""
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 
 from jgpu.device.geometry import InternedGeometry, extent
-from jgpu.device.interrupts import quiet
 from jgpu.device.likenative import warned
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor
@@ -27,7 +25,11 @@ def call(
     number: Callable[[Any], Any] = lambda value: value,
     func: Any = None,
 ) -> Any:
-    """What the op returns on the host; errors name types as they are named on CUDA."""
+    """What the op returns on the host; errors name types as they are named on CUDA.
+
+    What it draws is not taken from the notebook's numbers there: NotImplemented, and nothing was
+    called, where an op that takes no generator would draw any.
+    """
 
     def twin(value: Any, lift: int) -> Any:
         if isinstance(value, DeviceTensor):
@@ -41,8 +43,12 @@ def call(
     lifts = (*info.lift, *(0,) * len(args))
     host = tuple(map(twin, args, lifts))
     named = {name: twin(value, info.keyword_lift.get(name, 0)) for name, value in kwargs.items()}
+    if info.seeded and "generator" in info.positions:
+        named["generator"] = torch.Generator()
+    elif info.seeded and any(isinstance(each, torch.Tensor) and each.numel() for each in host):
+        return NotImplemented
     try:
-        with torch.no_grad(), _drawing_apart() if info.seeded else nullcontext():
+        with torch.no_grad():
             return warned.scoped(lambda: (func or info.func)(*host, **named))
     except REFUSING as error:
         text = re.sub(r"\btorch\.(?=[A-Z]\w*Tensor\b)", "torch.cuda.", str(error))
@@ -55,14 +61,3 @@ def laid_out(geometry: InternedGeometry) -> torch.Tensor:
     count = extent(geometry.shape, geometry.stride)
     storage = torch.zeros(count, dtype=geometry.dtype, device="cpu")
     return storage.as_strided(geometry.shape, geometry.stride)
-
-
-@contextmanager
-def _drawing_apart() -> Iterator[None]:
-    """What is drawn on the host inside is not taken from the notebook's numbers there."""
-    with quiet():
-        state = torch.default_generator.get_state()
-        try:
-            yield
-        finally:
-            torch.default_generator.set_state(state)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from contextlib import suppress
 
 import pytest
 import torch
@@ -185,3 +186,33 @@ def test_a_new_generator_is_not_in_the_state_that_a_forgotten_one_left():
     torch.rand(5, device="cuda", generator=torch.Generator("cuda").manual_seed(7))
     drawn = torch.rand(5, device="cuda", generator=torch.Generator("cuda"))
     assert torch.equal(drawn.cpu(), torch.rand(5, generator=torch.Generator()))
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda n: torch.zeros(n, dtype=torch.int64, device="cuda").random_(0, 5),
+        lambda n: torch.zeros(n, dtype=torch.int64, device="cuda").bernoulli_(0.5),
+        lambda n: torch.rand_like(torch.zeros(n, dtype=torch.float16, device="cuda")),
+        lambda n: torch.rand_like(torch.zeros(n, dtype=torch.int64, device="cuda")),
+        lambda n: torch.zeros(n, dtype=torch.int64, device="cuda").uniform_(),
+        lambda n: torch.nn.functional.dropout(torch.zeros(0, n, device="cuda")),
+    ],
+    ids=["whole", "truths", "like", "like whole", "uniform whole", "nothing"],
+)
+def test_nobody_who_draws_on_the_host_notices_that_a_new_call_is_tried_there(draw, monkeypatch):
+    """Another thread may draw there meanwhile, so its state is not even put back."""
+
+    def touched(*args):
+        raise AssertionError("the host's state was touched")
+
+    for name in ("manual_seed", "set_rng_state", "get_rng_state"):
+        monkeypatch.setattr(torch, name, touched)
+    state = torch.default_generator.get_state()
+    kept = torch.Generator()
+    kept.set_state(state)
+    for n in (3, 5):
+        expected = torch.rand(4, generator=kept)
+        with suppress(NotImplementedError):  # of whole numbers, as natively
+            draw(n)
+        assert torch.equal(torch.rand(4), expected)
