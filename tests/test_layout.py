@@ -126,6 +126,7 @@ LONGER = {
     "jgpu/broker/executor/scheduling/driver.py": "a method for each event and action of the core",
     "jgpu/broker/executor/works/runs.py": "a run's way from its buffers to what is told of it",
     "jgpu/broker/flightpage.py": "the layout of a page, for who writes it and who reads it",
+    "jgpu/device/client/outbox.py": "one order of all that goes out",
     "jgpu/device/composed/autocast.py": "lists of torch's casts, and what applies them",
     "jgpu/device/composed/composites.py": "lowerings, and the stand-in that they run on",
     "jgpu/device/recording/infer.py": "a plan, and all that makes one",

@@ -24,6 +24,7 @@ from jgpu.device.recording.cuts.taking import Entry
 from jgpu.device.tensor import BufferHandle
 from jgpu.wire import limits
 from jgpu.wire import messages as m
+from jgpu.wire.program import Flags
 
 __all__ = ["Outbox"]
 
@@ -122,11 +123,23 @@ class Outbox:
         """What a call returns that may set a switch; what is recorded runs as they were before.
 
         No handler of a signal comes between the two, so all that may wait comes before or behind.
+        The switch is set in any case: whoever sets it back must not fail at that.
         """
         if not self.log.entries:
             return change()
-        raise_kept()
-        link, before, sent = self.open(), flags.current(), True
+        kept: BaseException | None = None
+        before, sent = flags.current(), True
+        try:
+            raise_kept()
+        except BaseException as error:  # told on this line, once the switch is as the line says
+            kept = error
+        try:
+            link = self.open()
+        except BaseException as error:
+            made = self._change_unsent(change, before)
+            if flags.current() is before and isinstance(error, errors.JgpuError):
+                return made
+            raise
         try:
             with quiet():
                 try:
@@ -140,6 +153,20 @@ class Outbox:
             raise self._connection.lost(error) from None
         if not sent:
             self._connection.pump(link)
+        if kept is not None:
+            raise kept
+        return made
+
+    def _change_unsent(self, change: Callable[[], Any], before: Flags) -> Any:
+        """What the call returns; what was recorded goes if it could only run under other switches.
+
+        It never left, for there is nowhere to send it to.
+        """
+        with quiet():
+            made = change()
+            if flags.current() is not before:
+                text = "The broker could not be reached before one of torch's switches changed."
+                self._connection.forget(errors.DeviceLost(text))
         return made
 
     def _end_iteration(self, *, send: bool) -> None:

@@ -6,13 +6,16 @@ import pickle
 import weakref
 
 import pytest
+import torch
 from lesson import ADD, NEG, Client
 
 from jgpu import errors
-from jgpu.device.client import oplog
+from jgpu.device.client import oplog, outbox
 from jgpu.device.client.connection import ConnectionPhase
 from jgpu.device.client.oplog import JOINTED, PIECES
+from jgpu.device.tensor import BufferHandle
 from jgpu.wire import messages as m
+from jgpu.wire import program as wire
 
 
 @pytest.fixture
@@ -225,6 +228,70 @@ def test_seeds_wait_for_a_connection_and_come_first():
     assert client.sent()[:2] == [m.Seed(1, 7, 0), m.Seed(2, 6, 3)]
     client.session.seed(1, 8)
     assert client.sent() == [m.Seed(4, 8, 1)]
+
+
+@pytest.fixture
+def out_of_reach(monkeypatch):
+    """A client that finds no broker, with one op recorded."""
+    client = Client()
+
+    def unreachable():
+        raise errors.BrokerUnreachable("There is no broker.")
+
+    monkeypatch.setattr(client.session.connection, "_connect", unreachable)
+    made = BufferHandle(16, client.session.buffers.graveyard)
+    return client, client.record(NEG, made)
+
+
+def test_a_switch_that_stays_as_it_is_needs_no_broker(out_of_reach):
+    client, made = out_of_reach
+    assert client.session.cut_around(lambda: 5) == 5
+    assert len(client.session.log) == 1
+    assert made.graveyard is client.session.buffers.graveyard
+
+
+def test_a_switch_is_set_where_there_is_no_broker_and_nothing_runs_under_it(out_of_reach):
+    client, made = out_of_reach
+    before = torch.get_default_dtype()
+    try:
+        with pytest.raises(errors.BrokerUnreachable):
+            client.session.cut_around(lambda: torch.set_default_dtype(torch.float64))
+        assert torch.get_default_dtype() is torch.float64
+        assert len(client.session.log) == 0
+        assert made.graveyard is not client.session.buffers.graveyard  # lost, and told where used
+        assert "switches" in client.session.connection.why_lost
+        # with nothing recorded it is set back at once
+        client.session.cut_around(lambda: torch.set_default_dtype(before))
+    finally:
+        torch.set_default_dtype(before)
+
+
+@pytest.mark.parametrize("broker", [True, False])
+def test_a_switch_is_set_though_something_else_is_told_on_its_line(
+    out_of_reach, broker, monkeypatch
+):
+    client = Client() if broker else out_of_reach[0]
+    session, before = client.session, torch.get_default_dtype()
+    if broker:
+        client.record(NEG, client.upload())
+        client.sent()
+
+    def kept():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(outbox, "raise_kept", kept)
+    expected = KeyboardInterrupt if broker else errors.BrokerUnreachable
+    try:
+        with pytest.raises(expected):
+            session.cut_around(lambda: torch.set_default_dtype(torch.float64))
+        assert torch.get_default_dtype() is torch.float64
+        assert len(session.log) == 0
+    finally:
+        torch.set_default_dtype(before)
+    if broker:
+        (run,) = runs(client.sent())
+        compiled = session.outbox.recorder.by_hash[run.program]
+        assert wire.decode_program(compiled.data).flags.default_dtype == "float32"
 
 
 def test_nothing_connects_that_does_not_need_to():
