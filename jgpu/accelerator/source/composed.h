@@ -11,6 +11,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/ScalarOps.h>
+#include <ATen/core/Reduction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <c10/core/GradMode.h>
@@ -200,6 +201,7 @@ class Composed final : public c10::OperatorKernel {
     attention,
     softmax, // torch's own but for halves that become float32 on CUDA
     group_norm, // torch's own where it is in rows, or nothing is differentiated
+    cross_entropy, // torch's own but for a mean over weighted and smoothed targets
     off_cuda, // torch's own unless the executor is CUDA
   };
 
@@ -224,6 +226,7 @@ class Composed final : public c10::OperatorKernel {
         {"softmax.int", Rule::softmax},
         {"log_softmax.int", Rule::softmax},
         {"group_norm", Rule::group_norm},
+        {"cross_entropy_loss", Rule::cross_entropy},
         {"_batch_norm_impl_index", Rule::off_cuda},
         {"_fused_rms_norm", Rule::off_cuda},
         {"grid_sampler", Rule::off_cuda},
@@ -247,6 +250,11 @@ class Composed final : public c10::OperatorKernel {
       case Rule::group_norm: {
         const at::Tensor& given = torch::jit::last(stack, 6)[0].toTensor();
         return !c10::GradMode::is_enabled() || given.is_contiguous();
+      }
+      case Rule::cross_entropy: { // input, target, weight, reduction, what is left out, smoothing
+        const auto given = torch::jit::last(stack, 6);
+        return !given[2].isTensor() || !given[2].toTensor().defined() ||
+            given[3].toInt() != at::Reduction::Mean || !(given[5].toDouble() > 0);
       }
       case Rule::off_cuda:
         return !is_cuda();

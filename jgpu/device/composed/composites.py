@@ -60,6 +60,8 @@ _make = torch.Tensor._make_wrapper_subclass
 _CPU = torch.device("cpu")
 #: keys at which `vmap` has torch's composites before any device is asked
 _TAKEN_APART_IN_TRANSFORMS: Final = ("FuncTorchVmapMode", "FuncTorchBatchedDecomposition")
+#: how a loss is reduced, as torch's enumeration has it
+_MEAN: Final = 1
 #: the number of a node of the graph that goes before all others that are ready
 _AT_ONCE: Final = 2**64 - 1
 
@@ -352,6 +354,27 @@ def _ctc_loss(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.T
     return made
 
 
+def _cross_entropy(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    """A mean over weighted and smoothed classes: the weights of those that count are added up."""
+    said = args + (None, _MEAN, -100, 0.0)[len(args) - 2 :]
+    given, target, weight, reduction, left_out, smoothing = said
+    plain = type(given) is type(target) is type(weight) is DeviceTensor
+    if not (plain and reduction == _MEAN and 0 < smoothing <= 1) or given.shape == target.shape:
+        composed: torch.Tensor = dispatch.take_apart(info_of(op), args, kwargs)
+        return composed
+    dim = 0 if given.dim() == 1 else 1
+    logs = torch.log_softmax(given, dim, dtype=given.dtype)
+    hard = torch.ops.aten.nll_loss_nd(logs, target, weight, reduction, left_out)
+    shape = [1] * given.dim()
+    shape[dim] = weight.shape[0]
+    smooth = -(logs * weight.view(shape)).sum(dim)
+    mask = target == left_out
+    smooth.masked_fill_(mask, 0)
+    share = smooth.sum() / weight.gather(0, target.masked_select(~mask).flatten()).sum()
+    made: torch.Tensor = (1 - smoothing) * hard + share * (smoothing / given.shape[dim])
+    return made
+
+
 def _into_out(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
     """Compute, then write `out`; nothing is differentiated, which a product's way depends on."""
     keywords = dict(kwargs)
@@ -364,11 +387,13 @@ def _into_out(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.T
 
 #: Composites that go another way, of other bits or needs, if a tensor is of a subclass: eigenvalues
 #: would be computed with their vectors, lengths be wanted on the device; a rank is returned and
-#: `out` forgotten; a product asks whether a view of `out` shares its storage, which ours all hide.
+#: `out` forgotten; a product asks whether a view of `out` shares its storage, which ours all hide;
+#: weights of targets would be added up with zeros for those that are left out.
 FOR_SUBCLASSES = {
     "linalg_svdvals": _svdvals,
     "linalg_eigvalsh": _eigvalsh,
     "ctc_loss.Tensor": _ctc_loss,
+    "cross_entropy_loss": _cross_entropy,
     "linalg_matrix_rank.out": _into_out,
     "linalg_matrix_rank.out_tol_tensor": _into_out,
     "linalg_matrix_rank.atol_rtol_float_out": _into_out,

@@ -115,7 +115,7 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
             return dispatch(func, rewritten, kwargs)
         try:
             plan = _new_plan(found, info, args, kwargs or {}, call)
-        except words.REFUSING:
+        except (*words.REFUSING, ZeroDivisionError):  # a mean of nothing, to a meta kernel
             made = stricter.otherwise(info, args, kwargs or {})
             if made is NotImplemented:
                 raise

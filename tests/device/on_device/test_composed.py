@@ -8,6 +8,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import (
     batch_norm,
+    cross_entropy,
     dropout,
     grid_sample,
     group_norm,
@@ -140,8 +141,10 @@ def assert_goes_into_python(monkeypatch, args, options):
     assert len(calls) == 3
 
 
+CLASSES = torch.zeros(2, 5, 5, dtype=torch.int64, device="cuda")
 TORCHS_OWN = {
-    "softmax.int", "log_softmax.int", "_batch_norm_impl_index", "grid_sampler", "group_norm"
+    "softmax.int", "log_softmax.int", "_batch_norm_impl_index", "grid_sampler", "group_norm",
+    "cross_entropy_loss",
 }  # fmt: skip
 
 
@@ -153,6 +156,9 @@ TORCHS_OWN = {
         ("batch norm", lambda x, grid: batch_norm(x, None, None, training=True)),
         ("sampled grid", lambda x, grid: grid_sample(x, grid, align_corners=False)),
         ("group norm", lambda x, grid: group_norm(x, 2)),
+        ("classes", lambda x, grid: cross_entropy(x, CLASSES)),
+        ("smooth classes", lambda x, grid: cross_entropy(x, CLASSES, label_smoothing=0.1)),
+        ("weighted classes", lambda x, grid: cross_entropy(x, CLASSES, torch.ones(4).cuda())),
     ],
 )
 def test_what_is_torchs_own_goes_there_without_python(name, function, monkeypatch):

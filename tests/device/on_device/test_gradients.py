@@ -1,7 +1,8 @@
-"""Gradients and lists of tensors of two devices: as natively, in torch's words."""
+"""Gradients and lists of tensors of two devices, and of losses at their edges: as natively."""
 
 import pytest
 import torch
+from torch.nn import functional
 
 
 class Returns(torch.autograd.Function):
@@ -125,3 +126,91 @@ def test_numbers_in_a_tensor_belong_on_the_host():
 def test_lists_of_two_devices_do_not_meet():
     with pytest.raises(RuntimeError, match="found at least two devices, cuda:0 and cpu!"):
         torch._foreach_mul(pairs("cuda"), pairs("cpu"))
+
+
+def both_ways(make):
+    """A loss and gradients natively and on the device, there at the third time."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return make("cpu"), [make("cuda") for _ in range(3)][-1]
+    finally:
+        torch.set_num_threads(threads)
+
+
+def bits_of(tensors):
+    return [(each.shape, each.stride(), each.numpy().tobytes()) for each in tensors]
+
+
+@pytest.mark.parametrize("left_out", [-100, 1])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_classes_that_are_left_out_weigh_nothing_to_the_last_bit(
+    weighted, reduction, smoothing, left_out
+):
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        given = torch.randn(6, 5, 3, 2, generator=generator)
+        classes = torch.randint(0, 5, (6, 3, 2), generator=generator)
+        weight = torch.rand(5, generator=generator) if weighted else None
+
+        def make(device, x=given, target=classes, weights=weight):
+            x = x.clone().to(device).requires_grad_()
+            loss = functional.cross_entropy(
+                x,
+                target.to(device),
+                weight=None if weights is None else weights.to(device),
+                reduction=reduction,
+                ignore_index=left_out,
+                label_smoothing=smoothing,
+            )
+            loss.sum().backward()
+            return loss.detach().cpu(), x.grad.cpu()
+
+        native, shared = both_ways(make)
+        assert bits_of(shared) == bits_of(native)
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.1])
+def test_a_share_of_other_classes_that_is_none_is_refused_as_natively(smoothing):
+    def make(device):
+        x, target = torch.zeros(2, 3, device=device), torch.zeros(2, device=device).long()
+        weight = torch.ones(3, device=device)
+        try:
+            made = functional.cross_entropy(x, target, weight=weight, label_smoothing=smoothing)
+        except RuntimeError as error:
+            return str(error)
+        return made.cpu()
+
+    native, shared = both_ways(make)
+    assert shared == native
+
+
+@pytest.mark.parametrize("name", ["mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_a_loss_of_nothing_has_gradients_of_nothing(name, reduction):
+    def make(device):
+        x = torch.zeros(0, 3).to(device).requires_grad_()
+        loss = getattr(functional, name)(x, torch.zeros(0, 3, device=device), reduction=reduction)
+        loss.sum().backward()
+        return loss.detach().cpu(), x.grad.cpu()
+
+    native, shared = both_ways(make)
+    assert bits_of(shared) == bits_of(native)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+@pytest.mark.parametrize("offsets", [[0], [0, 0, 0]])
+def test_a_bag_without_words_has_gradients_of_zeros(mode, dtype, offsets):
+    def make(device):
+        table = torch.ones(5, 4).to(device).requires_grad_()
+        words = torch.tensor([], dtype=dtype, device=device)
+        bags = torch.tensor(offsets, dtype=dtype, device=device)
+        made = functional.embedding_bag(words, table, bags, mode=mode)
+        made.sum().backward()
+        return made.detach().cpu(), table.grad.cpu()
+
+    native, shared = both_ways(make)
+    assert bits_of(shared) == bits_of(native)

@@ -71,7 +71,7 @@ def _embedding_bag_composed(call: Call) -> None:
     call.require(not call["sparse"], "sparse gradients cannot be had on the shared device")
     call.require(call["offsets"].dim() == 1, "offsets is a vector")
     call.contiguous("offsets")
-    if call["offset2bag"].numel():
+    if call["offset2bag"].numel() or not call["indices"].numel():  # of no index it is empty
         _embedding_bag_backward(call)
     else:
         call.require(call["mode"] == 0 and call["indices"].dim() == 1, "offset2bag is missing")
