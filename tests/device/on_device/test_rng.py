@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from jgpu.device import current
+from jgpu.device.recording.ops import info_of
 
 SEED = 1234
 
@@ -216,3 +217,21 @@ def test_nobody_who_draws_on_the_host_notices_that_a_new_call_is_tried_there(dra
         with suppress(NotImplementedError):  # of whole numbers, as natively
             draw(n)
         assert torch.equal(torch.rand(4), expected)
+
+
+def test_what_another_thread_draws_while_a_new_call_is_tried_is_not_taken_back(monkeypatch):
+    info, drawn = info_of(torch.ops.aten.random_.default), []
+
+    def tried(*args, func=info.func, **kwargs):
+        drawn.append(torch.rand(1))  # as that thread would
+        return func(*args, **kwargs)
+
+    vars(tried).update({name: getattr(info.func, name) for name in ("_schema", "tags")})
+    monkeypatch.setattr(info, "func", tried)
+    kept = torch.Generator()
+    kept.set_state(torch.default_generator.get_state())
+    torch.zeros(7, 13, dtype=torch.int64, device="cuda").random_()
+    assert drawn
+    expected = torch.cat([torch.rand(1, generator=kept) for _ in drawn])
+    assert torch.equal(torch.cat(drawn), expected)
+    assert torch.equal(torch.rand(4), torch.rand(4, generator=kept))
