@@ -127,12 +127,7 @@ class Outbox:
         """
         if not self.log.entries:
             return change()
-        kept: BaseException | None = None
         before, sent = flags.current(), True
-        try:
-            raise_kept()
-        except BaseException as error:  # told on this line, once the switch is as the line says
-            kept = error
         try:
             link = self.open()
         except errors.JgpuError:
@@ -155,8 +150,7 @@ class Outbox:
             raise self._connection.lost(error) from None
         if not sent:
             self._connection.pump(link)
-        if kept is not None:
-            raise kept
+        raise_kept()  # told on this line, once the switch is as the line says
         return made
 
     def _change_unsent(self, change: Callable[[], Any], before: Flags) -> Any:

@@ -27,7 +27,7 @@ _PYTHON: Final = torch._C.DispatchKey.Python
 
 
 def install() -> None:
-    """Look at what functions of `torch.autograd.Function` return."""
+    """Look at what functions of `torch.autograd.Function` return, and at whose tangent is asked."""
     written: Any = torch.autograd.function.BackwardCFunction
     for name in ("apply", "apply_boxed"):  # the second from torch 2.13 on
         if hasattr(written, name):
