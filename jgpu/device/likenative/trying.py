@@ -45,7 +45,7 @@ def call(
     named = {name: twin(value, info.keyword_lift.get(name, 0)) for name, value in kwargs.items()}
     if info.seeded and "generator" in info.positions:
         named["generator"] = torch.Generator()
-    elif info.seeded and any(isinstance(each, torch.Tensor) and each.numel() for each in host):
+    elif info.seeded and any(map(_has_elements, (*host, *named.values()))):
         return NotImplemented
     try:
         with torch.no_grad():
@@ -54,6 +54,10 @@ def call(
         text = re.sub(r"\btorch\.(?=[A-Z]\w*Tensor\b)", "torch.cuda.", str(error))
         error.args = (text,)
         raise
+
+
+def _has_elements(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and bool(value.numel())
 
 
 def laid_out(geometry: InternedGeometry) -> torch.Tensor:

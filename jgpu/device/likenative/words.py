@@ -112,13 +112,13 @@ def check_types(
     if nothing and any(geometry.numel > _QUICK for geometry in geometries):
         return
     fill = torch.ones if elementwise else torch.zeros
-    draws_nothing = info.seeded and "generator" not in info.positions
+    draws_from_host = info.seeded and "generator" not in info.positions
 
     def small(tensor: DeviceTensor) -> torch.Tensor:
-        # of nothing many kernels look at no type, drawing ones do
-        shape = tensor.shape if nothing else (1,) * tensor.dim()
-        if draws_nothing and not nothing:
-            shape = (0,)
+        if nothing:
+            shape: tuple[int, ...] = tensor.shape
+        else:  # of nothing many kernels look at no type; those that draw do
+            shape = (0,) if draws_from_host else (1,) * tensor.dim()
         return fill(shape, dtype=tensor.dtype, device="cpu")
 
     with warnings.catch_warnings():
