@@ -24,13 +24,13 @@ _C: Any = torch._C
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 #: Field of `Flags`, and torch's getter of it; what a version of torch lacks has its default.
+#: `cudnn_benchmark` is missing: the executor never applies it (`programs.flags`).
 _FIELDS: Final = tuple(
     (field, getattr(_C, getter))
     for field, getter in (
         ("deterministic", "_get_deterministic_algorithms"),
         ("deterministic_warn_only", "_get_deterministic_algorithms_warn_only"),
         ("cudnn_enabled", "_get_cudnn_enabled"),
-        ("cudnn_benchmark", "_get_cudnn_benchmark"),
         ("cudnn_deterministic", "_get_cudnn_deterministic"),
         ("depthwise", "_get_cudnn_depthwise_kernel"),
         ("carveout", "_get_sm_carveout_experimental"),

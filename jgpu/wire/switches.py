@@ -41,6 +41,7 @@ class Flags(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     matmul_tf32: bool = False
     cudnn_tf32: bool = True
     cudnn_enabled: bool = True
+    #: of older clients; never applied, for cuDNN keeps one plan cache for all sessions
     cudnn_benchmark: bool = False
     cudnn_deterministic: bool = False
     fp16_reduced_precision: bool = True

@@ -23,7 +23,6 @@ _C: Any = torch._C
 _SETTERS: Final = (
     "_set_deterministic_algorithms",
     "_set_cudnn_enabled",
-    "_set_cudnn_benchmark",
     "_set_cudnn_deterministic",
     "_set_cudnn_depthwise_kernel",
     "_set_sm_carveout_experimental",

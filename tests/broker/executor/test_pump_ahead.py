@@ -292,7 +292,7 @@ def test_a_session_may_end_while_its_program_waits(host):
 
 
 def test_another_thread_under_other_flags_holds_up_only_those_who_need_others(host):
-    mine, theirs = Flags(), Flags(cudnn_benchmark=True)
+    mine, theirs = Flags(), Flags(cudnn_deterministic=True)
     client = host.connect("user1")
     number = client.floats(1, 2, 3, 4)
     twice = client.run(scale(), [number], (2.0,))

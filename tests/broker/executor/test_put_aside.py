@@ -289,7 +289,7 @@ def test_more_lanes_than_streams_are_refused_with_the_reason(calls):
 
 def test_who_may_not_wait_at_the_gate_is_let_in_before_those_that_come_later():
     gate = FlagGate()
-    slow, mine = Flags(), Flags(cudnn_benchmark=True)
+    slow, mine = Flags(), Flags(cudnn_deterministic=True)
     assert gate.enter_at_once(slow)
     assert not gate.enter_at_once(mine)
     assert not gate.is_open_to(mine)
@@ -308,10 +308,10 @@ def test_who_may_not_wait_at_the_gate_is_let_in_before_those_that_come_later():
     assert passed == [False]
     assert gate.enter_at_once(mine)
     with gate.passing(mine):
-        assert torch.backends.cudnn.benchmark
+        assert torch.backends.cudnn.deterministic
     gate.leave()
     with gate.passing(slow):
-        assert not torch.backends.cudnn.benchmark
+        assert not torch.backends.cudnn.deterministic
 
 
 def test_an_executor_sleeps_no_longer_than_it_asks_for(cpu):

@@ -3,6 +3,8 @@
 Both ends are of one version of torch, so one process stands for both here.
 """
 
+import os
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -55,7 +57,6 @@ SETTINGS = st.one_of(
         )
     ),
     setting("_set_cudnn_enabled", BOOLEAN),
-    setting("_set_cudnn_benchmark", BOOLEAN),
     setting("_set_cudnn_deterministic", BOOLEAN),
     setting("_set_cudnn_depthwise_kernel", st.sampled_from(["auto", "cudnn", "native"])),
     setting("_set_cublas_allow_fp16_reduced_precision_reduction", BOOLEAN, BOOLEAN),
@@ -91,6 +92,14 @@ def test_what_a_notebook_set_by_any_interface_is_read_and_set_alike(mine, anothe
     executor._apply(before)
     executor._apply(read)
     assert kernel.current() == read
+
+
+def test_no_program_changes_cudnns_plan_cache_or_cublas_workspace_for_others(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    before = dict(os.environ)
+    executor._apply(Flags(deterministic=True, cudnn_benchmark=True))
+    assert dict(os.environ) == before
+    assert not torch.backends.cudnn.benchmark
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -177,7 +177,6 @@ SWITCHES = {
     "deterministic": (torch.use_deterministic_algorithms, (True, False)),
     "matmul_precision": (torch.set_float32_matmul_precision, ("high", "medium", "highest")),
     "cudnn_enabled": (lambda v: setattr(torch.backends.cudnn, "enabled", v), (False, True)),
-    "cudnn_benchmark": (lambda v: setattr(torch.backends.cudnn, "benchmark", v), (True, False)),
     "cudnn_deterministic": (
         lambda v: setattr(torch.backends.cudnn, "deterministic", v),
         (True, False),

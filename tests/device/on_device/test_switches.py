@@ -19,7 +19,8 @@ def settings():
     strict = torch.use_deterministic_algorithms
     library = torch.backends.cuda.preferred_blas_library
     return {
-        "a property": (lambda: setattr(cudnn, "benchmark", True), "cudnn_benchmark", True),
+        "a property": (lambda: setattr(cudnn, "deterministic", True), "cudnn_deterministic",
+                       True),
         "a function": (lambda: strict(True), "deterministic", True),
         "a precision": (lambda: high("high"), "matmul_precision", "high"),
         "a module": (lambda: setattr(matmul, "allow_fp16_accumulation", True),
@@ -36,7 +37,7 @@ def settings():
 def as_before():
     before = torch.get_default_dtype()
     yield
-    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = False
     torch.use_deterministic_algorithms(False)
     torch.set_float32_matmul_precision("highest")
     torch.backends.cuda.matmul.allow_fp16_accumulation = False
@@ -65,10 +66,10 @@ def test_an_op_runs_under_the_switches_of_its_line(way):
 
 @pytest.mark.usefixtures("as_before")
 def test_a_switch_that_stays_as_it_is_cuts_nothing():
-    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = False
     x = torch.ones(3, device="cuda") + 1
     recorded = len(current.session.log.entries)
-    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = False
     torch.use_deterministic_algorithms(False)
     assert len(current.session.log.entries) == recorded > 0
     del x
@@ -92,19 +93,19 @@ def test_a_handler_that_raises_leaves_a_switch_and_what_was_recorded_before_it_a
     watched = ("device/hooks/switches.py", "device/client/outbox.py", "device/client/link.py")
     at, counts, held = 1, {True: 0, False: 0}, current.session._lock._is_owned()
     while True:
-        torch._C._set_cudnn_benchmark(False)
+        torch._C._set_cudnn_deterministic(False)
         torch.cuda.synchronize()
         y, was_struck = x + at, False
         with striking(at, watched) as counted:
             try:
-                torch._C._set_cudnn_benchmark(True)
+                torch._C._set_cudnn_deterministic(True)
             except Struck:
                 was_struck = True
-        is_set = torch._C._get_cudnn_benchmark()
+        is_set = torch._C._get_cudnn_deterministic()
         assert current.session._lock._is_owned() is held
         assert bool(current.session.log.entries) is not is_set, at
-        assert not is_set or last_flags().cudnn_benchmark is False
-        assert flags.current().cudnn_benchmark is is_set
+        assert not is_set or last_flags().cudnn_deterministic is False
+        assert flags.current().cudnn_deterministic is is_set
         assert y.tolist() == [float(at)] * 3
         if counted[0] < at:
             break

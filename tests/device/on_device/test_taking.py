@@ -161,10 +161,10 @@ def test_the_switches_are_part_of_what_names_a_program():
     x = torch.ones(3, device="cuda")
     (x * 2).sum().item()
     session, hashes = current.session, set()
-    for benchmark in (False, True, False, True):
-        with torch.backends.cudnn.flags(benchmark=benchmark):
+    for deterministic in (False, True, False, True):
+        with torch.backends.cudnn.flags(deterministic=deterministic):
             assert (x * 2).sum().item() == 6
-        hashes.add((benchmark, session.outbox.runs[-1][1].compiled.hash))
+        hashes.add((deterministic, session.outbox.runs[-1][1].compiled.hash))
     assert len(hashes) == 2
 
 

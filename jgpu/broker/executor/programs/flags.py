@@ -11,7 +11,6 @@ The pump of a device whose ops run ahead does not wait here: it puts the run asi
 Invariant: no op of a program runs under another program's flags.
 """
 
-import os
 import warnings
 from collections import deque
 from contextlib import suppress
@@ -183,13 +182,19 @@ class _Passage:
 
 
 def _apply(flags: Flags) -> None:
-    if flags.deterministic:
-        _let_cublas_be_deterministic()
+    """Set torch's switches.
+
+    Two choices of a notebook stay out of the executor, which all notebooks share:
+
+    - `cudnn.benchmark`: cuDNN's plan cache ignores it, so the engine that one user's measurement
+      picks would also serve every other user's convolution of that shape, with other bits.
+    - `CUBLAS_WORKSPACE_CONFIG`: torch reads it at each product. Set in a running process, torch
+      passes cuBLAS the workspace that it allocated before under the new, larger size.
+    """
     torch.use_deterministic_algorithms(flags.deterministic, warn_only=flags.deterministic_warn_only)
     _apply_precisions(flags)
     cudnn = torch.backends.cudnn
     cudnn.enabled = flags.cudnn_enabled
-    cudnn.benchmark = flags.cudnn_benchmark
     cudnn.deterministic = flags.cudnn_deterministic
     _C._set_mkldnn_enabled(flags.mkldnn_enabled)
     _C._set_mkldnn_deterministic(flags.mkldnn_deterministic)
@@ -278,22 +283,6 @@ def _apply_attention(flags: Flags) -> None:
 
 
 _ORDER: Final = tuple(_C._get_sdp_priority_order())
-
-
-def _let_cublas_be_deterministic() -> None:
-    """Torch refuses deterministic products of matrices unless the environment says how.
-
-    Torch reads the variable twice: how large a workspace is when it makes its first handle, and
-    here. Set after the first handle, it leaves everybody the workspace that torch has by default.
-    """
-    if _CONFIG in os.environ or not torch.cuda.is_available():
-        return
-    one = torch.ones(1, 1, device="cuda")
-    torch.mm(one, one)
-    os.environ[_CONFIG] = ":4096:8"
-
-
-_CONFIG: Final = "CUBLAS_WORKSPACE_CONFIG"
 
 
 #: The process's one gate.
