@@ -8,6 +8,8 @@ Nothing here takes longer than decoding the message did.
 
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from jgpu.broker.executor.admission.definitions import Definitions, Verdict
 from jgpu.broker.executor.admission.gate import Gate, RefusedRun
 from jgpu.broker.executor.admission.probes import Probes
@@ -19,7 +21,7 @@ from jgpu.broker.executor.scheduling.driver import SchedulerDriver
 from jgpu.broker.executor.session import ExecutorSession
 from jgpu.broker.executor.works.cancel import begin_cancel
 from jgpu.broker.executor.works.early import answer_early, last_writer, may_answer_early, may_follow
-from jgpu.broker.executor.works.hostonly import RngWork, SyncWork
+from jgpu.broker.executor.works.hostonly import FREED_AT_ONCE, FreeWork, RngWork, SyncWork
 from jgpu.broker.executor.works.transfers import DownloadWork, UploadWork
 from jgpu.errors import ProtocolError
 from jgpu.wire import messages
@@ -65,7 +67,7 @@ class MessageHandler:
             messages.Seed: lambda s, m: self._accept(s, RngWork(s, m)),
             messages.GetRng: lambda s, m: self._accept(s, RngWork(s, m)),
             messages.SetRng: lambda s, m: self._accept(s, RngWork(s, m)),
-            messages.Free: self._note,
+            messages.Free: self._free,
             messages.Tag: self._note,
             messages.Probe: probes.ask,
             messages.ChooseAttention: probes.ask,
@@ -122,6 +124,9 @@ class MessageHandler:
             # It comes again with its definition; the first one is still here.
             asked.remove(message.work)
             return
+        if len(message.free) > FREED_AT_ONCE:
+            self._free_in_parts(session, message.free)
+            message = replace(message, free=())
         known = None
         if self._gate.is_open(session):
             known = self._definitions.known(message.program, session.owner.identity)
@@ -187,6 +192,19 @@ class MessageHandler:
                 self._missing[key] = kept
             else:
                 del self._missing[key]
+
+    def _free(self, session: ExecutorSession, message: messages.Free) -> None:
+        if len(message.buffers) + session.queue.notes_bytes // 8 > FREED_AT_ONCE:
+            self._free_in_parts(session, message.buffers)
+        else:
+            self._note(session, message)
+
+    def _free_in_parts(self, session: ExecutorSession, buffers: tuple[int, ...]) -> None:
+        """Free many buffers as works of little time each, so that other sessions' come between."""
+        self._turns.short.catch_up()
+        for work in FreeWork.of(session, buffers):
+            session.queue.accept(work)
+        self._turns.offer(session)
 
     def _note(self, session: ExecutorSession, message: messages.Free | messages.Tag) -> None:
         self._turns.short.catch_up()  # with memory as it was before

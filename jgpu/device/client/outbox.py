@@ -30,6 +30,8 @@ __all__ = ["Outbox"]
 
 #: What the executor says unasked is taken in after so many works, if nobody waits before.
 _LISTEN_EVERY = 8
+#: Buffers that one message frees: few, for the executor hears other sessions between two messages.
+_FREED_AT_ONCE = 2048
 #: Works whose notebook lines are kept to explain a failure.
 _KEPT_WORKS = 1024
 
@@ -206,6 +208,9 @@ class Outbox:
         if self._tags:
             self._queue_tags(link)
         live, dead, free = buffers.bury(cut)
+        if len(free) > _FREED_AT_ONCE:
+            self._queue_frees(link, free)
+            free = ()
         buffers.held.on_change()
         wanted = buffers.reads.of_run(cut, live)
         link.queue(
@@ -253,8 +258,9 @@ class Outbox:
 
     def _queue_tags(self, link: Transport) -> None:
         if self._tags:
-            tags, self._tags = self._tags, []
-            link.queue(m.Tag(tuple(tags), m.RESIDENT))
+            tags, self._tags = tuple(self._tags), []
+            for at in range(0, len(tags), limits.MAX_SLOTS):
+                link.queue(m.Tag(tags[at : at + limits.MAX_SLOTS], m.RESIDENT))
 
     def exchange(self, first: BufferHandle, second: BufferHandle) -> None:
         """Two storages change places at the executor; what was recorded before is not concerned."""
@@ -272,9 +278,13 @@ class Outbox:
         with quiet():
             buried = self.buffers.forgotten()
             self.buffers.held.on_change()
-            for at in range(0, len(buried), limits.MAX_SLOTS):
-                link.queue(m.Free(buried[at : at + limits.MAX_SLOTS]))
+            self._queue_frees(link, buried)
         self._connection.pump(link)
+
+    @staticmethod
+    def _queue_frees(link: Transport, buried: tuple[int, ...]) -> None:
+        for at in range(0, len(buried), _FREED_AT_ONCE):
+            link.queue(m.Free(buried[at : at + _FREED_AT_ONCE]))
 
     def send_ordered(self, make: Callable[[int], m.ClientMessage]) -> None:
         """Queue a message that takes its place in the order of works (seeds, random states)."""

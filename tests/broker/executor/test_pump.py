@@ -5,7 +5,8 @@ import socket
 import time
 
 import pytest
-from client import Client, add, chain
+import torch
+from client import Client, add, chain, scale
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -19,8 +20,10 @@ from hypothesis.stateful import (
 from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.devices.null import NullDevice
 from jgpu.broker.executor.memory.accounts import Account
+from jgpu.broker.executor.programs import Buffer
 from jgpu.broker.executor.pump import Pump
 from jgpu.broker.executor.session import ExecutorSession, SessionOwner
+from jgpu.broker.executor.works.hostonly import FREED_AT_ONCE
 from jgpu.broker.settings import ExecutorSettings
 from jgpu.wire import messages as m
 from jgpu.wire.arena import Arena
@@ -190,6 +193,51 @@ def test_a_session_is_idle_running_idle(host):
     assert host.pump.sessions[1].table.used == 4
     (status,) = host.pump.turns.snapshot().sessions
     assert (status.state, status.device_seconds > 0) == ("idle", True)
+
+
+def holding(host, client, count):
+    """So many buffers of four bytes, that a session has; their numbers."""
+    first = client.new(count)
+    made = [Buffer(number, torch.empty(1, device="meta")) for number in range(first, first + count)]
+    host.pump.sessions[client.session].table.add_made(made)
+    return [buffer.id for buffer in made]
+
+
+@pytest.mark.parametrize("with_run", [False, True])
+def test_many_buffers_are_freed_a_few_at_a_time_behind_what_came_before(
+    host, monkeypatch, with_run
+):
+    client = host.connect("user1")
+    drop, freed = ExecutorSession.drop, []
+
+    def note(session, numbers, port):
+        freed.append(len(numbers))
+        drop(session, numbers, port)
+
+    monkeypatch.setattr(ExecutorSession, "drop", note)
+    kept, *others = holding(host, client, 3 * FREED_AT_ONCE)
+    last = client.floats(1.0)
+    if with_run:
+        made = client.run(scale(1), [kept], params=(2.0,), free=(*others, last))
+    else:
+        made = client.run(scale(1), [last], params=(2.0,))
+        client.send(m.Free((*others, last)))
+    request = client.next_request()
+    client.send(m.Sync(client.next_work(), request))
+    host.settle()
+    assert isinstance(client.reply(request), m.Synced)
+    session = host.pump.sessions[client.session]
+    assert session.table.buffers.keys() == {kept, made}
+    assert max(freed) <= FREED_AT_ONCE
+    assert sum(freed) >= len(others) + 1
+
+
+def test_buffers_that_are_freed_when_an_interrupt_comes_are_freed_all_the_same(host):
+    client = host.connect("user1")
+    client.send(m.Free(tuple(holding(host, client, 2 * FREED_AT_ONCE + 1))))
+    client.cancel()
+    host.settle()
+    assert not host.pump.sessions[client.session].table.buffers
 
 
 def charged(host, number):

@@ -14,6 +14,7 @@ from jgpu.device.client import oplog, outbox
 from jgpu.device.client.connection import ConnectionPhase
 from jgpu.device.client.oplog import JOINTED, PIECES
 from jgpu.device.tensor import BufferHandle
+from jgpu.wire import limits
 from jgpu.wire import messages as m
 from jgpu.wire import program as wire
 
@@ -62,6 +63,36 @@ def test_a_run_says_what_was_forgotten_since_the_last_one(client):
     assert len(client.session.buffers.held) == 0
     client.session.release()
     assert client.sent() == []
+
+
+def test_more_buffers_than_one_message_names_are_freed_by_several_before_the_run(client):
+    x, y = client.upload(), client.upload()
+    client.record(NEG, x)
+    client.sent()
+    forgotten = tuple(range(10, 10 + limits.MAX_SLOTS + 3))
+    client.session.buffers.graveyard.extend(forgotten)
+    del y
+    client.session.cut()
+    *before, run = client.sent()
+    frees = [each for each in before if isinstance(each, m.Free)]
+    assert isinstance(run, m.Run)
+    assert run.free == ()
+    freed = [number for each in frees for number in each.buffers]
+    assert freed == [*forgotten, 2]
+    assert max(len(each.buffers) for each in frees) <= limits.MAX_SLOTS
+
+
+def test_more_resident_buffers_than_one_message_names_are_tagged_by_several(client):
+    x = client.upload()
+    graveyard = client.session.buffers.graveyard
+    handles = [BufferHandle(4, graveyard, number) for number in range(2, limits.MAX_SLOTS + 9)]
+    client.session.outbox.tag_resident(handles)
+    client.sent()
+    client.record(NEG, x)
+    client.session.cut()
+    tags = [each for each in client.sent() if isinstance(each, m.Tag)]
+    assert [number for each in tags for number in each.buffers] == [each.id for each in handles]
+    assert max(len(each.buffers) for each in tags) == limits.MAX_SLOTS
 
 
 def test_what_only_a_weak_reference_shows_is_not_needed(client):

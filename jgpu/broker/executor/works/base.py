@@ -88,6 +88,8 @@ class Work:
     claim = 0
     #: it could never fit as a whole: the scheduler was told that it needs none
     in_parts = False
+    #: whether its number is the client's, and no other work has it
+    is_numbered = True
     #: what it is, on the flight page
     kind = Kind.OTHER
     #: when the scheduler was told of it, by the host's monotonic clock; 0 without a trace

@@ -1,9 +1,10 @@
-"""Works that compute nothing on the device: waits for all before them, and random states.
+"""Works that compute nothing on the device: waits, random states, and many buffers freed at once.
 
 Invariant: a random state is set where it stands in the order of works, also where it is taken back.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -16,7 +17,13 @@ from jgpu.wire import messages
 if TYPE_CHECKING:
     from jgpu.broker.executor.session import ExecutorSession
 
-__all__ = ["RngWork", "SyncWork"]
+__all__ = ["FREED_AT_ONCE", "FreeWork", "RngWork", "SyncWork"]
+
+#: buffers that are freed without a pause: about a millisecond's worth
+FREED_AT_ONCE: Final = 1024
+#: seconds that it takes to free one, and bytes of its number while it waits
+_FREE_S: Final = 1e-6
+_ID_BYTES: Final = 40
 
 
 class SyncWork(Work):
@@ -93,3 +100,42 @@ class RngWork(Work):
         if self._state is not None:
             assert isinstance(self.message, messages.GetRng)
             self.session.send(messages.RngIs(self.message.request, self._state))
+
+
+class FreeWork(Work):
+    """Frees a part of many buffers that were freed by one message.
+
+    The client does not number it: it has the number of the work before it.
+    """
+
+    is_numbered = False
+
+    def __init__(self, session: "ExecutorSession", number: int, buffers: tuple[int, ...]) -> None:
+        super().__init__(session, number, ends_iteration=False)
+        self.nbytes += _ID_BYTES * len(buffers)
+        self._buffers = buffers
+
+    @classmethod
+    def of(cls, session: "ExecutorSession", buffers: tuple[int, ...]) -> "Iterator[FreeWork]":
+        """Works that free these buffers, behind all works that were received."""
+        number = max(0, session.queue.next_number - 1)
+        for at in range(0, len(buffers), FREED_AT_ONCE):
+            yield cls(session, number, buffers[at : at + FREED_AT_ONCE])
+
+    def predicted_s(self) -> float:
+        """Time grows with the number of buffers."""
+        return _FREE_S * len(self._buffers)
+
+    def frees(self) -> set[int]:
+        """Its own, too."""
+        return super().frees().union(self._buffers)
+
+    def do(self, port: Port) -> None:
+        """Drop them."""
+        self.session.drop(self._buffers, port)
+
+    def cancel(self, port: Port, failure: Failure) -> list[int]:
+        """Drop them all the same: the client has forgotten them."""
+        super().cancel(port, failure)
+        self.do(port)
+        return []

@@ -69,7 +69,8 @@ class WorkQueue:
 
     def accept(self, work: "Work") -> None:
         """Put a work at the end of the order; `ProtocolError` if its number is not the next."""
-        self.count(work)
+        if work.is_numbered:
+            self.count(work)
         work.before, self.notes = self.notes, []
         work.nbytes += self.notes_bytes
         self.notes_bytes = 0
@@ -187,4 +188,6 @@ class WorkQueue:
             work.validate()
         assert self.cancel_requests or not (self.held or self.cancelled)
         numbers = [work.number for work in works]
-        assert numbers == sorted(set(numbers))
+        assert numbers == sorted(numbers)
+        numbered = [work.number for work in works if work.is_numbered]
+        assert len(numbered) == len(set(numbered))
