@@ -3,7 +3,6 @@
 Invariant: a random state is set where it stands in the order of works, also where it is taken back.
 """
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -15,6 +14,8 @@ from jgpu.broker.flightpage import Kind
 from jgpu.wire import messages
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from jgpu.broker.executor.session import ExecutorSession
 
 __all__ = ["FREED_AT_ONCE", "FreeWork", "RngWork", "SyncWork"]
