@@ -23,13 +23,7 @@ if TYPE_CHECKING:
     from jgpu.broker.executor.session import ExecutorSession
     from jgpu.broker.executor.works.early import EarlyDownload
 
-__all__ = [
-    "LEAST_S",
-    "Paused",
-    "ShortOfMemory",
-    "Work",
-    "report_failure",
-]
+__all__ = ["LEAST_S", "Paused", "ShortOfMemory", "Work", "report_failure"]
 
 #: what a work takes that computes nothing, in seconds
 LEAST_S: Final = 5e-6
