@@ -24,7 +24,9 @@ __all__ = [
     "REFUSING",
     "check_outs",
     "check_types",
+    "has_host_kernel",
     "idle_as_native",
+    "is_plain",
     "on_host",
     "raise_as_native",
     "try_on_host",
@@ -86,6 +88,16 @@ _PLAIN: Final = frozenset({
 })  # fmt: skip
 
 
+def has_host_kernel(info: OpInfo) -> bool:
+    """Whether the host has a kernel of the op."""
+    return bool(_asked(info.name, "CPU"))
+
+
+def is_plain(dtype: torch.dtype) -> bool:
+    """Whether elementwise kernels of the host and of CUDA take this type alike."""
+    return dtype in _PLAIN
+
+
 def check_types(
     info: OpInfo,
     args: tuple[Any, ...],
@@ -144,6 +156,7 @@ def on_host(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return NotImplemented
     written = [args[at] for at in info.writes if at < len(args)]
     written += [kwargs[name] for name in info.out_names if name in kwargs]
+    written = list(device_tensors(written))
 
     def of_its_size(tensor: DeviceTensor) -> torch.Tensor:
         if not tensor.numel():

@@ -16,7 +16,7 @@ import torch
 
 from jgpu.device import current
 from jgpu.device.geometry import InternedGeometry, from_wire, geometry_of, has_idle_steps
-from jgpu.device.likenative import indexing, mixed, powers, warned, words
+from jgpu.device.likenative import indexing, inplace, mixed, powers, warned, words
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
 from jgpu.wire import formulas
@@ -176,6 +176,7 @@ def plan_for(
     if info.name == "aten::convolution":
         mixed.check(info, args, kwargs)  # it compares types, too
     indexing.check_empty(info, args)
+    checked = inplace.check(info, args, kwargs)
     if indexing.fills_nothing(info, args):
         return plan  # of which nothing is settled, so it is run alone and waited for
     meta, tensors = _meta_call(info, args, kwargs)
@@ -197,11 +198,14 @@ def plan_for(
         if isinstance(error, AssertionError):  # a check of a meta kernel in Python
             raise RuntimeError(str(error)) from None  # noqa: TRY004 - torch's class
         raise
-    words.check_types(info, args, kwargs, geometries)
+    if not checked:
+        words.check_types(info, args, kwargs, geometries)
     plan.warns += words.warnings_of(info, args, kwargs, geometries)
     if returned is not _DATA:
         _read_returned(plan, returned, tensors)
         _read_grown(plan, tensors)
+        resized = [(geometries[at], after) for at, after in plan.grown]
+        inplace.check_geometry(info, args, kwargs, resized)
     elif info.in_place:
         plan.settle([0])
     if info.in_place or info.out_names or plan.grown:
