@@ -107,6 +107,10 @@ class WorkFailed(NotebookError, RuntimeError):
     """An op that was already sent failed on the device; names the op and the notebook line."""
 
     reason = "work_failed"
+    #: the name of the op, where one failed
+    op = ""
+    #: what native PyTorch raises in its place
+    native: BaseException | None = None
 
 
 class ProgramRefused(WorkFailed):

@@ -11,10 +11,13 @@ from jgpu.wire import messages as m
 
 __all__ = [
     "DeviceIndexError",
+    "DeviceLinAlgError",
     "DeviceOutOfMemory",
     "anew",
     "asked_for",
     "from_failure",
+    "is_of_op",
+    "on_its_line",
     "refused",
     "use_of_lost",
 ]
@@ -30,6 +33,15 @@ class DeviceIndexError(errors.WorkFailed, IndexError):
     """An index outside its range, found on the device."""
 
     reason = "index"
+
+
+_LinAlgError: type[RuntimeError] = torch.linalg.LinAlgError  # type: ignore[attr-defined]
+
+
+class DeviceLinAlgError(errors.WorkFailed, _LinAlgError):  # type: ignore[misc,valid-type]
+    """A factorization that did not succeed, found on the device."""
+
+    reason = "linalg"
 
 
 def refused(what: str, instead: str) -> errors.NotSupported:
@@ -67,6 +79,7 @@ _CLASSES: dict[str, type[errors.JgpuError]] = {
     "DeviceLost": errors.DeviceLost,
     "HeldOff": errors.HeldOff,
     "IndexError": DeviceIndexError,
+    "_LinAlgError": DeviceLinAlgError,
     "OutOfMemoryError": DeviceOutOfMemory,
     "ProgramRefused": errors.ProgramRefused,
     "WorkCancelled": errors.WorkCancelled,
@@ -91,7 +104,32 @@ def from_failure(
         kind = _mixed(failure.error)
     elif kind is DeviceOutOfMemory:
         text = f"{text} {explain_memory()}"
-    return kind(text)
+    error = kind(text)
+    if isinstance(error, errors.WorkFailed):
+        error.native = _native(type(error), failure.text)
+        error.op = failure.name
+    return error
+
+
+def is_of_op(error: BaseException, name: str) -> bool:
+    """Whether the executor reported that the op `name` itself failed."""
+    return isinstance(error, errors.WorkFailed) and error.op == name
+
+
+def on_its_line(error: BaseException) -> BaseException:
+    """A failure as native PyTorch raises it, for the line that called the op that failed."""
+    native = error.native if isinstance(error, errors.WorkFailed) else None
+    return anew(error if native is None else native)
+
+
+def _native(kind: type[BaseException], text: str) -> BaseException | None:
+    """The error of native PyTorch that a class of ours stands for; None where only we raise it."""
+    if kind is errors.WorkFailed:
+        return RuntimeError(text)
+    if kind is errors.ProgramRefused:
+        return None
+    made: BaseException = kind.__bases__[1](text)
+    return made
 
 
 def _mixed(name: str) -> type[errors.JgpuError]:

@@ -12,7 +12,7 @@ from jgpu.device.client.connection import BrokerConnection
 from jgpu.device.client.notebook.waits import Waits
 from jgpu.device.client.outbox import Outbox
 from jgpu.device.client.requests import Requests
-from jgpu.device.errors import anew, asked_for, from_failure
+from jgpu.device.errors import asked_for, from_failure, on_its_line
 from jgpu.device.recording.learnt import LearntGeometry
 from jgpu.wire import messages as m
 
@@ -85,7 +85,7 @@ class Arrivals:
         if message.request is not None:
             self._requests.answer(message.request, error)
         elif self._requests.awaits_report(message.work):
-            raise anew(error)
+            raise on_its_line(error)
         elif not isinstance(error, errors.WorkCancelled):  # who interrupts knows of it
             self._requests.fail(error)
 

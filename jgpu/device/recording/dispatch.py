@@ -19,6 +19,7 @@ from jgpu.device import current, flags
 from jgpu.device.errors import refused
 from jgpu.device.hooks import collectives
 from jgpu.device.likenative import arguments, listed, mixed, outs, overlaps, stricter, words
+from jgpu.device.likenative.checks import codes
 from jgpu.device.recording import answers, copies
 from jgpu.device.recording.infer import OpPlan, fact, plan_for
 from jgpu.device.recording.ops import (
@@ -132,7 +133,10 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
             return made
         if outs.make_room(plan, call.tensors):
             return dispatch(func, args, kwargs)
-    return record(plan, call)
+    made = record(plan, call)
+    if plan.waits:
+        codes.confirm(info, outs.flat(made))
+    return made
 
 
 def _new_plan(
@@ -147,8 +151,6 @@ def _new_plan(
     geometries = tuple(tensor._g for tensor in call.tensors)
     plan = plan_for(info, args, kwargs, geometries, call.params, current.session.probe)
     overlaps.check_itself(plan, args, kwargs, call.tensors)
-    if plan.warns or plan.looks:  # it is recorded by the way on which it tells them
-        plan.forget_ways()
     plans[key] = plan
     return plan
 

@@ -17,6 +17,7 @@ import torch
 from jgpu.device import current
 from jgpu.device.geometry import InternedGeometry, from_wire, geometry_of, has_idle_steps
 from jgpu.device.likenative import indexing, inplace, mixed, powers, warned, words
+from jgpu.device.likenative.checks import codes
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
 from jgpu.wire import formulas
@@ -47,8 +48,8 @@ class OpPlan:
 
     __slots__ = (
         "args", "geometries", "grown", "ident", "info", "kwargs", "looks", "many", "native",
-        "nbytes", "outs", "overlaps", "plain", "returns_list", "several", "single", "warns",
-        "writes_first",
+        "nbytes", "outs", "overlaps", "plain", "returns_list", "several", "single", "waits",
+        "warns", "writes_first",
     )  # fmt: skip
 
     def __init__(
@@ -82,11 +83,18 @@ class OpPlan:
         self.warns: tuple[tuple[type[Warning], str], ...] = ()
         #: the value of a number may be an error
         self.looks = False
+        #: the native kernel reads an error code from the device and raises: so does the caller
+        self.waits = False
         #: ways in which what it writes and what it reads may share memory, that were tried
         self.overlaps: set[tuple[int, ...]] = set()
         self.ident = next_ident()
         #: what the accelerator has looked up of all this, until something of it changes
         self.native: Any = None
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether each call warns, raises or waits beside being recorded."""
+        return bool(self.warns) or self.looks or self.waits
 
     def forget_ways(self) -> None:
         """It is recorded by the longest way alone, which looks at everything."""
@@ -140,6 +148,8 @@ class OpPlan:
         self.several = None
         if alone and new and len(outs) > 1 and self.returns_list == [-1] * len(outs):
             self.several = tuple(outs)  # type: ignore[arg-type]
+        if self.is_watched:  # `dispatch` alone does all that
+            self.forget_ways()
 
 
 _last = 0
@@ -168,6 +178,7 @@ def plan_for(
     lifter = _Template(info)
     plan = OpPlan(info, lifter.args(args), lifter.kwargs(kwargs), geometries)
     plan.looks = powers.looks_at_power(info, args, kwargs)
+    plan.waits = codes.are_read(info, args, kwargs)
     if info.kind == 3 and not _is_by_numbers(info, geometries):  # WAIT
         words.check_types(info, args, kwargs, geometries)
         return plan

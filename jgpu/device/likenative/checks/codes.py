@@ -1,0 +1,60 @@
+"""Ops whose native kernels read an error code from the device and raise.
+
+Native PyTorch waits in these ops on every device, CUDA included: LAPACK's and cuSOLVER's routines
+report in a tensor whether a factorization succeeded, and the kernel reads it. Which ops do so is
+read off PyTorch's sources: each caller of `_linalg_check_errors` in
+`aten/src/ATen/native/BatchLinearAlgebra.cpp`, and `linalg_eig`, which looks for infinite values.
+
+Does not cover composites: they reach the device as the ops listed here, or call
+`_linalg_check_errors` themselves, which is an op that waits.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from jgpu.device import current
+from jgpu.device.errors import is_of_op, on_its_line
+from jgpu.device.recording.ops import OpInfo
+from jgpu.device.tensor import DeviceTensor
+from jgpu.errors import WorkFailed
+
+__all__ = ["are_read", "confirm"]
+
+#: ops whose kernels always read the code
+_ALWAYS: Final = frozenset({
+    "aten::_linalg_eigh",
+    "aten::_linalg_eigvals",
+    "aten::_linalg_svd",
+    "aten::cholesky",
+    "aten::cholesky_inverse",
+    "aten::linalg_eig",
+    "aten::linalg_pinv.atol_rtol_tensor",  # one kernel that calls `_linalg_svd` or `_linalg_eigh`
+})  # fmt: skip
+#: the argument of the `*_ex` ops that asks for the error
+_WANTED: Final = "check_errors"
+
+
+def are_read(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the native kernel of this call reads an error code and raises."""
+    if info.name in _ALWAYS:
+        return True
+    at = info.positions.get(_WANTED)
+    if at is None:
+        return False
+    return bool(args[at] if at < len(args) else kwargs.get(_WANTED, False))
+
+
+def confirm(info: OpInfo, made: Iterable[DeviceTensor | None]) -> None:
+    """Wait until the op that returned `made` is done, and raise its error as native PyTorch.
+
+    Failures of earlier ops are raised as by other waits.
+    """
+    session = current.session
+    try:
+        session.synchronize()
+    except WorkFailed as error:
+        for tensor in made:
+            cause = None if tensor is None else session.buffers.poisoned.get(tensor._b.id)
+            if cause is not None and is_of_op(cause, info.name) and str(cause) == str(error):
+                raise on_its_line(cause) from None
+        raise
