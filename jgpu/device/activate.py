@@ -112,6 +112,7 @@ def _install(connect: Callable[[], Transport]) -> None:
         patches,
         switches,
     )
+    from jgpu.device.library import registrations
     from jgpu.device.recording import registration
     from jgpu.device.tensors import (
         face,
@@ -148,6 +149,7 @@ def _install(connect: Callable[[], Transport]) -> None:
     collectives.install()
     distributions.install()
     largest.install()
+    registrations.install()  # after those above: their kernels are not a notebook's
     atexit.register(current.session.close)
     os.register_at_fork(after_in_child=current.session.after_fork)
 

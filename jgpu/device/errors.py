@@ -13,11 +13,13 @@ __all__ = [
     "DeviceIndexError",
     "DeviceLinAlgError",
     "DeviceOutOfMemory",
+    "NoKernel",
     "anew",
     "asked_for",
     "from_failure",
     "is_of_op",
     "on_its_line",
+    "no_kernel",
     "refused",
     "use_of_lost",
 ]
@@ -27,6 +29,10 @@ class DeviceOutOfMemory(errors.QuotaExceeded, torch.OutOfMemoryError):
     """More device memory than this user may have, or than the device has."""
 
     reason = "out_of_memory"
+
+
+class NoKernel(errors.NotSupported, NotImplementedError):
+    """An op of a library has no kernel that can run for device tensors."""
 
 
 class DeviceIndexError(errors.WorkFailed, IndexError):
@@ -47,6 +53,14 @@ class DeviceLinAlgError(errors.WorkFailed, _LinAlgError):  # type: ignore[misc,v
 def refused(what: str, instead: str) -> errors.NotSupported:
     """The shared device cannot do `what`; `instead` says what to do."""
     return errors.NotSupported(f"The shared device does not support {what}: {instead}.")
+
+
+def no_kernel(name: str, instead: str) -> NoKernel:
+    """The op of a library cannot run; in torch's words where it has no kernel for CUDA."""
+    text = str(refused(name, instead))
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CUDA"):
+        text = f"Could not run '{name}' with arguments from the 'CUDA' backend. {text}"
+    return NoKernel(text)
 
 
 def anew(failure: BaseException) -> BaseException:

@@ -16,7 +16,7 @@ import msgspec
 import torch
 
 from jgpu.device import current, flags
-from jgpu.device.errors import refused
+from jgpu.device.errors import no_kernel, refused
 from jgpu.device.hooks import collectives
 from jgpu.device.likenative import arguments, listed, mixed, outs, overlaps, stricter, words
 from jgpu.device.likenative.checks import codes
@@ -217,6 +217,8 @@ def _refuse(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return make(*args, **kwargs)
     if info.name.startswith("c10d::"):
         return collectives.by_host(info, args, kwargs)
+    if not info.name.startswith("aten::"):
+        raise no_kernel(info.name, info.refusal or "")
     raise refused(info.name, info.refusal or "")
 
 

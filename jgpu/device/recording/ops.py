@@ -14,7 +14,6 @@ from typing import Any, Final
 from zlib import crc32
 
 import torch
-from torch._library.custom_ops import OPDEFS
 
 from jgpu.wire.vocabulary import WRITTEN_UNSAID, is_internal, refusal
 
@@ -286,19 +285,18 @@ class OpInfo:
 def _composite_key(func: Any) -> Any:
     """Which kernel of an op only calls other ops; None for the device's own ops.
 
-    An op of a library (`torch.library.custom_op`) has one for every device, or one written in
-    Python for CUDA, which the shared device is to the notebook.
+    The kernels that an op of a library has for the device itself (`torch.library.custom_op`) are
+    written in Python, and go before those for every device.
     """
     keys = torch._C.DispatchKey
+    of_library = func.namespace != "aten"
+    if of_library and func.has_kernel_for_dispatch_key(keys.PrivateUse1):
+        return keys.PrivateUse1
     if func._can_decompose():
         return keys.CompositeImplicitAutograd
-    if func.namespace == "aten":
-        return None
-    if func.has_kernel_for_dispatch_key(keys.CompositeExplicitAutograd):
+    if of_library and func.has_kernel_for_dispatch_key(keys.CompositeExplicitAutograd):
         return keys.CompositeExplicitAutograd
-    definition = OPDEFS.get(func._schema.name)
-    written = definition is not None and "cuda" in definition._backend_fns
-    return keys.CUDA if written else None
+    return None
 
 
 def _functional(func: Any, schema: Any) -> Any:

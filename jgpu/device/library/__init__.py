@@ -1,0 +1,1 @@
+"""`torch.library` on the shared device: kernels that a notebook registers run for its tensors."""
