@@ -16,6 +16,7 @@ from jgpu.device import current
 from jgpu.device.recording.dispatch import dispatch, plans
 from jgpu.device.recording.ops import VIEW, OpInfo, infos
 from jgpu.device.recording.viewing import views
+from jgpu.device.sparse.coo import SparseTensor
 from jgpu.device.tensor import (
     Backend,
     BufferHandle,
@@ -202,6 +203,6 @@ def _collect(
 
 
 def _other(func: Any, types: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-    if len(types) > 1 and NestedTensor in types:
-        return NotImplemented  # it knows what to do with the values that it is made of
+    if len(types) > 1 and (NestedTensor in types or SparseTensor in types):
+        return NotImplemented  # these classes know what to do with what they are made of
     return dispatch(func, args, kwargs)

@@ -14,7 +14,7 @@ from jgpu.device.errors import refused
 from jgpu.device.tensor import CUDA, as_tensor
 from jgpu.device.tracebacks import unseen
 
-__all__ = ["INSTEAD", "CompositeTensor"]
+__all__ = ["INSTEAD", "CompositeTensor", "one_by_one"]
 
 INSTEAD = "convert with .to_dense() first, or keep it on the CPU"
 _plain = torch._C.DisableTorchFunctionSubclass
@@ -45,7 +45,7 @@ class CompositeTensor(torch.Tensor):
         if handler is not None:
             return handler(*args, **(kwargs or {}))
         if name.startswith("_foreach_"):
-            return _one_by_one(name.removeprefix("_foreach_"), *args, **(kwargs or {}))
+            return one_by_one(name.removeprefix("_foreach_"), *args, **(kwargs or {}))
         with _plain():
             return func(*args, **(kwargs or {}))
 
@@ -61,7 +61,7 @@ class CompositeTensor(torch.Tensor):
         return handler(*args, **(kwargs or {}))
 
 
-def _one_by_one(name: str, *args: Any, **keywords: Any) -> Any:
+def one_by_one(name: str, *args: Any, **keywords: Any) -> Any:
     """The foreach form of a method: lists are walked side by side."""
     made = []
     for k in range(len(args[0])):

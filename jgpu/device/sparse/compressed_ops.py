@@ -39,9 +39,8 @@ def install() -> None:
     CompressedTensor.handlers = _HANDLERS
     CompressedTensor.derived = _DERIVED
     for name, layout in _CONVERSIONS.items():
-        coo.SparseTensor.handlers[name] = _converting(layout)
+        coo.SparseTensor.handlers[f"_{name}"] = _converting(layout)
         setattr(DeviceTensor, name, _compressing(layout))
-    coo.SparseTensor.handlers["to_sparse"] = _to_sparse
 
 
 # -- entry by entry ---------------------------------------------------------------------------

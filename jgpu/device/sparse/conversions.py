@@ -91,7 +91,7 @@ def relaid(
     _block(layout, blocksize)
     indices, values = _ordered(whole, by_rows=layout is not torch.sparse_csc)
     if layout is torch.sparse_coo:
-        return coo.make(indices, values, whole.shape, True)
+        return coo.assembled(indices, values, whole.shape, True)
     lines, plain = indices if layout is torch.sparse_csr else indices.flip(0)
     count = whole.shape[0 if layout is torch.sparse_csr else 1]
     ends = torch.searchsorted(lines.contiguous(), torch.arange(count + 1, device=CUDA))
@@ -116,7 +116,7 @@ def _ordered(whole: Any, *, by_rows: bool) -> tuple[torch.Tensor, torch.Tensor]:
             raise RuntimeError(
                 f"Only 2D sparse tensors can be compressed, got {together.sparse_dim()}"
             )
-        (rows, columns), values, ordered = together._i, together._v, True
+        (rows, columns), values, ordered = together._i, together.values(), True
     if ordered is not by_rows:
         key = rows * whole.shape[1] + columns if by_rows else columns * whole.shape[0] + rows
         order = key.argsort(stable=True)
@@ -135,7 +135,9 @@ def sparsified(
         return dense
     if dense_dim:
         raise refused("to_sparse with dense_dim", "give the number of sparse dimensions")
-    return coo.sparsified(dense, sparse_dim)
+    to_sparse: Any = torch._C.TensorBase.to_sparse
+    made = to_sparse(dense) if sparse_dim is None else to_sparse(dense, sparse_dim)
+    return made
 
 
 # -- from the host, and by torch's constructors -------------------------------------------------

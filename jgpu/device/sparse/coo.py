@@ -1,9 +1,13 @@
 """Sparse tensors in coordinate form: a pair of device tensors, and dense ops over them.
 
-`SparseTensor` holds indices and values. To torch's C++ it is one more strided tensor of the
-backend; to Python it says that it is sparse. What is done to it is spelled out in dense ops on the
-pair, so the executor knows no sparse tensors, autograd runs through the values, and sums happen in
-the order in which native kernels sum. What is not spelled out is refused, with a sentence.
+`SparseTensor` holds indices and values. Its layout is that of native sparse tensors also for
+torch's C++, so torch's own autograd treats it: leaves, gradients and formulas are native ones.
+Autograd calls ops through `__torch_dispatch__`, where they are spelled out in dense ops on the
+pair. The executor knows no sparse tensors, and sums happen in the order in which native kernels
+sum. What is not spelled out is refused, with a sentence.
+
+Invariant: the values of a `SparseTensor` have no autograd history of their own, and each op returns
+a new tensor object: torch's autograd sets the history of what an op returns.
 
 Ops on it are in `coo_ops`: what gradients of embeddings, `SparseAdam`, and products of graphs need.
 Compressed layouts (CSR and its kin) are in `compressed`.
@@ -12,16 +16,17 @@ Compressed layouts (CSR and its kin) are in `compressed`.
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 import torch
 
-from jgpu.device.sparse.base import CompositeTensor
+from jgpu.device.sparse.base import CompositeTensor, one_by_one
 from jgpu.device.tensor import CUDA, DeviceTensor, device
 from jgpu.device.tracebacks import unseen
 
 __all__ = [
     "SparseTensor",
+    "assembled",
     "coalesced",
     "created",
     "extents_of",
@@ -35,27 +40,52 @@ __all__ = [
 ]
 
 
-_TensorBase: Any = torch._C.TensorBase
-
-
 class SparseTensor(CompositeTensor):
     """Indices [sparse dimensions, entries] and values [entries, dense dimensions ...]."""
 
+    #: what is called by the name of a method or function, above autograd
+    functions: ClassVar[dict[str, Callable[..., Any]]] = {}
     _i: torch.Tensor
     _v: torch.Tensor
     _c: bool
 
-    is_sparse = True
-    layout = torch.sparse_coo
-    #: gradients run through the values
-    requires_grad = property(
-        lambda self: _TensorBase.requires_grad.__get__(self) or self._v.requires_grad,
-        lambda self, wanted: self.requires_grad_(wanted),
-    )
+    @classmethod
+    @unseen
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Call what native tensors do in C++ without a dispatch by name; else torch's C++."""
+        name = getattr(func, "__name__", "")
+        handler = cls.functions.get(name)
+        if handler is not None:
+            return handler(*args, **(kwargs or {}))
+        if name.startswith("_foreach_"):
+            return one_by_one(name.removeprefix("_foreach_"), *args, **(kwargs or {}))
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Run an op below autograd."""
+        with torch.no_grad():
+            return super().__torch_dispatch__(func, types, args, kwargs)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         """As torch prints it."""
-        return repr(to_host(self)).replace("size=", "device='cuda:0', size=", 1)
+        text = repr(to_host(self)).replace("size=", "device='cuda:0', size=", 1)
+        if self.grad_fn is not None:
+            text = f"{text[:-1]}, grad_fn=<{type(self.grad_fn).__name__}>)"
+        elif self.requires_grad:
+            text = f"{text[:-1]}, requires_grad=True)"
+        return f"Parameter containing:\n{text}" if getattr(self, "_is_param", False) else text
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Copy a leaf with its gradient, a parameter without, as torch does it."""
+        if not getattr(self, "_is_param", False):
+            return torch.Tensor.__deepcopy__(self, memo)
+        return torch.nn.Parameter.__deepcopy__(self, memo)  # type: ignore[arg-type]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """As a sparse tensor of the host; loading moves nothing."""
@@ -65,7 +95,7 @@ class SparseTensor(CompositeTensor):
 def make(
     indices: torch.Tensor, values: torch.Tensor, size: Any, coalesced: bool | None = False
 ) -> SparseTensor:
-    """A sparse tensor of this pair."""
+    """A sparse tensor of this pair, without a history of autograd's."""
     shape = tuple(int(extent) for extent in size)
     if indices.dim() != 2 or indices.shape[0] + values.dim() - 1 != len(shape):
         raise RuntimeError(
@@ -73,11 +103,25 @@ def make(
             f"({indices.shape[0]}) + dense_dim ({values.dim() - 1}), but got {len(shape)}"
         )
     made = torch.Tensor._make_wrapper_subclass(
-        SparseTensor, shape, dtype=values.dtype, device=device(), requires_grad=False
-    )
-    made._i, made._v, made._c = indices, values, bool(coalesced)
+        SparseTensor, shape, dtype=values.dtype, layout=torch.sparse_coo, device=device(),
+        requires_grad=False,
+    )  # fmt: skip
+    made._i, made._v, made._c = indices, values.detach(), bool(coalesced)
     result: SparseTensor = made
     return result
+
+
+def assembled(
+    indices: torch.Tensor, values: torch.Tensor, size: Any, coalesced: bool | None = False
+) -> Any:
+    """A sparse tensor of this pair; its gradient goes on to the values."""
+    if not (values.requires_grad and torch.is_grad_enabled()):
+        return make(indices, values, size, coalesced)
+    return torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors(
+        indices.shape[0], values.dim() - 1, list(size), indices, values,
+        dtype=values.dtype, layout=torch.sparse_coo, device=values.device,
+        is_coalesced=coalesced or None,
+    )  # fmt: skip
 
 
 def is_ours(value: Any) -> TypeGuard[SparseTensor]:
@@ -143,7 +187,7 @@ def sparsified(dense: torch.Tensor, dimensions: int | None = None) -> SparseTens
 
 
 def to_host(tensor: Any) -> torch.Tensor:
-    """The same on the host; waits."""
+    """The same on the host, without a history of autograd's; waits."""
     made: torch.Tensor = torch.sparse_coo_tensor(
         tensor._i.cpu(), tensor._v.cpu(), tuple(tensor.shape), is_coalesced=tensor._c or None,
         check_invariants=False,

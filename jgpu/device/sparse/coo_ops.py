@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from jgpu.device.errors import refused
+from jgpu.device.sparse import conversions
 from jgpu.device.sparse.base import INSTEAD
 from jgpu.device.sparse.coo import (
     SparseTensor,
@@ -31,17 +32,18 @@ __all__ = ["OF_DENSE", "install"]
 def install() -> None:
     """Give sparse tensors their ops; once."""
     SparseTensor.handlers = _HANDLERS
+    SparseTensor.functions = {"new": _new}
 
 
 def _with_values(tensor: Any, values: torch.Tensor) -> SparseTensor:
     return make(tensor._i, values, tensor.shape, tensor._c)
 
 
-def _unary(name: str) -> Callable[..., Any]:
+def _unary(name: str, *, linear: bool = False) -> Callable[..., Any]:
     """A function that leaves zeros alone, of the entries."""
 
     def apply(tensor: Any, *args: Any, **keywords: Any) -> Any:
-        whole = coalesced(tensor)
+        whole = tensor if linear else coalesced(tensor)
         return _with_values(whole, getattr(torch, name)(whole._v, *args, **keywords))
 
     return apply
@@ -76,13 +78,10 @@ def _added(*, sign: int = 1, in_place: bool = False) -> Callable[..., Any]:
     def apply(first: Any, second: Any, *, alpha: Any = 1) -> Any:
         factor = sign * alpha
         if is_ours(first) and is_ours(second):
-            other = second._v if factor == 1 else second._v * factor
-            values = torch.cat([first._v, other.to(first.dtype)])
-            indices = torch.cat([first._i, second._i], 1)
-            made = coalesced(make(indices, values, first.shape))
+            made = _merged(first, second, factor)
             if not in_place:
                 return made
-            first._i, first._v, first._c = made._i, made._v, True
+            first._i, first._v, first._c = made._i, made._v.to(first.dtype), made._c
             return first
         if not is_ours(second):  # sparse + dense
             dense = second * factor if factor != 1 else second
@@ -96,6 +95,25 @@ def _added(*, sign: int = 1, in_place: bool = False) -> Callable[..., Any]:
         return _onto(first if in_place else first.clone(), second, factor)
 
     return apply
+
+
+def _merged(first: Any, second: Any, factor: Any) -> SparseTensor:
+    """The sum of two sparse tensors, with entries as native torch leaves them."""
+    if first.shape != second.shape:
+        raise RuntimeError(
+            f"add: expected sizes of 'self' and 'other' to match, but {list(first.shape)} != "
+            f"{list(second.shape)}"
+        )
+    dtype = torch.result_type(first._v, second._v)
+    one, other = first._v.to(dtype), second._v.to(dtype)
+    other = other if factor == 1 else other * factor
+    both = first._c and second._c
+    contiguous = first._v.is_contiguous() and second._v.is_contiguous()
+    if contiguous and first._i is second._i:
+        return make(first._i, one + other, first.shape, both)
+    indices = torch.cat([first._i, second._i], 1)
+    made = make(indices, torch.cat([one, other]), first.shape)
+    return coalesced(made) if contiguous and both else made  # type: ignore[no-any-return]
 
 
 def _onto(dense: Any, sparse: Any, factor: Any) -> Any:
@@ -157,10 +175,43 @@ def _masked(dense: Any, mask: Any) -> Any:
     return _with_values(mask, flat.index_select(0, places_of(mask._i, extents)))
 
 
-def _sum(tensor: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def _sum(tensor: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     if dim is not None:
-        return sparsified(to_dense(tensor).sum(dim, keepdim, dtype=dtype))
+        return _sum_over(tensor, dim, keepdim, dtype)
     return tensor._v.sum() if dtype is None else tensor._v.sum(dtype=dtype)
+
+
+def _sum_over(tensor: Any, dims: Any, keepdim: bool, dtype: Any) -> Any:
+    """The sum over dimensions, which has an entry wherever one was."""
+    dims = [dim % tensor.dim() for dim in ([dims] if isinstance(dims, int) else dims)]
+    dims = dims or list(range(tensor.dim()))
+    count, whole = tensor._i.shape[0], coalesced(tensor)
+    values = whole._v if dtype is None else whole._v.to(dtype)
+    inner = [dim - count + 1 for dim in dims if dim >= count]
+    if inner:
+        values = values.sum(inner, keepdim=keepdim)
+    left = [dim for dim in range(count) if dim not in dims]
+    shape = [1 if dim in dims else extent for dim, extent in enumerate(tensor.shape)]
+    if not keepdim:
+        shape = [extent for dim, extent in enumerate(tensor.shape) if dim not in dims]
+    if not left and not keepdim:
+        return values.sum(0)
+    indices = whole._i
+    if keepdim:
+        indices = torch.stack([row * (dim in left) for dim, row in enumerate(indices)])
+    elif len(left) < count:
+        indices = indices[left]
+    return coalesced(make(indices, values, shape, len(left) == count))
+
+
+def _sum_backward(grad: Any, tensor: Any, dims: Any) -> Any:
+    """The gradient of a sum over dimensions, at the entries."""
+    whole, dense = coalesced(tensor), to_dense(grad)
+    for dim in sorted(dim % tensor.dim() for dim in dims):
+        dense = dense.unsqueeze(dim)
+    made = _masked(dense.expand(tensor.shape), whole)
+    made._c = grad.is_coalesced() if is_ours(grad) else False
+    return made
 
 
 def _new(tensor: Any, *args: Any, **keywords: Any) -> Any:
@@ -195,6 +246,22 @@ def _to_copy(tensor: Any, *, dtype: Any = None, device: Any = None, **keywords: 
     return to_host(made) if elsewhere else made
 
 
+def _empty(tensor: Any, **keywords: Any) -> Any:
+    """`zeros_like`: without entries."""
+    values = tensor._v if keywords.get("dtype") is None else tensor._v.to(keywords["dtype"])
+    return make(tensor._i[:, :0], values[:0], tensor.shape, True)
+
+
+def _projected(tensor: Any, mask: Any, accumulate_matches: bool = False) -> Any:
+    """What `tensor` has at the entries of `mask`."""
+    return _masked(tensor, mask)
+
+
+def _set_coalesced(tensor: Any, coalesced: bool) -> Any:
+    tensor._c = coalesced
+    return tensor
+
+
 def _part(name: str) -> Callable[..., Any]:
     """`values()` or `indices()`, which only ordered entries have."""
 
@@ -203,7 +270,7 @@ def _part(name: str) -> Callable[..., Any]:
             raise RuntimeError(
                 f"Cannot get {name} on an uncoalesced tensor, please call .coalesce() first"
             )
-        return tensor._v if name == "values" else tensor._i
+        return tensor._v.detach() if name == "values" else tensor._i.detach()
 
     return part
 
@@ -216,11 +283,15 @@ def _of_parts(
     return make(indices, values, size, is_coalesced)
 
 
-#: by the name of a method, a function or an op
+def _to_sparse(tensor: Any, *args: Any, **keywords: Any) -> Any:
+    return conversions.relaid(tensor, keywords.get("layout"), keywords.get("blocksize"))
+
+
+#: by the name of an op
 _HANDLERS: dict[str, Callable[..., Any]] = {
     "_sparse_coo_tensor_with_dims_and_tensors": _of_parts,
     "_indices": lambda t: t._i,
-    "_values": lambda t: t._v,
+    "_values": lambda t: t._v.detach(),
     "indices": _part("indices"),
     "values": _part("values"),
     "_nnz": lambda t: t._v.shape[0],
@@ -229,61 +300,52 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     "dense_dim": lambda t: t._v.dim() - 1,
     "_dimV": lambda t: t._v.dim() - 1,
     "is_coalesced": lambda t: t._c,
-    "coalesce": coalesced,
+    "_coalesced_": _set_coalesced,
     "_coalesce": coalesced,
-    "to_dense": to_dense,
     "_to_dense": to_dense,
-    "to_sparse": lambda t, *args, **keywords: t,
-    "to_sparse_coo": lambda t: t,
+    "_to_sparse": _to_sparse,
     "detach_": lambda t: t,
-    "detach": lambda t: make(t._i, t._v.detach(), t.shape, t._c),
+    "detach": lambda t: make(t._i, t._v, t.shape, t._c),
     "alias": lambda t: make(t._i, t._v, t.shape, t._c),
     "clone": lambda t, **keywords: make(t._i.clone(), t._v.clone(), t.shape, t._c),
+    "zeros_like": _empty,
+    "empty_like": _empty,
     "_to_copy": _to_copy,
-    "cpu": lambda t, **keywords: to_host(t),
     "copy_": _copy_,
     "zero_": _zero_,
-    "new": _new,
     "resize_as_": _resize_as_,
     "sparse_mask": _masked,
+    "_sparse_mask_projection": _projected,
     "add": _added(),
     "add_": _added(in_place=True),
-    "__add__": _added(),
-    "__radd__": _added(),
     "sub": _added(sign=-1),
     "sub_": _added(sign=-1, in_place=True),
-    "__sub__": _added(sign=-1),
     "mul": _scaled("mul"),
-    "__mul__": _scaled("mul"),
-    "__rmul__": _scaled("mul"),
     "mul_": _scaled("mul", in_place=True),
     "div": _scaled("div"),
-    "__truediv__": _scaled("div"),
     "div_": _scaled("div", in_place=True),
+    "neg": _unary("neg", linear=True),
+    "conj_physical": _unary("conj_physical", linear=True),
     **{name: _unary(name) for name in (
-        "neg", "abs", "sqrt", "pow", "square", "sign", "sin", "tan", "tanh", "relu", "expm1",
+        "abs", "sqrt", "pow", "sign", "sgn", "sin", "tan", "tanh", "relu", "expm1",
         "log1p", "floor", "ceil", "trunc", "round", "isnan", "nan_to_num",
     )},
-    "__neg__": _unary("neg"),
-    "__pow__": _unary("pow"),
     "mm": _mm,
     "mv": _mm,
-    "matmul": _mm,
     "_sparse_mm": _mm,
-    "spmm": _mm,
-    "__matmul__": _mm,
     "addmm": _addmm,
     "_sparse_addmm": _addmm,
     "t": _transpose,
     "transpose": _transpose,
     "sum": _sum,
     "_sparse_sum": _sum,
+    "_sparse_sum_backward": _sum_backward,
 }  # fmt: skip
 
 #: ops that make sparse tensors of dense ones
 OF_DENSE: dict[str, Callable[..., Any]] = {
     "aten::_sparse_coo_tensor_with_dims_and_tensors": _of_parts,
-    "aten::_to_sparse": sparsified,
+    "aten::_to_sparse": lambda dense, **keywords: sparsified(dense),
     "aten::_to_sparse.sparse_dim": sparsified,
     "aten::sparse_mask": _masked,
 }
