@@ -148,10 +148,25 @@ def _block_of(values: torch.Tensor, plain: torch.Tensor, layout: torch.layout) -
     return (values.shape[at], values.shape[at + 1]) if layout in BLOCKED else (1, 1)
 
 
+class _Uploaded(torch.autograd.Function):
+    """A sparse tensor of the host on the device; its gradient comes back to the host."""
+
+    @staticmethod
+    def forward(ctx: Any, host: Any, dtype: Any) -> Any:
+        ctx.dtype = host.dtype
+        return from_host(host, dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0].cpu().to(ctx.dtype), None
+
+
 def from_host(host: torch.Tensor, dtype: torch.dtype | None = None) -> Any:
     """A sparse tensor of the host, in whatever layout, copied to the device."""
     if isinstance(host, CompositeTensor):
         return host if dtype is None else host.to(dtype)
+    if host.requires_grad and torch.is_grad_enabled():
+        return _Uploaded.apply(host, dtype)
     if host.layout not in LAYOUTS:
         return coo.from_host(host, dtype)
     first, second = (f"{name}_indices" for name in LAYOUTS[host.layout])

@@ -32,6 +32,7 @@ __all__ = [
     "extents_of",
     "from_host",
     "is_ours",
+    "joined",
     "make",
     "places_of",
     "sparsified",
@@ -70,6 +71,10 @@ class SparseTensor(CompositeTensor):
     ) -> Any:
         """Run an op below autograd."""
         with torch.no_grad():
+            if func._schema.name.removeprefix("aten::") not in cls.handlers:
+                made = func.decompose(*args, **(kwargs or {}))
+                if made is not NotImplemented:
+                    return made
             return super().__torch_dispatch__(func, types, args, kwargs)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
@@ -149,7 +154,7 @@ def created(original: Callable[..., Any]) -> Callable[..., Any]:
             size = (*extents, *second.shape[1:])
         elif first.numel() and keywords.get("check_invariants", True):
             _check(first, size)
-        made = make(first, second, size, keywords.get("is_coalesced"))
+        made = assembled(first, second, size, keywords.get("is_coalesced"))
         return made.requires_grad_() if keywords.get("requires_grad") else made
 
     return unseen(sparse_coo_tensor)
@@ -228,6 +233,15 @@ def coalesced(tensor: Any) -> Any:
     places, at = torch.unique_consecutive(ordered, return_inverse=True)
     values = tensor._v.new_zeros((places.shape[0], *dense)).index_add(0, at, tensor._v[order])
     return make(_unflat(places, extents), values, tensor.shape, True)
+
+
+def joined(
+    indices: torch.Tensor, extents: tuple[int, ...]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The indices in order, none twice; and where each of the given ones is among them."""
+    ordered, order = places_of(indices, extents).sort(stable=True)
+    places, at = torch.unique_consecutive(ordered, return_inverse=True)
+    return _unflat(places, extents), torch.empty_like(at).index_copy(0, order, at)
 
 
 def to_dense(tensor: torch.Tensor, dtype: Any = None, **keywords: Any) -> torch.Tensor:

@@ -4,8 +4,9 @@ What is not in `_HANDLERS` is refused.
 """
 
 import math
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -18,6 +19,7 @@ from jgpu.device.sparse.coo import (
     extents_of,
     from_host,
     is_ours,
+    joined,
     make,
     places_of,
     sparsified,
@@ -28,11 +30,37 @@ from jgpu.device.tensor import DeviceTensor
 
 __all__ = ["OF_DENSE", "install"]
 
+_current_node = getattr(torch._C, "_current_autograd_node", lambda: None)
+#: references to a gradient that only autograd holds, from C++ and from Python, during its copy
+_USES: Final = 3
+_REFERENCES: Final = 4
+
 
 def install() -> None:
     """Give sparse tensors their ops; once."""
     SparseTensor.handlers = _HANDLERS
-    SparseTensor.functions = {"new": _new}
+    SparseTensor.functions = {
+        "new": _new,
+        "storage": _without(NotImplementedError, "Cannot access storage of SparseTensorImpl"),
+        "untyped_storage": _without(
+            NotImplementedError, "Cannot access storage of SparseTensorImpl"
+        ),
+        "data_ptr": _without(
+            RuntimeError, "Cannot access data pointer of Tensor that doesn't have storage"
+        ),
+        "numpy": _without(
+            TypeError,
+            "can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first.",
+        ),
+        "is_contiguous": lambda tensor, *args, **keywords: False,
+    }
+
+
+def _without(error: type[Exception], text: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **keywords: Any) -> Any:
+        raise error(text)
+
+    return refuse
 
 
 def _with_values(tensor: Any, values: torch.Tensor) -> SparseTensor:
@@ -58,7 +86,9 @@ def _scaled(name: str, *, in_place: bool = False) -> Callable[..., Any]:
         if is_ours(other):
             if name != "mul":
                 raise refused(f"{name} by a sparse tensor", INSTEAD)
-            tensor, other = coalesced(tensor), to_dense(other)
+            if not _same_memory(tensor._i, other._i):
+                tensor = coalesced(tensor)
+            other = to_dense(other)
         if isinstance(other, torch.Tensor) and other.dim():
             extents, dense = extents_of(tensor)
             there = other.expand(tensor.shape).reshape(math.prod(extents), *dense)
@@ -66,7 +96,7 @@ def _scaled(name: str, *, in_place: bool = False) -> Callable[..., Any]:
         values = getattr(torch, name)(tensor._v, other, **keywords)
         if not in_place:
             return _with_values(tensor, values)
-        tensor._v = values.to(tensor.dtype)
+        tensor._v, tensor._c = values.to(tensor.dtype), False
         return tensor
 
     return apply
@@ -106,14 +136,22 @@ def _merged(first: Any, second: Any, factor: Any) -> SparseTensor:
         )
     dtype = torch.result_type(first._v, second._v)
     one, other = first._v.to(dtype), second._v.to(dtype)
-    other = other if factor == 1 else other * factor
     both = first._c and second._c
     contiguous = first._v.is_contiguous() and second._v.is_contiguous()
-    if contiguous and first._i is second._i:
-        return make(first._i, one + other, first.shape, both)
-    indices = torch.cat([first._i, second._i], 1)
-    made = make(indices, torch.cat([one, other]), first.shape)
-    return coalesced(made) if contiguous and both else made  # type: ignore[no-any-return]
+    if contiguous and _same_memory(first._i, second._i):
+        return make(first._i, torch.add(one, other, alpha=factor), first.shape, both)
+    indices, count = torch.cat([first._i, second._i], 1), one.shape[0]
+    if not contiguous and indices.shape[1] <= first.numel():
+        scaled = other if factor == 1 else other * factor
+        return make(indices, torch.cat([one, scaled]), first.shape)
+    indices, at = joined(indices, extents_of(first)[0])
+    room = one.new_zeros((indices.shape[1], *one.shape[1:]))
+    one, other = room.index_add(0, at[:count], one), room.index_add(0, at[count:], other)
+    return make(indices, torch.add(one, other, alpha=factor), first.shape, both)
+
+
+def _same_memory(one: Any, other: Any) -> bool:
+    return one._b is other._b and one._o == other._o and one._g is other._g
 
 
 def _onto(dense: Any, sparse: Any, factor: Any) -> Any:
@@ -246,6 +284,29 @@ def _to_copy(tensor: Any, *, dtype: Any = None, device: Any = None, **keywords: 
     return to_host(made) if elsewhere else made
 
 
+def _clone(tensor: Any, **keywords: Any) -> Any:
+    """A copy; of a gradient that only autograd holds, the same entries, as native torch does it.
+
+    Native torch looks at its reference counts. A tensor with a Python object has other counts, so
+    autograd asks for a copy of it always.
+    """
+    if keywords.get("memory_format") not in (None, torch.contiguous_format):
+        raise RuntimeError("unsupported memory format option Preserve")
+    node = _current_node()
+    if node is not None and node.name().endswith("AccumulateGrad"):
+        alone = tensor._use_count() <= _USES and sys.getrefcount(tensor) <= _REFERENCES
+        if alone and tensor._v.is_contiguous() and tensor._i.is_contiguous():
+            return make(tensor._i, tensor._v, tensor.shape)
+    return make(tensor._i.clone(), tensor._v.clone(), tensor.shape, tensor._c)
+
+
+def _threshold_backward(grad: Any, tensor: Any, threshold: Any) -> Any:
+    """The gradient of `relu`, at the entries."""
+    whole, given = coalesced(tensor), coalesced(grad)
+    values = given._v if given._i is whole._i else _masked(given, whole)._v
+    return make(whole._i, torch.where(whole._v > threshold, values, 0), tensor.shape)
+
+
 def _empty(tensor: Any, **keywords: Any) -> Any:
     """`zeros_like`: without entries."""
     values = tensor._v if keywords.get("dtype") is None else tensor._v.to(keywords["dtype"])
@@ -307,7 +368,7 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     "detach_": lambda t: t,
     "detach": lambda t: make(t._i, t._v, t.shape, t._c),
     "alias": lambda t: make(t._i, t._v, t.shape, t._c),
-    "clone": lambda t, **keywords: make(t._i.clone(), t._v.clone(), t.shape, t._c),
+    "clone": _clone,
     "zeros_like": _empty,
     "empty_like": _empty,
     "_to_copy": _to_copy,
@@ -325,6 +386,7 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     "div": _scaled("div"),
     "div_": _scaled("div", in_place=True),
     "neg": _unary("neg", linear=True),
+    "threshold_backward": _threshold_backward,
     "conj_physical": _unary("conj_physical", linear=True),
     **{name: _unary(name) for name in (
         "abs", "sqrt", "pow", "sign", "sgn", "sin", "tan", "tanh", "relu", "expm1",
