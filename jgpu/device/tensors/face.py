@@ -8,14 +8,13 @@ from typing import Any, NoReturn
 
 import torch
 
-from jgpu.device import tensor as tensors
 from jgpu.device.geometry import contiguous_stride, intern
 from jgpu.device.recording import copies
 from jgpu.device.recording.viewing import views
 from jgpu.device.sparse import compressed_ops, coo_ops
 from jgpu.device.sparse.conversions import sparsified
 from jgpu.device.tensor import CUDA, DeviceTensor, rebind, wrap
-from jgpu.device.tensors import storage
+from jgpu.device.tensors import saving, storage
 from jgpu.device.tensors.storage import Storage, storage_of
 from jgpu.device.tracebacks import unseen
 
@@ -42,8 +41,8 @@ def install() -> None:
     cls.__array__ = unseen(_array)
     cls.__repr__ = unseen(_repr)
     cls.__format__ = unseen(_format)
-    cls.__deepcopy__ = unseen(_deepcopy)
-    cls.__reduce_ex__ = unseen(_reduce)
+    cls.__deepcopy__ = unseen(saving.deepcopy)
+    cls.__reduce_ex__ = unseen(saving.reduce)
     cls.__cuda_array_interface__ = property(unseen(_no_interface))
     cls.__dlpack__ = unseen(_no_dlpack)
     cls.__dlpack_device__ = lambda self: (2, 0)
@@ -240,61 +239,6 @@ def _iterate(self: DeviceTensor) -> Any:
     if self.dim() == 0:
         raise TypeError("iteration over a 0-d tensor")
     return iter(self.unbind(0))
-
-
-# -- copying ---------------------------------------------------------------------------------
-
-
-def _deepcopy(self: DeviceTensor, memo: dict[int, Any]) -> Any:
-    import copy
-
-    found = memo.get(id(self))
-    if found is not None:
-        return found
-    if not self.is_leaf:
-        raise RuntimeError(
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
-            "protocol at the moment.  If you were attempting to deepcopy a module, this may be "
-            "because of a torch.nn.utils.weight_norm usage, see "
-            "https://github.com/pytorch/pytorch/pull/103001"
-        )
-    with torch.no_grad():
-        made = _copy_storage(self, memo)
-        if self.requires_grad:
-            made.requires_grad_()
-        if self.grad is not None:
-            made.grad = copy.deepcopy(self.grad, memo)
-    skip = {"_b", "_g", "_o"}
-    for name, value in self.__dict__.items():
-        if name not in skip:
-            made.__dict__[name] = copy.deepcopy(value, memo)
-    memo[id(self)] = made
-    return made
-
-
-def _copy_storage(self: DeviceTensor, memo: dict[int, Any]) -> torch.Tensor:
-    """Tensors that share a buffer share its copy."""
-    key = id(self._b)
-    buffer = memo.get(key)
-    if buffer is None:
-        flat = intern(torch.uint8, (self._b.nbytes,), (1,))
-        whole = tensors.wrap(self._b, flat)
-        buffer = torch.ops.aten.clone.default(whole)._b
-        memo[key] = buffer
-        memo.setdefault(id(memo), []).append(self._b)
-    shown = self._g
-    made: torch.Tensor = tensors.wrap(
-        buffer, intern(shown.dtype, shown.shape, shown.stride), self._o
-    )
-    if self.is_conj():  # as torch does: computed, and so in a storage of its own
-        made = made.conj_physical()
-    return made.neg() if self.is_neg() else made
-
-
-def _reduce(self: DeviceTensor, protocol: Any) -> Any:
-    from jgpu.device.tensors import saving
-
-    return saving.reduce(self)
 
 
 __all__ += ["Storage", "contiguous_stride", "rebind", "rebind_quietly"]

@@ -1,52 +1,41 @@
-"""`torch.save` and `torch.load` with files that a machine with a CUDA device shares.
+"""Copying and pickling of device tensors, and `torch.save` and `torch.load`.
 
-A device tensor is pickled as an ordinary CUDA tensor is: a storage located at "cuda:0" and torch's
-own rebuild functions, so that `weights_only=True` and `map_location` work on either side. On
-loading, a storage located at `cuda` is read into host memory and uploaded once, when the first
-tensor over it is rebuilt.
+Each follows torch's own code. A device tensor reduces to torch's rebuild functions over the storage
+of its buffer: `copy.copy` gives a tensor over that storage, and a pickler writes the storage as one
+of CUDA, located at "cuda:0". The files hold only names of torch's, so that `weights_only=True` and
+`map_location` work, and machines with and without a shared device read each other's files.
 """
 
-import weakref
+import copy
+import functools
 from collections import OrderedDict
 from typing import Any
 
 import torch
+from torch import nn
 
-from jgpu.device import current
 from jgpu.device.geometry import intern
-from jgpu.device.tensor import BufferHandle, DeviceTensor, new_buffer, wrap
-from jgpu.device.tensors.storage import storage_of
+from jgpu.device.tensor import DeviceTensor, wrap
+from jgpu.device.tensors.storage import Storage, storage_of
 from jgpu.device.tracebacks import unseen
 from jgpu.wire import program as wire
 
-__all__ = ["install", "reduce"]
+__all__ = ["deepcopy", "install", "reduce"]
 
-_LOCATION = "cuda:0"
-#: host copies of buffers while a pickler holds them, so that sharing is kept; each knows what was
-#: recorded before it was made, for somebody may hold it past the next update
-_downloaded: weakref.WeakValueDictionary[BufferHandle, Any] = weakref.WeakValueDictionary()
+#: what this package keeps in a tensor's dictionary; everything else there belongs to the notebook
+_OWN = frozenset(("_b", "_g", "_o", "_is_param"))
 
 
 def install() -> None:
-    """Register the location with torch and patch the rebuild function."""
-    from torch import serialization
+    """Register how a storage is read onto the device, and patch two rebuild functions."""
+    from torch import _tensor, serialization
 
-    # Before torch's own "cpu" (10): a host storage that stands for a device's says so first.
-    serialization.register_package(5, _tag, _deserialize)
+    serialization.register_package(5, lambda storage: None, _reserve)
     utils: Any = torch._utils
-    original = utils._rebuild_tensor
-
-    def rebuild_tensor(storage: Any, offset: int, size: Any, stride: Any) -> torch.Tensor:
-        untyped = storage._untyped_storage
-        if getattr(untyped, "_jgpu_location", None) is None:
-            result: torch.Tensor = original(storage, offset, size, stride)
-            return result
-        buffer = _uploaded(untyped)
-        geometry = intern(storage.dtype, tuple(size), tuple(stride))
-        return wrap(buffer, geometry, offset)
-
     set_metadata = utils.set_tensor_metadata
+    rebuild_type: Any = _tensor._rebuild_from_type_v2
 
+    @functools.wraps(set_metadata)
     def set_tensor_metadata(tensor: Any, metadata: Any) -> None:
         set_metadata(tensor, metadata)
         if type(tensor) is DeviceTensor:
@@ -54,81 +43,111 @@ def install() -> None:
             conj, neg = wire.CONJ * tensor.is_conj(), wire.NEG * tensor.is_neg()
             tensor._g = intern(old.dtype, old.shape, old.stride, conj | neg)
 
-    read: Any = torch.UntypedStorage._set_from_file
+    @functools.wraps(rebuild_type)
+    def rebuild_from_type(func: Any, new_type: Any, args: Any, state: Any) -> Any:
+        """A device tensor is a `torch.Tensor` already; `as_subclass` would make a view of it."""
+        made = func(*args)
+        if new_type is torch.Tensor and type(made) is DeviceTensor:
+            new_type = DeviceTensor
+        return rebuild_type(lambda: made, new_type, (), state)
 
-    def set_from_file(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = read(self, *args, **kwargs)
-        buffer = getattr(self, "_jgpu_buffer", None)
-        self._torch_load_uninitialized = False  # torch leaves it as it was
-        if buffer is not None:
-            current.session.fill(buffer, _bytes(self))
-        return result
-
-    torch.UntypedStorage._set_from_file = unseen(set_from_file)  # type: ignore[method-assign]
-    utils._rebuild_tensor = unseen(rebuild_tensor)
     utils.set_tensor_metadata = unseen(set_tensor_metadata)
+    _tensor._rebuild_from_type_v2 = unseen(rebuild_from_type)
 
 
-def _tag(storage: Any) -> str | None:
-    return getattr(storage, "_jgpu_location", None)
-
-
-def _deserialize(storage: Any, location: str) -> Any:
-    if not location.startswith("cuda"):
+def _reserve(storage: Any, location: str) -> Storage | None:
+    """A device storage for bytes that follow later in the file; None leaves the rest to torch."""
+    if not getattr(storage, "_torch_load_uninitialized", False):
         return None
-    made = storage
-    made._jgpu_location = _LOCATION
+    if location.partition(":")[0] != "cuda":
+        return None
+    device = torch.serialization._validate_device(location, "cuda")
+    made = torch.UntypedStorage(storage.nbytes(), device=device)
+    assert isinstance(made, Storage)
     return made
 
 
-def _uploaded(untyped: Any) -> BufferHandle:
-    """The buffer of a storage that was read from a file; uploaded once.
+def deepcopy(tensor: DeviceTensor, memo: dict[Any, Any]) -> torch.Tensor:
+    """Copy as `Parameter.__deepcopy__` and `Tensor.__deepcopy__` do."""
+    if getattr(tensor, "_is_param", False):
+        return _deepcopy_parameter(tensor, memo)
+    if not tensor.is_leaf:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+            "protocol at the moment.  If you were attempting to deepcopy a module, this may be "
+            "because of a torch.nn.utils.weight_norm usage, see "
+            "https://github.com/pytorch/pytorch/pull/103001"
+        )
+    found: torch.Tensor | None = memo.get(id(tensor))
+    if found is not None:
+        return found
+    with torch.no_grad():
+        made = _over_copied_storage(tensor, memo)
+        if tensor.requires_grad:
+            made.requires_grad_()
+        if tensor.grad is not None:
+            made.grad = tensor.grad.__deepcopy__(memo)
+        made.__dict__.update(copy.deepcopy(_attributes(tensor), memo))
+    memo[id(tensor)] = made
+    return made
 
-    In files of the old format the bytes come after the tensors: then it is uploaded when they are
-    read (`_set_from_file`).
-    """
-    buffer: BufferHandle | None = getattr(untyped, "_jgpu_buffer", None)
-    if buffer is None:
-        buffer = new_buffer(untyped.nbytes(), current.session.buffers.graveyard)
-        if not getattr(untyped, "_torch_load_uninitialized", False):
-            current.session.fill(buffer, _bytes(untyped))
-        untyped._jgpu_buffer = buffer
-    return buffer
+
+def _deepcopy_parameter(tensor: DeviceTensor, memo: dict[Any, Any]) -> torch.Tensor:
+    """A parameter with a copy of the values; gradient, attributes and hooks stay behind."""
+    found: torch.Tensor | None = memo.get(id(tensor))
+    if found is None:
+        values = tensor.data.clone(memory_format=torch.preserve_format)
+        found = memo[id(tensor)] = nn.Parameter(values, tensor.requires_grad)
+    return found
 
 
-def _bytes(untyped: Any) -> Any:
-    flat = torch.empty(0, dtype=torch.uint8, device="cpu").set_(untyped)
-    return flat.numpy().data
+def _over_copied_storage(tensor: DeviceTensor, memo: dict[Any, Any]) -> torch.Tensor:
+    """The same view of a copy of the storage, which all tensors over this storage share."""
+    copied = copy.deepcopy(storage_of(tensor._b), memo)
+    shown = tensor._g
+    plain = intern(shown.dtype, shown.shape, shown.stride)
+    made: torch.Tensor = wrap(copied._b, plain, tensor._o)
+    if tensor.is_conj():  # torch computes these two, into a storage of their own
+        made = made.conj_physical()
+    return made.neg() if tensor.is_neg() else made
 
 
-def reduce(tensor: DeviceTensor) -> Any:
-    """What `pickle` stores for a device tensor: torch's own functions over a located storage."""
-    host = _downloaded.get(tensor._b)
-    if host is None or host._jgpu_recorded != current.session.recorded:
-        host = storage_of(tensor._b).cpu()
-        host._jgpu_location = _LOCATION  # type: ignore[attr-defined]
-        host._jgpu_recorded = current.session.recorded  # type: ignore[attr-defined]
-        _downloaded[tensor._b] = host
-    geometry = tensor._g
-    typed = torch.storage.TypedStorage(wrap_storage=host, dtype=geometry.dtype, _internal=True)
+def _attributes(tensor: DeviceTensor) -> dict[str, Any]:
+    return {name: value for name, value in tensor.__dict__.items() if name not in _OWN}
+
+
+def reduce(tensor: DeviceTensor, protocol: Any) -> Any:
+    """Reduce as `Parameter.__reduce_ex__` and `Tensor.__reduce_ex__` do."""
+    attributes = _attributes(tensor)
     hooks: OrderedDict[Any, Any] = OrderedDict()
+    if getattr(tensor, "_is_param", False):
+        given = (tensor.data, tensor.requires_grad, hooks)
+        if not attributes:
+            return torch._utils._rebuild_parameter, given
+        return torch._utils._rebuild_parameter_with_state, (*given, attributes)
+    function, args = _reduce_plain(tensor, hooks)
+    if not attributes:
+        return function, args
+    return torch._tensor._rebuild_from_type_v2, (function, torch.Tensor, args, attributes)
+
+
+def _reduce_plain(tensor: DeviceTensor, hooks: Any) -> tuple[Any, tuple[Any, ...]]:
+    """`Tensor._reduce_ex_internal`, which takes an empty device tensor for one of a subclass."""
+    torch.utils.hooks.warn_if_has_hooks(tensor)
+    storage: Any = storage_of(tensor._b)
+    shown = tensor._g
+    newer = shown.dtype in torch.storage._new_dtypes()
+    if not newer:
+        storage = torch.storage.TypedStorage(
+            wrap_storage=storage, dtype=shown.dtype, _internal=True
+        )
+    args: tuple[Any, ...] = (
+        storage, tensor._o, shown.shape, shown.stride, tensor.requires_grad, hooks,
+    )  # fmt: skip
+    if newer:
+        args = (*args, shown.dtype)
     metadata = torch._utils.get_tensor_metadata(tensor)
-    grad = tensor.requires_grad
-    args: tuple[Any, ...] = (typed, tensor._o, geometry.shape, geometry.stride, grad, hooks)
     if metadata:
         args = (*args, metadata)
-    if not getattr(tensor, "_is_param", False):
-        return torch._utils._rebuild_tensor_v2, args
-    args = (typed, tensor._o, geometry.shape, geometry.stride, False, OrderedDict())
-    plain = _Plain(torch._utils._rebuild_tensor_v2, args)
-    return torch._utils._rebuild_parameter, (plain, grad, OrderedDict())
-
-
-class _Plain:
-    """The bare tensor inside a pickled parameter."""
-
-    def __init__(self, function: Any, args: tuple[Any, ...]) -> None:
-        self._reduced = function, args
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return self._reduced
+    rebuild = torch._utils._rebuild_tensor_v3 if newer else torch._utils._rebuild_tensor_v2
+    return rebuild, args

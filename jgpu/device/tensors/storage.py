@@ -136,6 +136,16 @@ class Storage(torch.UntypedStorage):
         """The class's name, as torch gives it for a CUDA storage."""
         return "torch.cuda.UntypedStorage" if dtype is None else super().type(dtype, non_blocking)
 
+    def _write_file(self, *args: Any) -> None:
+        """Write the bytes into a file, as `torch.save` asks for; waits."""
+        self.cpu()._write_file(*args)
+
+    def _set_from_file(self, *args: Any) -> "Storage":
+        """Read the bytes from a file, as `torch.load` asks for."""
+        host = torch.UntypedStorage(self._b.nbytes)
+        host._set_from_file(*args)
+        return self.copy_(host)
+
     def __repr__(self) -> str:
         lines = "\n ".join(map(str, self.tolist()))
         return f" {lines}\n[torch.storage.UntypedStorage(device=cuda:0) of size {len(self)}]"
