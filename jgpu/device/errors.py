@@ -18,8 +18,8 @@ __all__ = [
     "asked_for",
     "from_failure",
     "is_of_op",
-    "on_its_line",
     "no_kernel",
+    "on_its_line",
     "refused",
     "use_of_lost",
 ]
