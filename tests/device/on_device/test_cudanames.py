@@ -109,3 +109,18 @@ def test_errors_of_the_runtime_have_their_number():
     torch.cuda.check_error(0)
     with pytest.raises(torch.cuda.CudaError, match="2"):
         torch.cuda.check_error(2)
+
+
+def test_the_accelerator_in_python_and_in_c_says_the_same():
+    x = torch.ones(1000, device="cuda")
+    assert x.sum().item() == 1000
+    assert torch.accelerator.empty_host_cache() is None
+    assert torch.accelerator.memory.empty_host_cache() is None
+    assert torch._C._accelerator_emptyHostCache() is None
+    assert torch._C._accelerator_getMemoryInfo(0)[1] == torch.accelerator.get_memory_info()[1]
+    stats = torch._C._accelerator_getDeviceStats(0)
+    assert stats["allocated_bytes"]["all"]["current"] == torch.accelerator.memory_allocated()
+    assert torch._C._accelerator_hooks_get_current_device() == 0
+    assert torch._C._accelerator_isAllocatorInitialized()
+    with pytest.raises(NotSupported, match="device graphs"):
+        torch.accelerator.Graph()
