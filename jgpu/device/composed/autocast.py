@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 
 from jgpu.device.likenative import warned
-from jgpu.device.tensor import DeviceTensor
+from jgpu.device.tensor import DeviceTensor, device
 from jgpu.device.tracebacks import unseen
 
 __all__ = [
@@ -42,8 +42,8 @@ LOWER: Final = frozenset({
     "cudnn_convolution_transpose",
 })  # fmt: skip
 
-#: CUDA casts these inside, where it calls cuDNN
-_LOWER_ABOVE: Final = frozenset({
+#: CUDA casts these inside, where it calls cuDNN: to float16, whatever the dtype of autocast
+_HALF_ABOVE: Final = frozenset({
     "lstm.input", "lstm.data", "gru.input", "gru.data", "rnn_tanh.input", "rnn_tanh.data",
     "rnn_relu.input", "rnn_relu.data",
 })  # fmt: skip
@@ -91,7 +91,7 @@ BANNED: Final = frozenset({"binary_cross_entropy"})
 
 #: all of them
 NAMED: Final = (
-    LOWER | _LOWER_ABOVE | FP32 | FP32_BESIDE | SET_DTYPE | set(APPEND_DTYPE) | PROMOTE | BANNED
+    LOWER | _HALF_ABOVE | FP32 | FP32_BESIDE | SET_DTYPE | set(APPEND_DTYPE) | PROMOTE | BANNED
 )
 
 _Kernel = Callable[..., Any]
@@ -100,8 +100,8 @@ _Exclude: Any = torch._C._ExcludeDispatchKeyGuard
 _keys: Any = torch._C.DispatchKeySet(_key)
 _library: Any = None
 _float32, _float64 = torch.float32, torch.float64
-#: casts of weights, until autocast is left: by tensor and grad mode
-_cache: dict[tuple[int, bool], tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
+#: casts of weights by the id of the weight, until the outermost autocast region ends
+_cache: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
 
 
 def install() -> None:
@@ -155,7 +155,7 @@ def register() -> None:
         return
     _library = torch.library.Library("aten", "IMPL")
     known = torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA")
-    for full in (*known, *(f"aten::{name}" for name in _LOWER_ABOVE)):
+    for full in (*known, *(f"aten::{name}" for name in _HALF_ABOVE)):
         namespace, _, name = full.partition("::")
         make = _maker(name) if namespace == "aten" else None
         if make is not None:
@@ -170,7 +170,7 @@ def _overload(name: str, overload: str | None = None) -> Any:
 def _maker(name: str) -> Callable[[Any], _Kernel] | None:
     for names, make in (
         (LOWER, _lower),
-        (_LOWER_ABOVE, _lower),
+        (_HALF_ABOVE, _half),
         (FP32 | FP32_BESIDE, _fp32),
         (SET_DTYPE, _set_dtype),
         (PROMOTE, _promote),
@@ -192,6 +192,16 @@ def _lower(op: Any) -> _Kernel:
         with _Exclude(_keys):
             to = torch.get_autocast_dtype("cuda")
             return op(*_cast_all(args, to), **_cast_named(kwargs, to))
+
+    return kernel
+
+
+def _half(op: Any) -> _Kernel:
+    """Weights are copied into a buffer of float16 by each call; their casts are not cached."""
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        with _Exclude(_keys):
+            return op(*map(_halved, args), **{name: _halved(kwargs[name]) for name in kwargs})
 
     return kernel
 
@@ -236,11 +246,18 @@ def _append_dtype(op: Any, other: Any) -> _Kernel:
 
 
 def _promote(op: Any) -> _Kernel:
+    """Optional tensors are cast, but do not count in the choice of the dtype, as in C++."""
+    arguments = op._schema.arguments
+    counted = [not isinstance(argument.type, torch.OptionalType) for argument in arguments]
+    named = {argument.name: counts for argument, counts in zip(arguments, counted, strict=True)}
+
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with _Exclude(_keys):
             to = torch.get_autocast_dtype("cuda")
-            for value in (*args, *kwargs.values()):
-                to = _wider(to, value)
+            for value, counts in zip(args, counted, strict=False):
+                to = _wider(to, value) if counts else to
+            for name, value in kwargs.items():
+                to = _wider(to, value) if named[name] else to
             return op(*_cast_all(args, to), **_cast_named(kwargs, to))
 
     return kernel
@@ -264,8 +281,14 @@ def _banned(op: Any) -> _Kernel:
 
 
 def _eligible(value: Any) -> bool:
-    """A tensor on the device of a floating dtype other than float64."""
-    if type(value) is not DeviceTensor and not (isinstance(value, torch.Tensor) and value.is_cuda):
+    """A tensor on the device of a floating dtype other than float64.
+
+    What a transform of `torch.func` has wrapped is asked for its device: it is a plain tensor,
+    whose `is_cuda` is torch's own and knows CUDA alone.
+    """
+    if type(value) is not DeviceTensor and not (
+        isinstance(value, torch.Tensor) and value.device == device()
+    ):
         return False
     dtype = value.dtype
     return bool(dtype.is_floating_point and dtype is not _float64)
@@ -279,6 +302,12 @@ def _cast_named(values: dict[str, Any], to: torch.dtype) -> dict[str, Any]:
     return {name: _cast(value, to) for name, value in values.items()}
 
 
+def _halved(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_halved(item) for item in value]
+    return value.to(torch.float16) if _eligible(value) else value
+
+
 def _cast(value: Any, to: torch.dtype) -> Any:
     if isinstance(value, list | tuple):
         return [_cast(item, to) for item in value]
@@ -287,26 +316,30 @@ def _cast(value: Any, to: torch.dtype) -> Any:
     if (
         value.dtype is _float32
         and value.requires_grad
-        and to is not _float32
+        and to is torch.get_autocast_dtype("cuda")
         and value.is_leaf
         and not value._is_view()
         and torch.is_autocast_cache_enabled()
+        and not torch.is_inference_mode_enabled()
     ):
-        return _cast_weight(value, to)
+        return _cast_weight(value)
     return value.to(to)
 
 
-def _cast_weight(weight: torch.Tensor, to: torch.dtype) -> torch.Tensor:
-    """A leaf's cast, made once between entering and leaving autocast.
+def _cast_weight(weight: torch.Tensor) -> torch.Tensor:
+    """Return the cast of a weight, made once between entering and leaving autocast.
 
-    Unlike C++, a cast made without gradients is not given to code that needs them.
+    The rules are those of C++ (`cached_cast`) in torch 2.11 and later. All grad modes share one
+    cache, so a cast is made with gradients enabled. Inference mode neither reads nor fills it. An
+    entry is valid until the outermost region ends, whatever happens to the weight's values or to
+    the dtype of a nested region.
     """
-    key = (id(weight), torch.is_grad_enabled())
-    found = _cache.get(key)
-    if found is not None and found[0]() is weight and found[1].dtype is to:
+    found = _cache.get(id(weight))
+    if found is not None and found[0]() is weight:
         return found[1]
-    made = weight.to(to)
-    _cache[key] = (weakref.ref(weight), made)
+    with torch.enable_grad():
+        made = weight.to(torch.get_autocast_dtype("cuda"))
+    _cache[id(weight)] = (weakref.ref(weight), made)
     return made
 
 

@@ -58,6 +58,11 @@ LOWERED = {
 _library: Any = None
 _make = torch.Tensor._make_wrapper_subclass
 _CPU = torch.device("cpu")
+_Exclude: Any = torch._C._ExcludeDispatchKeyGuard
+#: the casts of autocast on the device
+_CASTS: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
+#: the casts of the host's autocast, which are not for stand-ins
+_HOST_CASTS: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)  # type: ignore[attr-defined]
 #: keys at which `vmap` has torch's composites before any device is asked
 _TAKEN_APART_IN_TRANSFORMS: Final = ("FuncTorchVmapMode", "FuncTorchBatchedDecomposition")
 #: how a loss is reduced, as torch's enumeration has it
@@ -232,7 +237,7 @@ def _done_on_faces(
     """The stand-ins of a composite's arguments, and what it returns for them."""
     entered = tuple(_enter(value) for value in args)
     keywords = {name: _enter(value) for name, value in kwargs.items()}
-    with _Factories():
+    with _Factories(), _Exclude(_HOST_CASTS):
         return entered, op(*entered, **keywords)
 
 
@@ -256,7 +261,7 @@ def _lower_above_autograd(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         return value._twin if isinstance(value, Face) else value
 
     keywords = {name: entered(value) for name, value in kwargs.items()}
-    with torch._C._DisableFuncTorch(), _Factories():
+    with torch._C._DisableFuncTorch(), _Factories(), _Exclude(_HOST_CASTS):
         return left(op(*entered(args), **keywords))
 
 
@@ -376,12 +381,16 @@ def _cross_entropy(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> to
 
 
 def _into_out(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    """Compute, then write `out`; nothing is differentiated, which a product's way depends on."""
+    """Compute, then write `out`; nothing is differentiated, which a product's way depends on.
+
+    Autocast casts no arguments of ops that write into `out`, so it is left out.
+    """
     keywords = dict(kwargs)
     out: torch.Tensor = keywords.pop("out")
     words.check_outs(info_of(op), args, kwargs, keywords)
     plain = [each.detach() if isinstance(each, torch.Tensor) else each for each in args]
-    found = getattr(torch.ops.aten, op._schema.name[6:])(*plain, **keywords)
+    with _Exclude(_CASTS):
+        found = getattr(torch.ops.aten, op._schema.name[6:])(*plain, **keywords)
     return out.resize_(found.shape).copy_(found)
 
 
