@@ -86,8 +86,7 @@ def _scaled(name: str, *, in_place: bool = False) -> Callable[..., Any]:
         if is_ours(other):
             if name != "mul":
                 raise refused(f"{name} by a sparse tensor", INSTEAD)
-            if not _same_memory(tensor._i, other._i):
-                tensor = coalesced(tensor)
+            tensor, other = _entries_first(tensor, other)
             other = to_dense(other)
         if isinstance(other, torch.Tensor) and other.dim():
             extents, dense = extents_of(tensor)
@@ -100,6 +99,15 @@ def _scaled(name: str, *, in_place: bool = False) -> Callable[..., Any]:
         return tensor
 
     return apply
+
+
+def _entries_first(one: Any, other: Any) -> tuple[Any, Any]:
+    """Of two factors, first the one whose entries the product has in native torch."""
+    if one._c is other._c:
+        turned = one._v.shape[0] >= other._v.shape[0]
+    else:
+        turned = one._c
+    return (other, one) if turned else (one, other)
 
 
 def _added(*, sign: int = 1, in_place: bool = False) -> Callable[..., Any]:
@@ -388,6 +396,7 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     "neg": _unary("neg", linear=True),
     "threshold_backward": _threshold_backward,
     "conj_physical": _unary("conj_physical", linear=True),
+    "_conj_physical": _unary("conj_physical", linear=True),
     **{name: _unary(name) for name in (
         "abs", "sqrt", "pow", "sign", "sgn", "sin", "tan", "tanh", "relu", "expm1",
         "log1p", "floor", "ceil", "trunc", "round", "isnan", "nan_to_num",
