@@ -6,9 +6,11 @@ __all__ = [
     "ARENA_BYTES",
     "INLINE_BYTES",
     "LEAST_STEP_S",
+    "MAX_BUFFERS",
     "MAX_DIMS",
     "MAX_EVENTS",
     "MAX_FRAME_BYTES",
+    "MAX_GENERATORS",
     "MAX_GEOMETRIES",
     "MAX_GROUPS",
     "MAX_LIST",
@@ -38,6 +40,10 @@ ARENA_BYTES: Final = 64 << 20
 MAX_OPS: Final = 4096
 MAX_SLOTS: Final = 65536
 MAX_GEOMETRIES: Final = 65536
+#: Most buffers and random number generators of one session: what the executor keeps of them takes
+#: memory of the host. A client refuses the one that would be too many where it is made.
+MAX_BUFFERS: Final = 1 << 20
+MAX_GENERATORS: Final = 1 << 15
 #: Most values that a run tells unasked, and the bytes of the largest.
 MAX_WANTED: Final = 8
 WANTED_BYTES: Final = 64

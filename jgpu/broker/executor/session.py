@@ -37,7 +37,7 @@ from jgpu.broker.executor.works.faults import ValueFaults
 from jgpu.broker.executor.works.queue import WorkQueue
 from jgpu.broker.executor.works.states import LaneProgress
 from jgpu.errors import ProtocolError
-from jgpu.wire import messages
+from jgpu.wire import limits, messages
 from jgpu.wire.arena import Arena
 
 __all__ = ["LOST", "ExecutorSession", "SessionOwner"]
@@ -46,7 +46,6 @@ _log = logging.getLogger(__name__)
 
 #: torch's default seed, for generators that nobody seeded
 _SEED: Final = 67280421310721
-_MAX_GENERATORS: Final = 1024
 #: how lanes leave a work that is wholly done
 _BEGUN: Final = LaneProgress.BEGUN
 
@@ -167,8 +166,8 @@ class ExecutorSession:
         """Generator `index`, made at first use."""
         found = self.generators.get(index)
         if found is None:
-            if len(self.generators) >= _MAX_GENERATORS:
-                raise ProtocolError(f"A session has at most {_MAX_GENERATORS} generators.")
+            if len(self.generators) >= limits.MAX_GENERATORS:
+                raise ProtocolError(f"A session has at most {limits.MAX_GENERATORS} generators.")
             found = self.generators[index] = self.device.generator(_SEED)
         return found
 

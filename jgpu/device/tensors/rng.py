@@ -9,6 +9,7 @@ generator, never of the host twin; the twin draws nothing.
 """
 
 import functools
+import gc
 import secrets
 import sys
 from typing import Any, Final
@@ -16,11 +17,12 @@ from typing import Any, Final
 import torch
 
 from jgpu.device import current
-from jgpu.device.errors import refused
+from jgpu.device.errors import DeviceOutOfMemory, refused
 from jgpu.device.hooks.alias import Alias
 from jgpu.device.hooks.naming import translate
 from jgpu.device.tensor import CUDA, DeviceTensor
 from jgpu.device.tracebacks import hide, seam, unseen_methods
+from jgpu.wire import limits
 from jgpu.wire import messages as m
 
 __all__ = [
@@ -74,6 +76,14 @@ class Generators:
         """A number for a new generator, and whether another one had it before."""
         if self.forgotten:
             return self.forgotten.pop(), True
+        if self._next >= limits.MAX_GENERATORS:
+            gc.collect()  # what a circle of references keeps is garbage
+            if not self.forgotten:
+                raise DeviceOutOfMemory(
+                    f"CUDA out of memory. This notebook holds {self._next - 1:,} generators on the "
+                    "shared device, which is the most that one may have."
+                )
+            return self.forgotten.pop(), True
         self._next += 1
         return self._next - 1, False
 
@@ -102,7 +112,7 @@ class Generators:
 class DeviceGenerator(_HostGenerator):
     """A generator of the session, made by `torch.Generator(device="cuda")`."""
 
-    _index: int
+    _index: int = 0
     _seed: int
     _generators: Generators
 

@@ -1,5 +1,6 @@
 """What can never fit is refused where it is asked for; what fits is not."""
 
+import gc
 import random
 import re
 from contextlib import nullcontext
@@ -22,6 +23,18 @@ def little():
     limit = type(ready)(ready.device, 64 * MIB)
     largest.watch(limit)
     yield 64 * MIB
+    largest.watch(ready)
+
+
+@pytest.fixture
+def few():
+    """A notebook that may have 400 tensors more than it has."""
+    torch.ones(1, device="cuda").item()
+    gc.collect()
+    current.session.synchronize()
+    ready = current.session.connection.ready
+    largest.watch(ready, len(current.session.buffers.held) + 400)
+    yield 400
     largest.watch(ready)
 
 
@@ -170,3 +183,40 @@ def test_the_message_names_the_variables_that_hold_the_most(little, monkeypatch)
     named = r"Largest: batches 29\.00 MiB, model 4\.00 MiB, 29\.0\d MiB without a name"
     assert re.search(named, str(caught.value))
     assert hidden.shape == data.shape
+
+
+def test_the_line_that_makes_one_tensor_too_many_raises_and_all_others_stay(few):
+    x, kept = torch.ones(3, device="cuda"), []
+
+    def fill_up():
+        while True:
+            kept.append(x + len(kept))
+
+    with pytest.raises(torch.OutOfMemoryError, match=r"tensors on the shared device.*the most"):
+        fill_up()
+    assert len(kept) == few - 1
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.frexp(x)
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(0, device="cuda")
+    assert [each[0].item() for each in kept[::99]] == [1.0 + k for k in range(0, len(kept), 99)]
+    kept[0].add_(1)
+    assert kept[0].view(3, 1)[1].item() == 2.0
+    del kept[:6]
+    mantissa, exponent = torch.frexp(x)
+    assert (mantissa * 2**exponent).tolist() == [1.0] * 3
+
+
+def test_tensors_that_come_and_go_are_not_too_many(few):
+    x = torch.ones(3, device="cuda")
+    for _ in range(3 * few):
+        x = x + 1
+    assert x.tolist() == [1.0 + 3 * few] * 3
+
+
+def test_tensors_in_a_circle_are_collected_before_one_is_too_many(few):
+    x = torch.ones(3, device="cuda")
+    circle = [x + k for k in range(few - 2)]
+    circle.append(circle)
+    del circle
+    assert [(x + k).tolist() for k in range(5)] == [[1.0 + k] * 3 for k in range(5)]

@@ -1,6 +1,7 @@
 """Random numbers on the device: those of a host generator of its own that is seeded alike."""
 
 import copy
+import gc
 import pickle
 from contextlib import suppress
 
@@ -10,6 +11,7 @@ from torch.nn import functional
 
 from jgpu.device import current
 from jgpu.device.recording.ops import info_of
+from jgpu.wire import limits
 
 SEED = 1234
 
@@ -228,3 +230,31 @@ def test_what_another_thread_draws_while_a_new_call_is_tried_is_not_taken_back(m
     expected = torch.cat([torch.rand(1, generator=kept) for _ in drawn])
     assert torch.equal(torch.cat(drawn), expected)
     assert torch.equal(torch.rand(4), torch.rand(4, generator=kept))
+
+
+def test_the_line_that_makes_one_generator_too_many_raises_and_all_others_stay(monkeypatch):
+    gc.collect()
+    generators = current.session.generators
+    monkeypatch.setattr(limits, "MAX_GENERATORS", generators._next + 5)
+    spare, kept = len(generators.forgotten), []
+
+    def fill_up():
+        while True:
+            kept.append(torch.Generator(device="cuda").manual_seed(len(kept)))
+
+    with pytest.raises(torch.OutOfMemoryError, match=r"generators on the shared device.*the most"):
+        fill_up()
+    assert len(kept) == spare + 5
+    drawn = [torch.rand(2, device="cuda", generator=each) for each in kept[:2]]
+    del kept[0]
+    again = torch.Generator(device="cuda").manual_seed(0)
+    assert torch.rand(2, device="cuda", generator=again).tolist() == drawn[0].tolist()
+    assert drawn[1].tolist() != drawn[0].tolist()
+
+
+def test_more_than_a_thousand_generators_draw_each_for_itself():
+    kept = [torch.Generator(device="cuda").manual_seed(k) for k in range(1100)]
+    torch.manual_seed(1099)
+    expected = torch.rand(2, device="cuda").tolist()
+    assert torch.rand(2, device="cuda", generator=kept[-1]).tolist() == expected
+    assert kept[1050].get_state().tolist() != kept[1051].get_state().tolist()

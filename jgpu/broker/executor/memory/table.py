@@ -15,11 +15,13 @@ from typing import Final
 
 from jgpu.broker.executor.programs import Buffer, Failure
 from jgpu.broker.executor.programs.buffers import OnHost
+from jgpu.wire import limits
 
 __all__ = ["MAX_BUFFERS", "BufferTable"]
 
-#: buffers of one session, poisoned ones included; with more, it brings no work any more
-MAX_BUFFERS: Final = 1 << 18
+#: buffers of one session, poisoned ones included; with more, its client breaks the protocol. In the
+#: midst of a run there may be outputs beside inputs that are dropped at its end.
+MAX_BUFFERS: Final = limits.MAX_BUFFERS + limits.MAX_SLOTS
 
 
 class BufferTable:

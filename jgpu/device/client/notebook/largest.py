@@ -6,6 +6,9 @@ recorded. Storages that are small beside the limit are counted and not looked at
 left. That is a lower bound: what ops need on the way is the executor's to count. What does not fit
 because of others is no error at all; it waits.
 
+Storages are counted by number, too: what the executor keeps of each takes memory of the host. Where
+few more may be, every one is looked at.
+
 Invariant: nothing is refused that would have fitted.
 """
 
@@ -21,6 +24,7 @@ from torch import nn
 from jgpu.device import current
 from jgpu.device.errors import DeviceOutOfMemory
 from jgpu.device.tensor import BufferHandle, DeviceTensor, watch_large
+from jgpu.wire import limits
 from jgpu.wire import messages as m
 from jgpu.wire.sizes import torch_size
 
@@ -33,6 +37,8 @@ _BEFORE: Final = 1 << 20
 _ASK: Final = 64 << 20
 #: where less than this part of the limit is left every storage is looked at
 _LEFT: Final = 8
+#: and where so many storages more, or fewer, may be
+_FEW: Final = 2 * limits.MAX_SLOTS
 #: what a message lists, and how deep it looks into containers
 _LISTED: Final = 5
 _DEPTH: Final = 4
@@ -41,6 +47,7 @@ _DEPTH: Final = 4
 _unsent: list[weakref.ref[BufferHandle]] = []
 _unsent_bytes = 0
 _limit = 0
+_most_storages = limits.MAX_BUFFERS
 _looks_at_all = False
 
 
@@ -50,9 +57,10 @@ def install() -> None:
     current.session.watch_memory(watch, _sort_out, explain)
 
 
-def watch(ready: m.Ready) -> None:
-    """Refuse what is more than the broker said that this user may have."""
-    global _limit
+def watch(ready: m.Ready, storages: int = limits.MAX_BUFFERS) -> None:
+    """Refuse what is more than the broker said that this user may have, or more storages."""
+    global _limit, _most_storages
+    _most_storages = storages
     capacity = ready.device.capacity
     _limit = min(ready.limit or capacity, capacity)
     _look(everything=_is_near())
@@ -62,11 +70,12 @@ def _look(*, everything: bool) -> None:
     """Look at each storage that will be made, or at large ones."""
     global _looks_at_all
     _looks_at_all = everything
-    watch_large(0 if everything else _limit // _PART, _note)
+    watch_large(-1 if everything else _limit // _PART, _note)
 
 
 def _is_near() -> bool:
-    return current.session.buffers.held.nbytes > _limit - _limit // _LEFT
+    held = current.session.buffers.held
+    return held.nbytes > _limit - _limit // _LEFT or len(held) > _most_storages - _FEW
 
 
 def _sort_out() -> None:
@@ -88,6 +97,8 @@ def _note(buffer: BufferHandle) -> None:
     _unsent.append(weakref.ref(buffer))
     if not _limit and session.buffers.held.nbytes + _unsent_bytes > _ASK:
         session.device_facts()  # opens the connection, and so `watch` is called
+    if len(session.buffers.held) + len(_unsent) > _most_storages:
+        _refuse_one_too_many(buffer)
     most = _limit if _looks_at_all else _limit - _limit // _LEFT
     if not _limit or session.buffers.held.nbytes + _unsent_bytes <= most or _count() <= _limit:
         return
@@ -95,9 +106,38 @@ def _note(buffer: BufferHandle) -> None:
     gc.collect()  # what a circle of references keeps is garbage
     living = _count()
     if living > _limit:
-        _unsent[:] = [each for each in _unsent if each() is not buffer]
-        _unsent_bytes -= buffer.nbytes
+        _take_back(buffer)
         raise DeviceOutOfMemory(_refusal(buffer.nbytes, living - buffer.nbytes))
+
+
+def _refuse_one_too_many(buffer: BufferHandle) -> None:
+    """Raise if more storages live than may."""
+    if _living() <= _most_storages:
+        return
+    current.session.cut()
+    gc.collect()
+    if _living() > _most_storages:
+        _take_back(buffer)
+        raise DeviceOutOfMemory(
+            f"CUDA out of memory. Tried to allocate {torch_size(buffer.nbytes)}. This notebook "
+            f"holds {_most_storages:,} tensors on the shared device, which is the most that one "
+            "may have. Keep numbers as Python's (loss.item()), and many small tensors as one "
+            "(torch.stack)."
+        )
+
+
+def _take_back(buffer: BufferHandle) -> None:
+    """A storage is refused: it will not be."""
+    global _unsent_bytes
+    _unsent[:] = [each for each in _unsent if each() is not buffer]
+    _unsent_bytes -= buffer.nbytes
+
+
+def _living() -> int:
+    """How many storages live."""
+    buffers = current.session.buffers
+    unsent = sum((found := each()) is not None and not found.id for each in _unsent)
+    return len(buffers.held) - len(buffers.graveyard) + unsent
 
 
 def _count() -> int:
