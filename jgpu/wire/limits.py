@@ -13,13 +13,16 @@ __all__ = [
     "MAX_GENERATORS",
     "MAX_GEOMETRIES",
     "MAX_GROUPS",
+    "MAX_LAYERS",
     "MAX_LIST",
     "MAX_NAME",
     "MAX_OPS",
     "MAX_REFUSED",
+    "MAX_SIZE",
     "MAX_SLOTS",
     "MAX_TEXT",
     "MAX_WANTED",
+    "MAX_WIDTH",
     "OLDEST_PROTOCOL",
     "PROTOCOL",
     "REPORT_AGE_S",
@@ -54,8 +57,13 @@ LEAST_STEP_S: Final = 60.0
 MAX_GROUPS: Final = 256
 #: Most programs that are refused for what they did, and users of whom each is.
 MAX_REFUSED: Final = 1024
+#: Most layers of a recurrent net whose weights the device packs, and its largest width.
+MAX_LAYERS: Final = 4096
+MAX_WIDTH: Final = (1 << 31) - 1
 #: Most dimensions of a tensor (torch's own kernels stop at 64).
 MAX_DIMS: Final = 64
+#: Largest size, stride and offset of a tensor.
+MAX_SIZE: Final = (1 << 63) - 1
 #: Longest list argument of an op, longest name, longest text (labels, error sentences).
 MAX_LIST: Final = 16384
 MAX_NAME: Final = 256

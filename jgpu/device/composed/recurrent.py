@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from jgpu.device import current, flags
+from jgpu.device.errors import refused
 from jgpu.device.geometry import intern
 from jgpu.device.tensor import DeviceTensor, device, wrap
 from jgpu.device.tracebacks import unseen
+from jgpu.wire import limits
 from jgpu.wire import messages as m
 
 __all__ = ["install", "run_layers"]
@@ -93,12 +95,22 @@ def _check(sequence: Tensor, weights: Sequence[Tensor], states: Sequence[Tensor]
             raise RuntimeError(f"rnn: {name} is not contiguous")
 
 
+def _refuse_too_large(weights: Sequence[Any], layer: tuple[Any, ...]) -> None:
+    """Refuse here what the broker would not take as a question."""
+    _, features, _, hidden, projection, layers, _ = layer
+    if len(weights) > limits.MAX_LIST or layers > limits.MAX_LAYERS:
+        raise refused(f"recurrent nets of {layers} layers", f"use {limits.MAX_LAYERS} at most")
+    if max(features, hidden, projection) > limits.MAX_WIDTH:
+        raise refused("recurrent nets of such a width", f"use {limits.MAX_WIDTH} at most")
+
+
 # -- weights ---------------------------------------------------------------------------------
 
 
 def _layout(weights: Sequence[Any], layer: tuple[Any, ...]) -> tuple[int, ...]:
     """Elements of the buffer of all weights, and where in it each one lies; () without cuDNN."""
     session = current.session
+    _refuse_too_large(weights, layer)
     shapes = tuple(intern(w.dtype, (*w.shape,), _rows(w.shape)).wire for w in weights)
     question = (shapes, *layer, flags.current())
     key = (session.connection.generation, *question)

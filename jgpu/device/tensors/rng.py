@@ -42,6 +42,8 @@ _HostGenerator: Any = torch._C.Generator
 _INDEX_BITS: Final = 24
 _WORD: Final = 1 << 64
 _HALF: Final = 1 << 63
+#: bytes of a state of CUDA's generators: seed and offset, or the seed alone
+_CUDA_BYTES: Final = (16, 8)
 
 
 class Generators:
@@ -282,11 +284,20 @@ def get_state(index: int = 0) -> torch.Tensor:
         return torch.frombuffer(bytearray(state), dtype=torch.uint8)
 
 
+def _checked(state: torch.Tensor) -> bytes:
+    """The bytes of a state; raises, as torch does, where no generator has so many."""
+    if not current.session.device_facts().has_cuda_kernels:
+        _HostGenerator().set_state(state)
+    elif state.numel() not in _CUDA_BYTES:
+        raise RuntimeError("RNG state is wrong size")
+    return bytes(state.tolist())
+
+
 def set_state(state: torch.Tensor, index: int = 0) -> int:
     """Set a state that `get_state` gave; returns the seed that is part of it."""
     if not isinstance(state, torch.Tensor) or state.dtype != torch.uint8:
         raise TypeError("RNG state must be a torch.ByteTensor")
-    data = bytes(state.detach().cpu().tolist())
+    data = _checked(state.detach().cpu())
     current.session.send_ordered(lambda work: m.SetRng(work, data, index))
     current.session.generators.note_state(index, data)
     seed = int.from_bytes(data[:8], "little")

@@ -4,6 +4,7 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
+from jgpu.wire import limits
 from jgpu.wire.fields import Name, Natural, Text
 from jgpu.wire.program import Geometry
 
@@ -26,7 +27,7 @@ Number: TypeAlias = bool | int | float | tuple[float, float]
 #: one of torch's `SDPBackend`
 Kernel: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=15)]
 #: a number of features
-Width: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+Width: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=limits.MAX_WIDTH)]
 
 #: `Tag.kind`: what a buffer is to its notebook (DESIGN: resident memory or not).
 EPHEMERAL: Final = 0

@@ -186,7 +186,7 @@ class LayOutWeights(Message, frozen=True):
     """
 
     request: Natural
-    weights: Annotated[tuple[Geometry, ...], msgspec.Meta(max_length=1024)]
+    weights: Annotated[tuple[Geometry, ...], msgspec.Meta(max_length=limits.MAX_LIST)]
     #: weights of one layer in one direction
     each: Annotated[int, msgspec.Meta(ge=2, le=5)]
     features: Width
@@ -195,7 +195,7 @@ class LayOutWeights(Message, frozen=True):
     hidden: Width
     #: size of an LSTM's projections, 0 without
     projection: Width
-    layers: Annotated[int, msgspec.Meta(ge=1, le=512)]
+    layers: Annotated[int, msgspec.Meta(ge=1, le=limits.MAX_LAYERS)]
     bidirectional: bool
     flags: Flags = Flags()
 

@@ -174,7 +174,7 @@ class _Look:
         """How many things an expression that is looped over has."""
         numbers = self._range(node)
         if numbers is not None:
-            return len(numbers)
+            return len(numbers) if -_LARGEST < numbers.stop - numbers.start < _LARGEST else _LARGEST
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
             if name == "zip" and node.args:
