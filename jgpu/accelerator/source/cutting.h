@@ -120,8 +120,28 @@ inline Owned bytes_made(const std::string& told) {
   return checked(PyBytes_FromStringAndSize(told.data(), static_cast<Py_ssize_t>(told.size())));
 }
 
+// Most tensors, results and numbers of one program, unless its first op has more:
+// `taking.MOST_REFERENCES`.
+constexpr Py_ssize_t most_references = 8192;
+
+// `fitting_in_python`
+inline Py_ssize_t fitting(PyObject* entries, Py_ssize_t count) {
+  Py_ssize_t references = 0;
+  for (Py_ssize_t at = 0; at < count; ++at) {
+    PyObject* entry = PyList_GET_ITEM(entries, at);
+    references += PySequence_Fast_GET_SIZE(PyTuple_GET_ITEM(entry, 1)) +
+        PyTuple_GET_SIZE(PyTuple_GET_ITEM(entry, 3)) +
+        PySequence_Fast_GET_SIZE(PyTuple_GET_ITEM(entry, 4));
+    if (references > most_references && at > 0) {
+      return at;
+    }
+  }
+  return count;
+}
+
 // `take_in_python`
 inline PyObject* take(PyObject* entries, Py_ssize_t count, int64_t switches, PyObject* known) {
+  count = fitting(entries, count);
   Taking taking(switches, count);
   for (Py_ssize_t i = 0; i < count; ++i) {
     taking.add(PyList_GET_ITEM(entries, i), i);

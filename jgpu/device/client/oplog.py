@@ -127,7 +127,8 @@ class OpLog:
             at, code = statements[0]
             return ((at - first if at > first else 0, code),)
         codes = tuple([(at - first if at > first else 0, code) for at, code in statements])
-        del statements[:-1]
+        begun = [at for at, _ in statements if at <= self._before]
+        del statements[: len(begun) - 1 if begun else 0]
         return codes
 
     def joint(self) -> Entry | None:

@@ -112,7 +112,7 @@ class Outbox:
         sent = True
         try:
             with quiet():
-                work, tells = self._queue_run(link, ends_iteration, but, report)
+                work, tells = self._queue_runs(link, ends_iteration, but, report)
                 if send or tells:
                     sent = link.send_now()
         except errors.DeviceLost as error:
@@ -146,7 +146,7 @@ class Outbox:
                 finally:
                     if self.log.entries and flags.current() is not before:
                         with flags.recorded_under(before):
-                            self._queue_run(link, False, None, None)
+                            self._queue_runs(link, False, None, None)
                         sent = link.send_now()
         except errors.DeviceLost as error:
             raise self._connection.lost(error) from None
@@ -181,14 +181,32 @@ class Outbox:
         if send:
             self._connection.pump(link)
 
-    def _queue_run(
+    def _queue_runs(
         self,
         link: Transport,
         ends_iteration: bool,
         but: Entry | None,
         report: Callable[[int], Any] | None,
     ) -> tuple[int, bool]:
-        cut = self._cut_log(but)
+        """Queue what was recorded before `but`, in several runs if one would be too large."""
+        count = len(self.log.entries) if but is None else self.log.place(but)
+        told = False
+        while True:
+            cut = self._cut_log(count)
+            count -= len(cut.lines)
+            if not count:
+                work, tells = self._queue_run(link, cut, ends_iteration, report)
+                return work, tells or told
+            _, tells = self._queue_run(link, cut, False, None)
+            told = told or tells
+
+    def _queue_run(
+        self,
+        link: Transport,
+        cut: Cut,
+        ends_iteration: bool,
+        report: Callable[[int], Any] | None,
+    ) -> tuple[int, bool]:
         log, buffers, compiled = self.log, self.buffers, cut.compiled
         self._iteration_open = not ends_iteration
         if ends_iteration:
@@ -221,13 +239,12 @@ class Outbox:
         )  # fmt: skip
         return work, bool(wanted)
 
-    def _cut_log(self, but: Entry | None) -> Cut:
-        """What was recorded, as a run. From here on the log keeps none of its buffers alive."""
+    def _cut_log(self, count: int) -> Cut:
+        """The first entries as a run, at most `count`. The log keeps their buffers no longer."""
         log = self.log
-        count = len(log.entries) if but is None else log.place(but)
         self.recorder.set_flags(flags.current())
         cut = self.recorder.take(log.entries, count)
-        cut.codes = log.taken(count)
+        cut.codes = log.taken(len(cut.lines))
         return cut
 
     def living_bytes(self, unsent: Iterable[BufferHandle]) -> int:

@@ -22,6 +22,7 @@ from jgpu.device.likenative import arguments, listed, mixed, outs, overlaps, str
 from jgpu.device.likenative.checks import codes
 from jgpu.device.recording import answers, copies
 from jgpu.device.recording.infer import OpPlan, fact, plan_for
+from jgpu.device.recording.longlists import bounds, splitting
 from jgpu.device.recording.ops import (
     ANSWERED,
     ASKS_GRAD_MODE,
@@ -111,6 +112,8 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
     found = tuple(key)
     plan = plans.get(found)
     if plan is None:
+        if (made := splitting.in_parts(call, info, args, kwargs or {})) is not NotImplemented:
+            return made
         rewritten = arguments.as_taken(info, args)
         if rewritten is not None:
             return dispatch(func, rewritten, kwargs)
@@ -150,6 +153,7 @@ def _new_plan(
         plans.clear()
     geometries = tuple(tensor._g for tensor in call.tensors)
     plan = plan_for(info, args, kwargs, geometries, call.params, current.session.probe)
+    bounds.check_plan(plan, len(call.params))
     overlaps.check_itself(plan, args, kwargs, call.tensors)
     plans[key] = plan
     return plan
@@ -278,10 +282,6 @@ def _choose(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return made
 
 
-def _wait(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return NotImplemented
-
-
 def _answer(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if info.takes_tensor and mixed.compares(info):
         mixed.check(info, args, kwargs)
@@ -291,7 +291,7 @@ def _answer(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 _SPECIAL: dict[int, Callable[[OpInfo, tuple[Any, ...], dict[str, Any]], Any]] = {
     VIEW: _view,
     COPY: _copy,
-    WAIT: _wait,
+    WAIT: lambda info, args, kwargs: NotImplemented,
     REFUSED: _refuse,
     FACT: fact,
     COMPOSITE: _composite,

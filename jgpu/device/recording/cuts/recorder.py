@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -23,9 +23,13 @@ from jgpu.device.geometry import InternedGeometry
 from jgpu.device.recording.cuts.taking import Entry, take
 from jgpu.device.recording.infer import OpPlan, TensorRef
 from jgpu.device.tensor import BufferHandle
+from jgpu.wire import limits
 from jgpu.wire import program as wire
 
 __all__ = ["Compiled", "Cut", "ProgramRecorder"]
+
+#: Most bytes of a program, so that a frame has room for it.
+_MOST_BYTES: Final = limits.MAX_FRAME_BYTES - 1024
 
 
 @dataclass(slots=True)
@@ -84,12 +88,19 @@ class ProgramRecorder:
             self._number = self._numbers.setdefault(flags, len(self._numbers))
 
     def take(self, entries: list[Entry], count: int) -> Cut:
-        """Take the first `count` entries (some) out of the list, and canonicalise them."""
+        """Take the first `count` entries (some) out of the list, and canonicalise them.
+
+        Fewer are taken where the program would be too large; `Cut.lines` has an item for each.
+        """
         key, compiled, inputs, outputs, params, lines = take(
             entries, count, self._number, self._known
         )
         if compiled is None:
+            count = len(lines)
             compiled = self._compile(key, entries[:count], len(inputs))
+            if len(compiled.data) > _MOST_BYTES and count > 1:
+                return self.take(entries, count // 2)
+            self._keep(key, compiled)
             del entries[:count]
         else:
             self._known.move_to_end(key)
@@ -103,14 +114,15 @@ class ProgramRecorder:
         digest = wire.program_hash(data)
         draws = any(plan.info.seeded for plan in plans)
         written = _written(sequence, entries)
-        compiled = Compiled(digest, data, program.fresh, plans, draws=draws, written=written)
+        return Compiled(digest, data, program.fresh, plans, draws=draws, written=written)
+
+    def _keep(self, key: bytes, compiled: Compiled) -> None:
         self._known[key] = compiled
-        self.by_hash[digest] = compiled
+        self.by_hash[compiled.hash] = compiled
         if len(self._known) > self._most:
             _, oldest = self._known.popitem(last=False)
             if self.by_hash.get(oldest.hash) is oldest:
                 del self.by_hash[oldest.hash]
-        return compiled
 
 
 def _written(sequence: Sequence[int], entries: list[Entry]) -> tuple[int, ...]:

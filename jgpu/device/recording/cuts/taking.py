@@ -46,12 +46,27 @@ class _Known(Protocol):
 Taken = tuple[bytes, Any, tuple[int, ...], list[BufferHandle], tuple[Any, ...], list[int]]
 
 
+#: Most tensors, results and numbers of one program, unless its first op has more.
+MOST_REFERENCES: Final = 8192
+
+
+def fitting_in_python(entries: list[Entry], count: int) -> int:
+    """Return how many of the first `count` entries fit in one program."""
+    references = 0
+    for at, (_, buffers, _, outs, numbers, _) in enumerate(entries[:count]):
+        references += len(buffers) + len(outs) + len(numbers)
+        if references > MOST_REFERENCES and at:
+            return at
+    return count
+
+
 def take_in_python(entries: list[Entry], count: int, switches: int, known: _Known) -> Taken:
-    """The first `count` entries as a run, under switches of that number.
+    """The first `count` entries as a run, under switches of that number; fewer if so many fit.
 
     They are gone from the list where the program is known, and are to be taken out once it is made.
     Inputs count up from 0 in order of first use, what is made inside counts down from -1.
     """
+    count = fitting_in_python(entries, count)
     inputs: list[BufferHandle] = []
     outputs: list[BufferHandle] = []
     slots: dict[BufferHandle, int] = {}

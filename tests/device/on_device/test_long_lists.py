@@ -1,0 +1,163 @@
+"""Ops on lists of more tensors than one instruction may take compute what native PyTorch does.
+
+Compared with torch on the host are values, types, strides and errors. Calls that no program can
+hold are refused on their line, and everything else keeps its value.
+"""
+
+import pytest
+import torch
+
+from jgpu.device.recording.cuts.taking import MOST_REFERENCES
+from jgpu.device.recording.longlists.splitting import LONG
+from jgpu.wire import limits
+
+MANY = limits.MAX_LIST + 700  # what the executor accepts in one list, and more
+
+
+def on_both(make):
+    """What `make` returns of tensors on the host and of tensors on the device."""
+    return make("cpu"), make("cuda")
+
+
+def assert_alike(native, shared):
+    assert shared.dtype is native.dtype
+    assert shared.shape == native.shape
+    assert shared.stride() == native.stride()
+    assert torch.equal(shared.cpu(), native)
+
+
+def numbered(count, device, *shape):
+    """So many tensors, views of one, each of its own values."""
+    whole = torch.arange(count * torch.Size(shape).numel(), dtype=torch.float32, device=device)
+    return list(whole.view(count, *shape).unbind())
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (2, 3)])
+@pytest.mark.parametrize("dim", [0, -1])
+def test_many_tensors_are_stacked(shape, dim):
+    assert_alike(*on_both(lambda device: torch.stack(numbered(MANY, device, *shape), dim)))
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_many_tensors_are_joined(dim):
+    assert_alike(*on_both(lambda device: torch.cat(numbered(MANY, device, 2, 3), dim)))
+
+
+@pytest.mark.parametrize("count", [LONG // 2, LONG, LONG + 1])
+def test_lists_near_the_length_of_a_part_are_joined(count):
+    assert_alike(*on_both(lambda device: torch.cat(numbered(count, device, 2))))
+
+
+def test_many_tensors_of_several_types_and_forms_are_joined():
+    def joined(device):
+        rows = numbered(LONG, device, 2, 3)
+        rows[5] = rows[5].long() + (1 << 53)
+        rows[7] = rows[7].half()
+        rows[8] = torch.empty(0, device=device)  # which `cat` ignores
+        rows[9] = rows[9].t().contiguous().t()
+        rows += [row.double()[:, :1] for row in rows[LONG // 2 + 10 :]]
+        return torch.cat(rows, 1)
+
+    assert_alike(*on_both(joined))
+
+
+def test_many_images_that_are_channels_last_are_joined_so():
+    def joined(device):
+        images = numbered(LONG + 8, device, 1, 2, 2, 2)
+        return torch.cat([i.contiguous(memory_format=torch.channels_last) for i in images])
+
+    assert_alike(*on_both(joined))
+
+
+def test_gradients_pass_through_a_join_of_many():
+    def gradients(device):
+        leaves = [row.requires_grad_() for row in numbered(LONG + 5, device, 2)]
+        (torch.cat(leaves) * torch.arange(2.0 * len(leaves), device=device)).sum().backward()
+        return torch.stack([leaf.grad for leaf in leaves])
+
+    assert_alike(*on_both(gradients))
+
+
+@pytest.mark.parametrize("at", [3, LONG + 3])
+def test_a_tensor_that_does_not_fit_among_many_is_refused_as_native_does(at):
+    for join in (torch.cat, torch.stack):
+
+        def wrong(device, join=join):
+            rows = numbered(LONG + 9, device, 2, 2)
+            rows[at] = rows[at][:, :1]
+            with pytest.raises(RuntimeError) as raised:
+                join(rows)
+            return str(raised.value)
+
+        native, shared = on_both(wrong)
+        assert shared == native
+
+
+FOREACH = {
+    "in place with a number": lambda xs: torch._foreach_add_(xs, 2),
+    "with a number": lambda xs: torch._foreach_mul(xs, 1.5),
+    "with a number each": lambda xs: torch._foreach_sub(xs, [float(k % 5) for k in range(len(xs))]),
+    "in place with a list": lambda xs: torch._foreach_add_(xs, xs[::-1], alpha=3),
+    "with three lists": lambda xs: torch._foreach_addcdiv(xs, xs, torch._foreach_add(xs, 1)),
+    "norms": lambda xs: torch._foreach_norm(xs),
+    "maxima": lambda xs: torch._foreach_max(xs),
+    "zeros": lambda xs: torch._foreach_zero_(xs),
+    "copies": lambda xs: torch._foreach_copy_(xs, xs[::-1]),
+    "with a tensor": lambda xs: torch._foreach_mul_(xs, xs[3].sum()),
+    "mixed types": lambda xs: torch._foreach_exp([x.half() if k % 2 else x for k, x in enumerate(xs)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", FOREACH.values(), ids=FOREACH)
+def test_list_ops_of_many_tensors_compute_as_native_ones(op):
+    def computed(device):
+        tensors = [x.clone() for x in numbered(LONG + 100, device, 2)]
+        made = op(tensors)
+        rows = tensors if made is None else made
+        return torch.stack([row.reshape(-1).double() for row in rows])
+
+    assert_alike(*on_both(computed))
+
+
+def test_infinities_are_found_in_any_part_of_a_long_list():
+    def unscaled(device, at):
+        grads = [x.clone() for x in numbered(LONG + 100, device, 2)]
+        grads[at][1] = float("inf")
+        found = torch.zeros(1, device=device)
+        scale = torch.full((1,), 0.5, device=device)
+        torch._amp_foreach_non_finite_check_and_unscale_(grads, found, scale)
+        return torch.cat([*grads, found])
+
+    for at in (0, LONG + 99):
+        assert_alike(*on_both(lambda device, at=at: unscaled(device, at)))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_an_optimizer_steps_many_parameters(fused):
+    def trained(device):
+        weights = [torch.nn.Parameter(x.clone()) for x in numbered(LONG + 60, device, 2)]
+        optimizer = torch.optim.Adam(weights, foreach=not fused, fused=fused)
+        for step in range(2):
+            for k, weight in enumerate(weights):
+                weight.grad = weight.detach() * 0.25 + (k % 7) + step
+            optimizer.step()
+        return torch.stack([weight.detach() for weight in weights])
+
+    assert_alike(*on_both(trained))
+
+
+def test_what_is_recorded_with_many_arguments_is_sent_in_several_programs():
+    tensors = numbered(LONG // 2, "cuda", 1)
+    whole = torch.stack(tensors)
+    joined = [torch.stack(tensors[k:] + tensors[:k]) for k in range(2 * MOST_REFERENCES // LONG)]
+    for k, each in enumerate(joined):
+        assert torch.equal(each, whole.roll(-k, 0))
+
+
+def test_a_call_that_no_program_can_hold_is_refused_and_leaves_everything_else():
+    kept = torch.ones(3, device="cuda") * 2
+    many = numbered(limits.MAX_LIST, "cuda", 1)
+    with pytest.raises(RuntimeError, match="Split the call into several"):
+        torch.block_diag(*many[: limits.MAX_LIST // 2], *many[: limits.MAX_LIST // 2 + 1])
+    assert kept.tolist() == [2, 2, 2]
+    assert torch.cat(many).sum().item() == sum(range(limits.MAX_LIST))
