@@ -17,7 +17,15 @@ import torch
 from jgpu.accelerator import loading
 from jgpu.wire.switches import ATTENTION, FLOAT32, Flags
 
-__all__ = ["Preferred", "attention", "current", "read_all", "read_in_python", "recorded_under"]
+__all__ = [
+    "Preferred",
+    "attention",
+    "attention_order",
+    "current",
+    "read_all",
+    "read_in_python",
+    "recorded_under",
+]
 
 _C: Any = torch._C
 #: a function, and what it is given
@@ -127,12 +135,20 @@ def attention() -> dict[str, Any]:
     for place, word in enumerate(ATTENTION):
         is_on = getattr(_C, f"_get_{word}_sdp_enabled", None)
         bits |= (is_on is not None and is_on()) << place
-    order = _C._get_sdp_priority_order()
     return {
         "attention": bits,
-        "attention_order": () if order == _ORDER else tuple(order),
+        "attention_order": attention_order(),
         "attention_reduces": bool(_C._get_math_sdp_allow_fp16_bf16_reduction()),
     }
+
+
+def attention_order() -> tuple[int, ...]:
+    """Return the order of attention's kernels that was set; () for torch's own.
+
+    Torch's own depends on the GPU, which only the executor's torch knows.
+    """
+    order = _C._get_sdp_priority_order()
+    return () if order == _ORDER else tuple(map(int, order))
 
 
 @contextmanager

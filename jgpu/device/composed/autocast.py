@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 
 from jgpu.device.likenative import warned
+from jgpu.device.recording.casts import Casting, Uncast
 from jgpu.device.tensor import DeviceTensor, device
 from jgpu.device.tracebacks import unseen
 
@@ -95,9 +96,6 @@ NAMED: Final = (
 )
 
 _Kernel = Callable[..., Any]
-_key: Any = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
-_Exclude: Any = torch._C._ExcludeDispatchKeyGuard
-_keys: Any = torch._C.DispatchKeySet(_key)
 _library: Any = None
 _float32, _float64 = torch.float32, torch.float64
 #: casts of weights by the id of the weight, until the outermost autocast region ends
@@ -154,6 +152,7 @@ def register() -> None:
     if _library is not None:
         return
     _library = torch.library.Library("aten", "IMPL")
+    Casting.is_known = True
     known = torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA")
     for full in (*known, *(f"aten::{name}" for name in _HALF_ABOVE)):
         namespace, _, name = full.partition("::")
@@ -189,7 +188,7 @@ def _maker(name: str) -> Callable[[Any], _Kernel] | None:
 
 def _lower(op: Any) -> _Kernel:
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        with _Exclude(_keys):
+        with Uncast():
             to = torch.get_autocast_dtype("cuda")
             return op(*_cast_all(args, to), **_cast_named(kwargs, to))
 
@@ -200,7 +199,7 @@ def _half(op: Any) -> _Kernel:
     """Weights are copied into a buffer of float16 by each call; their casts are not cached."""
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        with _Exclude(_keys):
+        with Uncast():
             return op(*map(_halved, args), **{name: _halved(kwargs[name]) for name in kwargs})
 
     return kernel
@@ -208,7 +207,7 @@ def _half(op: Any) -> _Kernel:
 
 def _fp32(op: Any) -> _Kernel:
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        with _Exclude(_keys):
+        with Uncast():
             return op(*_cast_all(args, _float32), **_cast_named(kwargs, _float32))
 
     return kernel
@@ -220,7 +219,7 @@ def _set_dtype(op: Any) -> _Kernel:
     positional = not arguments[place].kwarg_only
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        with _Exclude(_keys):
+        with Uncast():
             given = args[place] if positional and len(args) > place else kwargs.get("dtype")
             if given is None and _eligible(args[0]):
                 kwargs["dtype"] = _float32
@@ -233,7 +232,7 @@ def _set_dtype(op: Any) -> _Kernel:
 
 def _append_dtype(op: Any, other: Any) -> _Kernel:
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        with _Exclude(_keys):
+        with Uncast():
             if not _eligible(args[0]):
                 return op(*args, **kwargs)
             if len(args) == 1 and "p" not in kwargs:
@@ -252,7 +251,7 @@ def _promote(op: Any) -> _Kernel:
     named = {argument.name: counts for argument, counts in zip(arguments, counted, strict=True)}
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        with _Exclude(_keys):
+        with Uncast():
             to = torch.get_autocast_dtype("cuda")
             for value, counts in zip(args, counted, strict=False):
                 to = _wider(to, value) if counts else to

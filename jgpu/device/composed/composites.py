@@ -33,6 +33,7 @@ from jgpu.device.composed.attention import oncuda, onhost
 from jgpu.device.composed.steps import are_ours, is_transformed, is_wrapped
 from jgpu.device.likenative import mixed, words
 from jgpu.device.recording import copies, dispatch
+from jgpu.device.recording.casts import Uncast
 from jgpu.device.recording.ops import COMPOSITE, info_of
 from jgpu.device.tensor import DeviceTensor, device, set_data, wrap
 from jgpu.device.tracebacks import unseen
@@ -59,8 +60,6 @@ _library: Any = None
 _make = torch.Tensor._make_wrapper_subclass
 _CPU = torch.device("cpu")
 _Exclude: Any = torch._C._ExcludeDispatchKeyGuard
-#: the casts of autocast on the device
-_CASTS: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
 #: the casts of the host's autocast, which are not for stand-ins
 _HOST_CASTS: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)  # type: ignore[attr-defined]
 #: keys at which `vmap` has torch's composites before any device is asked
@@ -389,7 +388,7 @@ def _into_out(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.T
     out: torch.Tensor = keywords.pop("out")
     words.check_outs(info_of(op), args, kwargs, keywords)
     plain = [each.detach() if isinstance(each, torch.Tensor) else each for each in args]
-    with _Exclude(_CASTS):
+    with Uncast():
         found = getattr(torch.ops.aten, op._schema.name[6:])(*plain, **keywords)
     return out.resize_(found.shape).copy_(found)
 

@@ -19,14 +19,13 @@ from torch._ops import HigherOrderOperator, _higher_order_ops, resolve_key
 from torch._subclasses.meta_utils import MetaTensorDescriber
 
 from jgpu.device.errors import refused
+from jgpu.device.recording.casts import Uncast
 from jgpu.device.tensor import DeviceTensor, device
 from jgpu.device.tracebacks import unseen
 
 __all__ = ["install"]
 
 _key: Any = torch._C.DispatchKey
-_Exclude: Any = torch._C._ExcludeDispatchKeyGuard
-_autocast_keys: Any = torch._C.DispatchKeySet(_key.AutocastPrivateUse1)
 
 
 def install() -> None:
@@ -82,7 +81,7 @@ def _casting(op: Any) -> Callable[..., Any]:
         kernel = op.py_kernels.get(_key.AutocastCUDA)
         if kernel is None:
             return _rule(op)(*args, **kwargs)
-        with _Exclude(_autocast_keys):
+        with Uncast():
             return kernel(*args, **kwargs)
 
     return run

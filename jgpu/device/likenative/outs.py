@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 
 from jgpu.device.likenative import mixed, warned, words
+from jgpu.device.recording.casts import Uncast
 from jgpu.device.recording.infer import OpPlan
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.recording.viewing import views
@@ -73,7 +74,8 @@ def into_outs(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     if info.reduces_in_out_dtype and inputs.get("dtype") is None:
         inputs["dtype"] = outs[0].dtype
     assert info.functional is not None
-    results = flat(info.functional(*args, **inputs))
+    with Uncast():  # as is an op that writes into `out`
+        results = flat(info.functional(*args, **inputs))
     for target, result in zip(flat(outs), results, strict=True):
         _check_out(info, args, target, result)
         if result.dtype != target.dtype:

@@ -20,7 +20,7 @@ from jgpu.device.errors import no_kernel, refused
 from jgpu.device.hooks import collectives
 from jgpu.device.likenative import arguments, listed, mixed, outs, overlaps, stricter, words
 from jgpu.device.likenative.checks import codes
-from jgpu.device.recording import answers, copies
+from jgpu.device.recording import answers, casts, copies
 from jgpu.device.recording.infer import OpPlan, fact, plan_for
 from jgpu.device.recording.longlists import bounds, splitting
 from jgpu.device.recording.ops import (
@@ -233,9 +233,10 @@ LOWERED: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {}
 def _composite(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Composites arrive whole where autograd is off (inference mode), or if a library made them."""
     lower = LOWERED.get(info.name)
-    if lower is not None:
-        return lower(info.func, args, kwargs)
-    return take_apart(info, args, kwargs)
+    with casts.as_outside():
+        if lower is not None:
+            return lower(info.func, args, kwargs)
+        return take_apart(info, args, kwargs)
 
 
 def take_apart(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -155,7 +155,8 @@ class ChooseAttention(Message, frozen=True):
     grouped: bool
     #: whether gradients are wanted of query, key, value and mask
     differentiated: tuple[bool, bool, bool, bool]
-    #: kernels that the notebook allows, and all kernels in the order that it prefers
+    #: kernels that the notebook allows, and all kernels in the order that it prefers; without,
+    #: in the order that torch has on the device
     allowed: Annotated[tuple[Kernel, ...], msgspec.Meta(max_length=16)]
     preferred: Annotated[tuple[Kernel, ...], msgspec.Meta(max_length=16)]
     flags: Flags = Flags()

@@ -42,6 +42,7 @@ def asked(dtype="float16", mask=None, allowed=(MATH, FLASH, EFFICIENT, CUDNN), p
         (asked("float64"), MATH),
         (asked(allowed=(MATH, CUDNN)), MATH),
         (asked(preferred=(CUDNN, FLASH, EFFICIENT, MATH)), CUDNN),
+        (asked(preferred=()), FLASH),
     ],
 )
 def test_without_a_device_the_first_kernel_that_takes_such_tensors_is_chosen(question, kernel):

@@ -145,6 +145,39 @@ def test_attentions_switches_are_set_with_their_order():
     }
 
 
+@pytest.fixture
+def cudnn_first(monkeypatch):
+    """A GPU on which the first choice of a kernel in a process puts cuDNN first, as on an H200."""
+    order = (3, 1, 2, 0, 4)
+    choices = []
+
+    def choose():
+        if not choices:
+            torch._C._set_sdp_priority_order(list(order))
+        choices.append(order)
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(executor, "_choose_a_kernel", choose)
+    monkeypatch.setattr(executor._Own, "order", ())
+    yield order
+    monkeypatch.undo()
+    executor._apply(Flags())
+
+
+def test_programs_without_an_order_get_that_of_the_gpu_each_time(cudnn_first):
+    read = []
+    for flags in (Flags(), Flags(attention_order=(2, 1, 0, 3, 4)), Flags()):
+        executor._apply(flags)
+        read.append(tuple(torch._C._get_sdp_priority_order()))
+    assert read == [cudnn_first, (2, 1, 0, 3, 4), cudnn_first]
+
+
+def test_the_first_order_that_a_program_asks_for_is_kept_on_every_gpu(cudnn_first):
+    executor._apply(Flags(attention_order=(2, 1, 0, 3, 4)))
+    executor._choose_a_kernel()
+    assert torch._C._get_sdp_priority_order() == [2, 1, 0, 3, 4]
+
+
 @pytest.mark.parametrize(
     "flags",
     [

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from striking import Struck, striking
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jgpu.device import current, flags
 from jgpu.wire.program import decode_program
@@ -147,3 +148,11 @@ def test_what_a_getter_raises_is_raised():
     for read in (flags.read_all, flags.read_in_python):
         with pytest.raises(RuntimeError, match="mine"):
             read(((getter, ()),), ())
+
+
+def test_an_order_of_attention_kernels_is_sent_only_while_one_is_set():
+    first = [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]
+    assert flags.attention_order() == ()
+    with sdpa_kernel(first, set_priority=True):
+        assert flags.attention_order()[:2] == tuple(map(int, first))
+    assert flags.attention_order() == ()

@@ -274,15 +274,41 @@ _SPLITS: Final = isinstance(_C._get_cublas_allow_fp16_reduced_precision_reductio
 
 
 def _apply_attention(flags: Flags) -> None:
+    own = _own_order()
     for place, word in enumerate(ATTENTION):
         setter = getattr(_C, f"_set_sdp_use_{word}", None)
         if setter is not None:
             setter(bool(flags.attention >> place & 1))
-    _C._set_sdp_priority_order(list(flags.attention_order or _ORDER))
+    _C._set_sdp_priority_order(list(flags.attention_order or own))
     _C._set_math_sdp_allow_fp16_bf16_reduction(flags.attention_reduces)
 
 
 _ORDER: Final = tuple(_C._get_sdp_priority_order())
+
+
+class _Own:
+    """The order of attention's kernels that torch has on this device."""
+
+    order: tuple[int, ...] = ()
+
+
+def _own_order() -> tuple[int, ...]:
+    """Return torch's own order, which depends on the GPU.
+
+    Torch sets it when it first chooses a kernel, over any order that was set before. So it chooses
+    one here, before the first order of a program is set.
+    """
+    if not _Own.order and torch.cuda.is_initialized():
+        _C._set_sdp_priority_order(list(_ORDER))
+        with suppress(RuntimeError):
+            _choose_a_kernel()
+        _Own.order = tuple(_C._get_sdp_priority_order())
+    return _Own.order or _ORDER
+
+
+def _choose_a_kernel() -> None:
+    heads = torch.empty(1, 1, 8, 8, dtype=torch.float16, device="cuda")
+    torch.ops.aten._fused_sdp_choice.default(heads, heads, heads)
 
 
 #: The process's one gate.

@@ -145,10 +145,10 @@ def _kernel(
     )
     shown = None if mask is None else _seen(mask)
     geometries = _seen(query), _seen(key), _seen(value), shown
-    preferred = tuple(int(kernel) for kernel in _C._get_sdp_priority_order())
     question = (
-        *geometries, dropout, causal, scale, grouped, wanted, _allowed(), preferred, flags.current()
-    )  # fmt: skip
+        *(*geometries, dropout, causal, scale, grouped, wanted, _allowed()),
+        *(flags.attention_order(), flags.current()),
+    )
     asked = (session.connection.generation, *question)
     found = _known.get(asked)
     if found is None:

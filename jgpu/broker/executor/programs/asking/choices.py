@@ -41,6 +41,8 @@ _SWITCHES: Final = {
     _EFFICIENT: "mem_efficient",
     _CUDNN: "cudnn",
 }
+#: Kernels in the order that torch prefers where no device is asked.
+_ORDER: Final = tuple(torch._C._get_sdp_priority_order())
 #: Bytes of an answer beside its numbers, in the tables that hold it.
 _ENTRY_BYTES: Final = 512
 #: Types that torch has recurrent layers of cuDNN for, if the device has.
@@ -227,7 +229,7 @@ def _first_allowed(question: ChooseAttention) -> int:
         _EFFICIENT: fused and query.dtype is not torch.float64,
         _CUDNN: fused and query.dtype in (torch.float16, torch.bfloat16),
     }
-    order = [*question.preferred, *_SWITCHES]
+    order = [*(question.preferred or _ORDER), *_SWITCHES]
     for kernel in order:
         if kernel in question.allowed and takes.get(kernel, False):
             return kernel
