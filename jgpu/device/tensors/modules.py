@@ -16,10 +16,13 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from jgpu.device import current
 from jgpu.device.sparse.base import CompositeTensor
 from jgpu.device.tensor import DeviceTensor
+from jgpu.device.tensors import lazy
 from jgpu.device.tensors.subclasses import check_class
 from jgpu.device.tracebacks import unseen
 
@@ -28,6 +31,8 @@ __all__ = ["convert_in_place", "install"]
 #: what says where a tensor's contents are; all else in its dictionary is the user's
 _OWN = ("_b", "_g", "_o", "_i", "_v", "_c", "_p")
 _optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+#: how many parameters had state when an optimizer's state was last tagged
+_tagged: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
 def install() -> None:
@@ -48,6 +53,16 @@ def install() -> None:
         _optimizers.add(self)
 
     optimizer.Optimizer.__init__ = unseen(init)  # type: ignore[method-assign]
+    set_state = optimizer.Optimizer.__setstate__
+
+    @functools.wraps(set_state)
+    def restored(self: Any, state: Any) -> None:
+        """Copies and unpickled optimizers are made without `__init__`."""
+        set_state(self, state)
+        _optimizers.add(self)
+
+    optimizer.Optimizer.__setstate__ = unseen(restored)  # type: ignore[method-assign]
+    lazy.install(convert_in_place)
 
 
 class _Apply:
@@ -62,8 +77,8 @@ def _registered(module: Any, name: str, value: Any) -> None:
 def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
     """An optimizer's step ended: its state is resident, and an iteration ends here."""
     state = optimizer.state
-    if len(state) != optimizer.__dict__.get("_jgpu_tagged"):
-        optimizer.__dict__["_jgpu_tagged"] = len(state)
+    if len(state) != _tagged.get(optimizer):
+        _tagged[optimizer] = len(state)
         current.session.tag_resident(
             [
                 value._b
@@ -91,55 +106,66 @@ def _apply(self: nn.Module, fn: Any, recurse: bool = True) -> nn.Module:
             self._parameters[name] = _convert_parameter(param, fn)
     for name, buffer in self._buffers.items():
         if buffer is not None:
-            self._buffers[name] = made = fn(buffer)
+            made = lazy.converted_buffer(buffer, fn) if is_lazy(buffer) else fn(buffer)
+            self._buffers[name] = made
             if type(made) is DeviceTensor:
                 current.session.tag_resident([made._b])
     return self
 
 
 def _convert_parameter(param: Any, fn: Any) -> Any:
-    from torch.nn.parameter import is_lazy
-
     if is_lazy(param):
-        return _convert_lazy(param, fn)
+        return lazy.converted(param, fn)
     with torch.no_grad():
         applied = fn(param)
     grad = param.grad
     if isinstance(param, CompositeTensor) or isinstance(applied, CompositeTensor):
         param = convert_in_place(param, applied)
-    elif (type(param) is DeviceTensor) == (type(applied) is DeviceTensor):
-        if torch._has_compatible_shallow_copy_type(param, applied):
-            param.data = applied
-        else:  # "meta" and its like: a new parameter, as natively
+    elif _crosses(param, applied):
+        if applied.device.type == "meta":
             param = nn.Parameter(applied, param.requires_grad)
-    elif applied.device.type == "meta":
+        else:
+            param = convert_in_place(param, applied)
+    elif type(applied) is not DeviceTensor and _is_swapped(param, applied):
+        param.grad = None  # a reference more, with which torch swaps nothing
+        torch.utils.swap_tensors(param, nn.Parameter(applied, param.requires_grad))
+    elif torch._has_compatible_shallow_copy_type(param, applied):
+        param.data = applied
+    else:  # "meta" and its like: a new parameter, as natively
         param = nn.Parameter(applied, param.requires_grad)
-    else:
-        param = convert_in_place(param, applied)
     if type(applied) is DeviceTensor:
         current.session.tag_resident([param._b])
     if grad is not None:
-        with torch.no_grad():
-            moved = fn(grad)
-        param.grad = moved.requires_grad_(grad.requires_grad)
+        param.grad = _convert_gradient(grad, fn)
     return param
 
 
-def _convert_lazy(param: Any, fn: Any) -> Any:
-    """Lazy parameters have no data yet: they remember where they will be made."""
+def _convert_gradient(grad: Any, fn: Any) -> Any:
+    """The same object with other contents where torch keeps it, else a new tensor."""
     with torch.no_grad():
-        twin = fn(torch.empty(0, dtype=param.data.dtype if hasattr(param, "data") else None))
-    if type(twin) is not DeviceTensor:
-        return param
-    param.__dict__["_jgpu_device"] = "cuda"
-    materialize = type(param).materialize
+        moved = fn(grad)
+    if isinstance(grad, CompositeTensor) or isinstance(moved, CompositeTensor):
+        return moved.requires_grad_(grad.requires_grad)
+    if not torch._has_compatible_shallow_copy_type(grad, moved) and not _crosses(grad, moved):
+        return moved.requires_grad_(grad.requires_grad)
+    if _is_swapped(grad, moved) and type(moved) is not DeviceTensor:
+        return moved.requires_grad_(grad.requires_grad)
+    if moved.device.type == "meta" or not grad.is_leaf:
+        return moved.requires_grad_(grad.requires_grad)
+    if _crosses(grad, moved):
+        return convert_in_place(grad, moved)
+    grad.data = moved
+    return grad
 
-    def make(shape: Any, device: Any = None, dtype: Any = None) -> None:
-        materialize(param, shape, device=device or "cpu", dtype=dtype or twin.dtype)
-        convert_in_place(param, param.data.to("cuda"))
 
-    param.materialize = unseen(make)
-    return param
+def _crosses(one: Any, other: Any) -> bool:
+    """Whether exactly one of two tensors is on the device."""
+    return (type(one) is DeviceTensor) != (type(other) is DeviceTensor)
+
+
+def _is_swapped(tensor: Any, applied: Any) -> bool:
+    """Whether torch exchanges the two whole, as wrappers of several tensors must be."""
+    return is_traceable_wrapper_subclass(applied) or isinstance(tensor, torch._subclasses.FakeTensor)
 
 
 def convert_in_place(target: Any, value: torch.Tensor) -> Any:

@@ -87,7 +87,7 @@ def deepcopy(tensor: DeviceTensor, memo: dict[Any, Any]) -> torch.Tensor:
             made.requires_grad_()
         if tensor.grad is not None:
             made.grad = tensor.grad.__deepcopy__(memo)
-        made.__dict__.update(copy.deepcopy(_attributes(tensor), memo))
+        _copy_attributes(tensor, made, memo)
     memo[id(tensor)] = made
     return made
 
@@ -112,8 +112,21 @@ def _over_copied_storage(tensor: DeviceTensor, memo: dict[Any, Any]) -> torch.Te
     return made.neg() if tensor.is_neg() else made
 
 
+def _copy_attributes(tensor: DeviceTensor, made: torch.Tensor, memo: dict[Any, Any]) -> None:
+    copied = copy.deepcopy(_attributes(tensor), memo)
+    own = {name: value for name, value in made.__dict__.items() if name in _OWN}
+    made.__dict__ = {**own, **copied} if own else copied
+
+
 def _attributes(tensor: DeviceTensor) -> dict[str, Any]:
-    return {name: value for name, value in tensor.__dict__.items() if name not in _OWN}
+    """The notebook's attributes: the dictionary itself where it has nothing else.
+
+    A pickler and `copy.deepcopy` know the dictionary of a tensor that is its own attribute.
+    """
+    found = tensor.__dict__
+    if _OWN.isdisjoint(found):
+        return found
+    return {name: value for name, value in found.items() if name not in _OWN}
 
 
 def reduce(tensor: DeviceTensor, protocol: Any) -> Any:
