@@ -44,6 +44,7 @@ def are_mere_numbers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 def is_mere_data(tensor: torch.Tensor) -> bool:
     """Whether nobody but us would see a tensor's upload: neither autograd, a mode nor a transform.
 
+    While `torch.jit.trace` records, sizes of tensors are tensors, too, and uploads are recorded.
     Inside a transform of `torch.func` what is made of a host tensor is wrapped, and shows no bytes.
     """
     return (
@@ -54,5 +55,6 @@ def is_mere_data(tensor: torch.Tensor) -> bool:
         and not (tensor.requires_grad and torch.is_grad_enabled())
         and not (_inference() or _dispatch_modes() or _function_modes())
         and _transforms() is None
+        and _tracing() is None
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     )

@@ -4,6 +4,9 @@ torch's C++ reads each tensor by the storage that a wrapper has for C++'s sake, 
 while a module is saved, its tensors are known by these storages. What C++ makes when it loads has
 no bytes either, so a file is loaded on the host, and the module is moved.
 
+`torch.jit.trace` records `_convolution`, which native PyTorch calls below `convolution`. The device
+never comes there, so a kernel at the tracer's key calls it.
+
 Covers a module's parameters and buffers; tensors among the constants of traced code are refused.
 """
 
@@ -18,6 +21,9 @@ from jgpu.device.tensor import BufferHandle, DeviceTensor
 from jgpu.device.tracebacks import unseen
 
 __all__ = ["buffer_behind", "install"]
+
+
+_library: Any = None
 
 
 class _Saving:
@@ -35,8 +41,22 @@ def install() -> None:
     for kind in kinds:
         for name in ("save", "save_to_buffer"):
             setattr(kind, name, unseen(_known(getattr(kind, name))))
+    global _library
+    _library = torch.library.Library("aten", "IMPL")
+    _library.impl("convolution", unseen(_convolution), "Tracer", with_keyset=True)
     load = unseen(_moved(_serialization.load))
     _serialization.load = torch.jit.load = load
+
+
+def _convolution(keys: Any, *args: Any) -> Any:
+    """`convolution` while `torch.jit.trace` records."""
+    if not any(isinstance(each, DeviceTensor) for each in args[:3]):
+        below = keys & torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.Tracer)
+        return torch.ops.aten.convolution.default.redispatch(below, *args)
+    cudnn = torch.backends.cudnn
+    exact = cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
+    switches = (cudnn.benchmark, exact, cudnn.enabled, cudnn.allow_tf32)
+    return torch._convolution(*args, *switches)  # type: ignore[attr-defined]
 
 
 def buffer_behind(storage: Any) -> BufferHandle:
