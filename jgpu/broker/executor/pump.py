@@ -133,7 +133,7 @@ class Pump:
         ready = streams.poll(0.0) if streams.backlog or turns.short.is_behind else []
         if not (ready or streams.backlog):  # so there is time to tell of what ran
             turns.short.catch_up()
-            wait_s = self._timeout(timeout_s)
+            wait_s = 0.0 if turns.emptying else self._timeout(timeout_s)
             self._page.pump_waits()
             ready = streams.poll(wait_s, awake=not self.device.at_work())
         self._page.pump_works()
@@ -150,6 +150,8 @@ class Pump:
         streams.resume()
         for session in [*streams.backlog.values()]:
             self._deal(session)
+        for session in turns.emptying.free_some():
+            turns.settle(session)
         turns.flush()
         if self.device.poll_interval_s() == 0.0:  # done by the pump itself, in this round
             turns.collect()

@@ -34,6 +34,7 @@ from jgpu.broker.executor.works.base import Work
 from jgpu.broker.executor.works.cells import SessionCells
 from jgpu.broker.executor.works.course import Course
 from jgpu.broker.executor.works.faults import ValueFaults
+from jgpu.broker.executor.works.hostonly import MANY
 from jgpu.broker.executor.works.queue import WorkQueue
 from jgpu.broker.executor.works.states import LaneProgress
 from jgpu.errors import ProtocolError
@@ -230,6 +231,8 @@ class ExecutorSession:
             kept = running.kept(begun)
             gone = [buffer for buffer in buffers if buffer.address not in kept]
             running.free_others(kept)
+        elif len(buffers) > MANY:
+            return  # freed a part in each round (`scheduling.emptying`)
         elif self.device.launches_ahead:
             flying = {number for work in self.queue.offered for number in work.touches()}
             gone = [buffer for buffer in buffers if buffer.id not in flying]

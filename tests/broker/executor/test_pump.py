@@ -3,6 +3,7 @@
 import os
 import socket
 import time
+from threading import Thread
 
 import pytest
 import torch
@@ -23,10 +24,12 @@ from jgpu.broker.executor.memory.accounts import Account
 from jgpu.broker.executor.programs import Buffer
 from jgpu.broker.executor.pump import Pump
 from jgpu.broker.executor.session import ExecutorSession, SessionOwner
-from jgpu.broker.executor.works.hostonly import FREED_AT_ONCE
+from jgpu.broker.executor.works.hostonly import FREED_AT_ONCE, MANY
 from jgpu.broker.settings import ExecutorSettings
+from jgpu.wire import limits
 from jgpu.wire import messages as m
 from jgpu.wire.arena import Arena
+from jgpu.wire.program import Geometry, Op
 
 CAPACITY = 1 << 16
 
@@ -240,6 +243,33 @@ def test_buffers_that_are_freed_when_an_interrupt_comes_are_freed_all_the_same(h
     assert not host.pump.sessions[client.session].table.buffers
 
 
+def test_a_session_that_ends_with_many_buffers_is_emptied_between_others_work(host, monkeypatch):
+    discard, freed = NullDevice.discard, []
+
+    def note(device, buffers):
+        gone = [*buffers]
+        freed.append(len(gone))
+        discard(device, gone)
+
+    monkeypatch.setattr(NullDevice, "discard", note)
+    client, neighbour = host.connect("user1"), host.connect("user2")
+    holding(host, client, MANY + 2 * FREED_AT_ONCE)
+    session = host.pump.sessions[client.session]
+    client.send(m.Quit())
+    host.pump.turn(0.0)
+    assert host.pump.sessions[client.session] is session
+    assert session.table.used > 0
+    x = neighbour.floats(1.0)
+    while client.session in host.pump.sessions:
+        host.pump.turn(-1.0)
+        host.pump.validate()
+    host.settle()
+    assert not session.table.buffers
+    assert sum(freed) == MANY + 2 * FREED_AT_ONCE
+    assert max(freed) <= MANY
+    assert host.pump.sessions[neighbour.session].table.buffers.keys() == {x}
+
+
 def charged(host, number):
     return {s.id: s.device_seconds for s in host.pump.turns.snapshot().sessions}[number]
 
@@ -395,3 +425,70 @@ def test_junk_ends_its_session_alone(data):
     host.settle()
     assert host.pump.sessions[2].table.used == 4
     host.close()
+
+
+#: messages past a limit, each by what it is of a client and its first free buffer
+PAST_LIMITS = {
+    "frees": lambda c: m.Free(tuple(range(limits.MAX_SLOTS + 1))),
+    "tags": lambda c: m.Tag(tuple(range(limits.MAX_SLOTS + 1)), m.RESIDENT),
+    "inputs": lambda c: m.Run(1, bytes(16), (1,) * (limits.MAX_SLOTS + 1), 1, b""),
+    "live outputs": lambda c: m.Run(1, bytes(16), (), 1, bytes(limits.MAX_SLOTS // 8 + 1)),
+    "dead inputs": lambda c: m.Run(1, bytes(16), (), 1, b"", bytes(limits.MAX_SLOTS // 8 + 1)),
+    "parameters": lambda c: m.Run(1, bytes(16), (), 1, b"", params=(1,) * (limits.MAX_SLOTS + 1)),
+    "freed by a run": lambda c: m.Run(1, bytes(16), (), 1, b"", free=(9,) * (limits.MAX_SLOTS + 1)),
+    "wanted values": lambda c: m.Run(1, bytes(16), (), 1, b"", wanted=(0,) * 9),
+    "bytes in a frame": lambda c: m.Upload(1, 1, 1 << 16, data=bytes(limits.INLINE_BYTES + 1)),
+    "a random state": lambda c: m.SetRng(1, bytes(limits.INLINE_BYTES + 1)),
+    "a label": lambda c: m.CellStarted("x" * (limits.MAX_TEXT + 1)),
+    "an op's list": lambda c: m.Probe(
+        1, Op("aten::cat", (tuple(range(limits.MAX_LIST + 1)),), {}, ()), ()
+    ),
+    "a name": lambda c: m.Probe(1, Op("x" * (limits.MAX_NAME + 1), (), {}, ()), ()),
+    "dimensions": lambda c: m.Probe(
+        1, Op("aten::neg", (), {}, ()), (Geometry("int8", (1,) * 65, (1,) * 65),)
+    ),
+    "layers": lambda c: m.LayOutWeights(
+        1, (), 2, 1, 0, 1, 0, layers=limits.MAX_LAYERS + 1, bidirectional=False
+    ),
+    "kernels": lambda c: m.ChooseAttention(
+        *(1, *(Geometry("float32", (), ()),) * 3, None, 0.0, False, None, False),
+        *((False,) * 4, (0,) * 17, ()),
+    ),
+    "generators": lambda c: m.Seed(1, 1, limits.MAX_GENERATORS),
+}
+
+
+@pytest.mark.parametrize("past", PAST_LIMITS)
+def test_a_client_that_goes_past_a_limit_loses_its_own_session_alone(host, past, monkeypatch):
+    client, neighbour = host.connect("user1"), host.connect("user2")
+    if past == "generators":
+        monkeypatch.setattr(limits, "MAX_GENERATORS", 1)
+    x = neighbour.floats(3.0)
+    host.settle()
+    frame = client.writer.encode(PAST_LIMITS[past](client), client.reader.seen)
+    thread = Thread(target=client.socket.sendall, args=(frame,))  # more than a socket holds
+    thread.start()
+    while thread.is_alive():
+        host.pump.turn(0.002)
+    host.settle()
+    assert [each.session for each in host.ended] == [client.session]
+    assert client.receive(m.Refused).reason == "protocol"
+    made = neighbour.run(scale(1), [x], params=(2.0,))
+    host.settle()  # until the program is known
+    host.settle()
+    assert host.pump.sessions[neighbour.session].table.buffers.keys() == {x, made}
+
+
+def test_a_client_that_makes_too_many_buffers_loses_its_own_session_alone(host, monkeypatch):
+    client, neighbour = host.connect("user1"), host.connect("user2")
+    monkeypatch.setattr("jgpu.broker.executor.session.MAX_BUFFERS", 20)
+    holding(host, client, 20)
+    x = client.floats(1.0)
+    neighbour.floats(1.0)
+    host.settle()
+    assert not host.ended
+    client.run(scale(1), [x], params=(2.0,))
+    host.settle()
+    assert [each.session for each in host.ended] == [client.session]
+    assert "at most 20 buffers" in client.receive(m.Refused).text
+    assert host.pump.sessions[neighbour.session].table.used == 4

@@ -91,11 +91,17 @@ class BufferTable:
         """Take a buffer out; None if there is none."""
         buffer = self.buffers.pop(number, None)
         if buffer is not None:
-            self._count(buffer, -buffer.nbytes)
-            if buffer.saved is not None:
-                buffer.saved.drop()
-                buffer.saved = None
+            self._forget(buffer)
         return buffer
+
+    def drop_some(self, count: int) -> list[Buffer]:
+        """Take out so many of the youngest buffers, or all."""
+        buffers, dropped = self.buffers, []
+        for _ in range(min(count, len(buffers))):
+            _, buffer = buffers.popitem()
+            self._forget(buffer)
+            dropped.append(buffer)
+        return dropped
 
     def drop_all_of(self, numbers: Iterable[int]) -> list[Buffer]:
         """Take these buffers out; numbers without one are skipped."""
@@ -171,6 +177,13 @@ class BufferTable:
         used = self.resident + self.kept + transient
         if used > self.peak:
             self.peak = used
+
+    def _forget(self, buffer: Buffer) -> None:
+        """A buffer was taken out."""
+        self._count(buffer, -buffer.nbytes)
+        if buffer.saved is not None:
+            buffer.saved.drop()
+            buffer.saved = None
 
     def _count(self, buffer: Buffer, nbytes: int) -> None:
         away = 0 if buffer.saved is None or buffer.aside else nbytes

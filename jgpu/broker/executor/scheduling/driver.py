@@ -15,6 +15,7 @@ from jgpu.broker.executor.devices.base import Device
 from jgpu.broker.executor.devices.idle import IdlePort
 from jgpu.broker.executor.memory.spilling import SpillCopier
 from jgpu.broker.executor.programs import Definition
+from jgpu.broker.executor.scheduling.emptying import Emptying
 from jgpu.broker.executor.scheduling.feed import LaneFeed
 from jgpu.broker.executor.scheduling.forecast import Forecast
 from jgpu.broker.executor.scheduling.rests import NEVER, Rests
@@ -74,6 +75,7 @@ class SchedulerDriver:
         self._shortage = Shortage(self._make_room, self._is_copying, self._feed.launch_again)
         self._port = IdlePort(device)
         self.tallies, self._draining = Tallies(), False
+        self.emptying = Emptying(device)
         #: called when a session has ended and nothing of it runs any more
         self.on_released: Callable[[ExecutorSession], None] = lambda session: None
         #: called when a work showed that the client breaks the protocol
@@ -346,7 +348,7 @@ class SchedulerDriver:
 
     def settle(self, session: ExecutorSession) -> None:
         """Do what waited for the session's works to be over, if they are."""
-        if not session.quiet:
+        if not session.quiet or (session.life.has_ended and self.emptying.takes(session)):
             return
         if session.life.has_ended:
             if self._sessions.pop(session.number, None) is not None:

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
     from jgpu.broker.executor.session import ExecutorSession
 
-__all__ = ["FREED_AT_ONCE", "FreeWork", "RngWork", "SyncWork"]
+__all__ = ["FREED_AT_ONCE", "MANY", "FreeWork", "RngWork", "SyncWork"]
 
 #: buffers that are freed without a pause: about a millisecond's worth
 FREED_AT_ONCE: Final = 1024
+#: buffers of a session that are not freed at once when it ends (`scheduling.emptying`)
+MANY: Final = 8 * FREED_AT_ONCE
 #: seconds that it takes to free one, and bytes of its number while it waits
 _FREE_S: Final = 1e-6
 _ID_BYTES: Final = 40

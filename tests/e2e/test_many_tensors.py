@@ -1,0 +1,88 @@
+"""Ten times what once ended a session: tensors freed, tensors kept, generators; and a neighbour."""
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import processes
+import pytest
+from host import Host
+from results import write_result
+
+FOLDER = Path(__file__).parent
+#: phase, and how many tensors, generators or milliseconds it is of
+PHASES = [
+    ("come_and_go", 100_000),
+    ("keep", 500_000),
+    ("rest", 3000),
+    ("keep", 500_000),
+    ("free", 0),
+    ("fill", 1_200_000),
+    ("free", 0),
+    ("draw", 20_000),
+]
+
+
+def start(host, file):
+    return processes.start(
+        [sys.executable, str(FOLDER / file)],
+        env=host.environ | {"JGPU_TICKET": "test", "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def measured(steps, began, ended):
+    """Milliseconds of the steps that lie within: median, 99th percentile, longest."""
+    found = sorted((end - begin) * 1e3 for begin, end in steps if begin >= began and end <= ended)
+    if not found:
+        return {"steps": 0}
+    return {
+        "steps": len(found),
+        "median_ms": round(statistics.median(found), 3),
+        "p99_ms": round(found[int(len(found) * 0.99)], 3),
+        "longest_ms": round(found[-1], 3),
+    }
+
+
+@pytest.mark.long
+@pytest.mark.e2e
+@pytest.mark.timeout(3600)
+def test_a_neighbour_of_a_million_tensors_trains_on(tmp_path):
+    with closing(Host(tmp_path, "cpu", "--lanes", "2", "--memory", "6G")) as host:
+        host.start()
+        neighbour, many = start(host, "steps_beside.py"), start(host, "many_tensors.py")
+        try:
+            assert neighbour.stdout.readline() == "ready\n"
+            assert many.stdout.readline() == "ready\n"
+            began = time.monotonic()
+            many.stdin.write("rest 5000\n")
+            many.stdin.flush()
+            many.stdout.readline()
+            spans = [("alone", began, time.monotonic(), None)]
+            for name, count in PHASES:
+                many.stdin.write(f"{name} {count}\n")
+                many.stdin.flush()
+                said = json.loads(many.stdout.readline())
+                spans.append((f"{name} {count}", said["began"], said["ended"], said["result"]))
+            neighbour.stdin.close()
+            steps = json.loads(neighbour.stdout.read())
+        finally:
+            for process in (neighbour, many):
+                process.end()
+    figures = [
+        {"phase": name, "seconds": round(ended - began, 2), "result": result}
+        | measured(steps, began, ended)
+        for name, began, ended, result in spans
+    ]
+    write_result("many-tensors", {"phases": figures})
+    results = [result for *_, result in spans[1:]]
+    assert results[:5] == [2.0, 2.0, 500_000, 2.0, 2.0]
+    assert 1_000_000 < results[5] <= 1 << 20
+    assert results[6] == 2.0
+    assert 400 < results[7] < 600
