@@ -22,6 +22,7 @@ __all__ = [
     "MAX_SLOTS",
     "MAX_TEXT",
     "MAX_WANTED",
+    "MAX_WEIGHTS",
     "MAX_WIDTH",
     "OLDEST_PROTOCOL",
     "PROTOCOL",
@@ -57,8 +58,9 @@ LEAST_STEP_S: Final = 60.0
 MAX_GROUPS: Final = 256
 #: Most programs that are refused for what they did, and users of whom each is.
 MAX_REFUSED: Final = 1024
-#: Most layers of a recurrent net whose weights the device packs, and its largest width.
-MAX_LAYERS: Final = 4096
+#: Most layers and weights of a recurrent net that the device packs, and its largest width.
+MAX_LAYERS: Final = 512
+MAX_WEIGHTS: Final = 1024
 MAX_WIDTH: Final = (1 << 31) - 1
 #: Most dimensions of a tensor (torch's own kernels stop at 64).
 MAX_DIMS: Final = 64

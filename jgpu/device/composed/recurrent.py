@@ -98,8 +98,11 @@ def _check(sequence: Tensor, weights: Sequence[Tensor], states: Sequence[Tensor]
 def _refuse_too_large(weights: Sequence[Any], layer: tuple[Any, ...]) -> None:
     """Refuse here what the broker would not take as a question."""
     _, features, _, hidden, projection, layers, _ = layer
-    if len(weights) > limits.MAX_LIST or layers > limits.MAX_LAYERS:
-        raise refused(f"recurrent nets of {layers} layers", f"use {limits.MAX_LAYERS} at most")
+    if len(weights) > limits.MAX_WEIGHTS or layers > limits.MAX_LAYERS:
+        raise refused(
+            f"recurrent nets of {layers} layers and {len(weights)} weights",
+            f"use {limits.MAX_LAYERS} layers and {limits.MAX_WEIGHTS} weights at most",
+        )
     if max(features, hidden, projection) > limits.MAX_WIDTH:
         raise refused("recurrent nets of such a width", f"use {limits.MAX_WIDTH} at most")
 

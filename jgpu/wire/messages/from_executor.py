@@ -112,7 +112,7 @@ class Chosen(Message, frozen=True):
     """
 
     request: Natural
-    numbers: Annotated[tuple[Natural, ...], msgspec.Meta(max_length=limits.MAX_LIST + 1)] = ()
+    numbers: Annotated[tuple[Natural, ...], msgspec.Meta(max_length=limits.MAX_WEIGHTS + 1)] = ()
     error: tuple[Name, Text] | None = None
 
 

@@ -187,7 +187,7 @@ class LayOutWeights(Message, frozen=True):
     """
 
     request: Natural
-    weights: Annotated[tuple[Geometry, ...], msgspec.Meta(max_length=limits.MAX_LIST)]
+    weights: Annotated[tuple[Geometry, ...], msgspec.Meta(max_length=limits.MAX_WEIGHTS)]
     #: weights of one layer in one direction
     each: Annotated[int, msgspec.Meta(ge=2, le=5)]
     features: Width
