@@ -21,7 +21,7 @@ _HERE = Path(__file__).parent
 _RUNNER = _HERE / "runner.py"
 MODULES = (
     *("cases_models", "cases_language", "cases_optimizers", "cases_tensors", "cases_random"),
-    "cases_ops",
+    *("cases_ops", "cases_copies"),
 )
 
 

@@ -165,7 +165,9 @@ def _crosses(one: Any, other: Any) -> bool:
 
 def _is_swapped(tensor: Any, applied: Any) -> bool:
     """Whether torch exchanges the two whole, as wrappers of several tensors must be."""
-    return is_traceable_wrapper_subclass(applied) or isinstance(tensor, torch._subclasses.FakeTensor)
+    return is_traceable_wrapper_subclass(applied) or isinstance(
+        tensor, torch._subclasses.FakeTensor
+    )
 
 
 def convert_in_place(target: Any, value: torch.Tensor) -> Any:
