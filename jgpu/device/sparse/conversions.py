@@ -179,8 +179,9 @@ def from_host(host: torch.Tensor, dtype: torch.dtype | None = None) -> Any:
 def created(original: Callable[..., Any], fixed: torch.layout | None = None) -> Callable[..., Any]:
     """A constructor of torch's, whose tensor may be ours.
 
-    It is called over the indices and a stand-in for the values, on the host, so that sizes are
-    inferred and mistakes are told as torch does it; that takes one wait.
+    It is called over stand-ins on the host. It infers the size, checks, warns and raises as in
+    native PyTorch. It needs the indices themselves, which takes a wait, only to infer the size or
+    where invariants are checked.
     """
 
     @functools.wraps(original)
@@ -203,7 +204,11 @@ def created(original: Callable[..., Any], fixed: torch.layout | None = None) -> 
         second = torch.as_tensor(values, device=CUDA)
         second = second if dtype is None else second.to(dtype)
         stand_in = torch.zeros((), dtype=second.dtype).expand(second.shape)
-        host = original(ends.cpu(), plain.cpu(), stand_in, **keywords)
+        checked = keywords.get("check_invariants")
+        if checked is None:
+            checked = torch.sparse.check_sparse_tensor_invariants.is_enabled()
+        known = _known if checked or size is None else _stand_in
+        host = original(known(ends), known(plain), stand_in, **keywords)
         shape, block = tuple(host.shape), _block_of(second, plain, host.layout)
         made = assembled(Pattern(ends, plain, host.layout, shape, block), second)
         return made.requires_grad_() if requires_grad else made
@@ -215,6 +220,14 @@ def created(original: Callable[..., Any], fixed: torch.layout | None = None) -> 
         return construct(*args, *given, **keywords)
 
     return unseen(construct if fixed is None else of_fixed_layout)
+
+
+def _known(indices: torch.Tensor) -> torch.Tensor:
+    return indices.cpu()
+
+
+def _stand_in(indices: torch.Tensor) -> torch.Tensor:
+    return torch.zeros((), dtype=indices.dtype, device="cpu").expand(indices.shape)
 
 
 def _whole_numbers(indices: Any) -> torch.Tensor:

@@ -111,7 +111,8 @@ def make(
         SparseTensor, shape, dtype=values.dtype, layout=torch.sparse_coo, device=device(),
         requires_grad=False,
     )  # fmt: skip
-    made._i, made._v, made._c = indices, values.detach(), bool(coalesced)
+    made._i, made._v = indices, values.detach()
+    made._c = bool(coalesced) or values.shape[0] < 2  # as native constructors say it
     result: SparseTensor = made
     return result
 
@@ -135,41 +136,50 @@ def is_ours(value: Any) -> TypeGuard[SparseTensor]:
 
 
 def created(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.sparse_coo_tensor`, whose tensor may be ours."""
+    """`torch.sparse_coo_tensor`, whose tensor may be ours.
+
+    The original is called over stand-ins on the host. It infers the size, checks, warns and raises
+    as in native PyTorch. It needs the indices themselves, which may take a wait, only to infer the
+    size or where invariants are checked: then native PyTorch on CUDA waits, too.
+    """
 
     @functools.wraps(original)
-    def sparse_coo_tensor(
-        indices: Any, values: Any, size: Any = None, *, dtype: Any = None, device: Any = None,
-        **keywords: Any,
-    ) -> Any:  # fmt: skip
-        theirs = isinstance(indices, DeviceTensor) or isinstance(values, DeviceTensor)
-        if not theirs and (device is None or torch.device(device).type == "cpu"):
-            return original(indices, values, size, dtype=dtype, device=device, **keywords)
-        first = torch.as_tensor(indices, dtype=torch.int64, device=CUDA)
-        second = torch.as_tensor(values, device=CUDA)
-        if dtype is not None:
-            second = second.to(dtype)
-        if size is None:
-            extents = (first.max(1).values + 1).tolist() if first.shape[1] else [0] * len(first)
-            size = (*extents, *second.shape[1:])
-        elif first.numel() and keywords.get("check_invariants", True):
-            _check(first, size)
-        made = assembled(first, second, size, keywords.get("is_coalesced"))
-        return made.requires_grad_() if keywords.get("requires_grad") else made
+    def sparse_coo_tensor(*args: Any, **keywords: Any) -> Any:
+        given = [*args, keywords.get("indices"), keywords.get("values")]
+        device = keywords.get("device")
+        theirs = device is None or torch.device(device).type == "cpu"
+        if theirs and not any(isinstance(each, DeviceTensor) for each in given):
+            return original(*args, **keywords)
+        keywords.pop("device", None)
+        if len(args) + ("indices" in keywords) + ("values" in keywords) < 2:  # of a size alone
+            return from_host(original(*args, **keywords))
+        return _of_indices_and_values(original, *args, **keywords)
 
     return unseen(sparse_coo_tensor)
 
 
-def _check(indices: torch.Tensor, size: Any) -> None:
-    """As torch says it, at the price of one wait."""
-    for k, (low, high) in enumerate(torch.stack([indices.amin(1), indices.amax(1)], 1).tolist()):
-        if low < 0:
-            raise RuntimeError(f"found negative index {low} for dim {k}")
-        if high >= size[k]:
-            raise RuntimeError(
-                f"size is inconsistent with indices: for dim {k}, size is {size[k]} but found "
-                f"index {high}"
-            )
+def _of_indices_and_values(
+    original: Callable[..., Any], indices: Any, values: Any, *size: Any, dtype: Any = None,
+    **keywords: Any,
+) -> Any:  # fmt: skip
+    second = torch.as_tensor(values, device=CUDA)
+    second = second if dtype is None else second.to(dtype)
+    checked = keywords.get("check_invariants")
+    if checked is None:
+        checked = torch.sparse.check_sparse_tensor_invariants.is_enabled()
+    first = torch.as_tensor(indices, dtype=torch.int64, device=CUDA)
+    if not isinstance(indices, DeviceTensor):
+        known = torch.as_tensor(indices, dtype=torch.int64, device="cpu")
+    elif checked or not (size or "size" in keywords):
+        known = first.cpu()
+    else:
+        known = torch.zeros((), dtype=torch.int64, device="cpu").expand(first.shape)
+    stand_in = torch.zeros((), dtype=second.dtype, device="cpu").expand(second.shape)
+    host = original(known, stand_in, *size, **keywords)
+    if second.dim() == 0:
+        second = second.reshape(1)
+    made = assembled(first, second, host.shape, host.is_coalesced())
+    return made.requires_grad_() if keywords.get("requires_grad") else made
 
 
 def from_host(host: torch.Tensor, dtype: torch.dtype | None = None) -> SparseTensor:
@@ -208,14 +218,6 @@ def places_of(indices: torch.Tensor, extents: tuple[int, ...]) -> torch.Tensor:
     return place
 
 
-def _unflat(places: torch.Tensor, extents: tuple[int, ...]) -> torch.Tensor:
-    rows = []
-    for extent in reversed(extents):
-        rows.append(places % extent)
-        places = places.div(extent, rounding_mode="floor")
-    return torch.stack(rows[::-1]) if rows else places.new_zeros(0, places.shape[0])
-
-
 def extents_of(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Extents of the sparse and of the dense dimensions."""
     count = tensor._i.shape[0]
@@ -229,19 +231,28 @@ def coalesced(tensor: Any) -> Any:
     extents, dense = extents_of(tensor)
     if tensor._v.shape[0] < 2:
         return make(tensor._i, tensor._v, tensor.shape, True)
-    ordered, order = places_of(tensor._i, extents).sort(stable=True)
-    places, at = torch.unique_consecutive(ordered, return_inverse=True)
-    values = tensor._v.new_zeros((places.shape[0], *dense)).index_add(0, at, tensor._v[order])
-    return make(_unflat(places, extents), values, tensor.shape, True)
+    indices, at, order = _groups(tensor._i, extents)
+    values = tensor._v.new_zeros((indices.shape[1], *dense)).index_add(0, at, tensor._v[order])
+    return make(indices, values, tensor.shape, True)
 
 
-def joined(
-    indices: torch.Tensor, extents: tuple[int, ...]
-) -> tuple[torch.Tensor, torch.Tensor]:
+def joined(indices: torch.Tensor, extents: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
     """The indices in order, none twice; and where each of the given ones is among them."""
+    unique, at, order = _groups(indices, extents)
+    return unique, torch.empty_like(at).index_copy(0, order, at)
+
+
+def _groups(
+    indices: torch.Tensor, extents: tuple[int, ...]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Unique indices in order; the number of the group of each sorted entry; the sorting order.
+
+    Indices are copied, not computed from places, so that one out of bounds stays what it is.
+    """
     ordered, order = places_of(indices, extents).sort(stable=True)
-    places, at = torch.unique_consecutive(ordered, return_inverse=True)
-    return _unflat(places, extents), torch.empty_like(at).index_copy(0, order, at)
+    _, at, counts = torch.unique_consecutive(ordered, return_inverse=True, return_counts=True)
+    firsts = order[counts.cumsum(0) - counts]
+    return indices.index_select(1, firsts), at, order
 
 
 def to_dense(tensor: torch.Tensor, dtype: Any = None, **keywords: Any) -> torch.Tensor:

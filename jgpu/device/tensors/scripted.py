@@ -5,7 +5,8 @@ while a module is saved, its tensors are known by these storages. What C++ makes
 no bytes either, so a file is loaded on the host, and the module is moved.
 
 `torch.jit.trace` records `_convolution`, which native PyTorch calls below `convolution`. The device
-never comes there, so a kernel at the tracer's key calls it.
+never comes there, so a kernel at the tracer's key calls it. The ONNX exporter compares and computes
+with parameters in C++, by pointers, so it gets them on the host.
 
 Covers a module's parameters and buffers; tensors among the constants of traced code are refused.
 """
@@ -44,14 +45,37 @@ def install() -> None:
     global _library
     _library = torch.library.Library("aten", "IMPL")
     _library.impl("convolution", unseen(_convolution), "Tracer", with_keyset=True)
+    for name in ("eval_peephole", "constant_fold", "deduplicate_initializers"):
+        name = f"_jit_pass_onnx_{name}"
+        setattr(torch._C, name, _with_host_parameters(getattr(torch._C, name)))
     load = unseen(_moved(_serialization.load))
     _serialization.load = torch.jit.load = load
+
+
+@functools.cache
+def _tracer() -> Any:
+    """The tracer's dispatch key, which torch's Python class does not name."""
+    return torch._C._dispatch_key_parse("Tracer")
+
+
+def _with_host_parameters(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A pass of the ONNX exporter over a graph and its parameters, given these on the host."""
+
+    @functools.wraps(original)
+    def run(graph: Any, parameters: Any, *args: Any) -> Any:
+        moved = {
+            name: value.cpu() if isinstance(value, DeviceTensor) else value
+            for name, value in parameters.items()
+        }
+        return original(graph, moved, *args)
+
+    return unseen(run)
 
 
 def _convolution(keys: Any, *args: Any) -> Any:
     """`convolution` while `torch.jit.trace` records."""
     if not any(isinstance(each, DeviceTensor) for each in args[:3]):
-        below = keys & torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.Tracer)
+        below = keys & torch._C._dispatch_keyset_full_after(_tracer())
         return torch.ops.aten.convolution.default.redispatch(below, *args)
     cudnn = torch.backends.cudnn
     exact = cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
