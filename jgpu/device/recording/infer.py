@@ -202,12 +202,15 @@ def plan_for(
         if info.writes and not info.in_place:
             return plan
         returned = _DATA
-    except (*words.REFUSING, ArithmeticError, AssertionError) as error:
+    except (*words.REFUSING, ArithmeticError, AssertionError, KeyError) as error:
         works = words.raise_as_native(info, args, kwargs)
         if works and info.out_names and info.functional is not None:
             return plan  # a meta kernel in Python is stricter with `out`
         if isinstance(error, AssertionError):  # a check of a meta kernel in Python
             raise RuntimeError(str(error)) from None  # noqa: TRY004 - torch's class
+        if isinstance(error, KeyError):  # a type that a table of a meta kernel in Python lacks
+            text = f"{info.name} does not take tensors of these types: {error}"
+            raise RuntimeError(text) from None  # noqa: TRY004
         raise
     if not checked:
         words.check_types(info, args, kwargs, geometries)
