@@ -39,9 +39,21 @@ def install() -> None:
     # others it records nothing, and replays what they were then.
     proxy_tensor: Any = torch.fx.experimental.proxy_tensor
     proxy_tensor.HANDLED_TYPES = (*proxy_tensor.HANDLED_TYPES, DeviceTensor)
+    tensor: Any = DeviceTensor
+    tensor.__coerce_same_metadata_as_tangent__ = _as_tangent
     for name in ("export", "draft_export"):
         if hasattr(torch.export, name):
             setattr(target.export, name, _of_the_host(name, getattr(torch.export, name)))
+
+
+def _as_tangent(
+    tensor: torch.Tensor, metadata: Any, expected_type: type | None = None
+) -> torch.Tensor | None:
+    """The gradient of an output of AOTAutograd's graphs, which take a device tensor as a plain one.
+
+    `torch.library.opcheck` differentiates such a graph.
+    """
+    return tensor if metadata is None and expected_type in (None, torch.Tensor) else None
 
 
 def _of_the_host(name: str, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,6 +14,8 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import _pop_mode_temporarily
 
+from jgpu.device.errors import no_kernel
+from jgpu.device.recording.ops import FOREIGN
 from jgpu.device.tensor import DeviceTensor, device_tensors
 from jgpu.device.tracebacks import unseen
 
@@ -25,14 +27,20 @@ _below_python: Any = torch._C._dispatch_keyset_full_after(_keys.Python)
 _above_python: Any = torch._C._dispatch_keyset_full() - _below_python.add(_keys.Python)
 _modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
 
-#: keys whose kernels the dispatcher may choose for a device tensor
+_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+
+#: keys by which a notebook registers kernels for the device
 _DEVICE: Final = frozenset({"PrivateUse1", "CUDA"})
 _COMPOSITE: Final = frozenset({
     "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional",
     "CompositeImplicitAutograd",
 })  # fmt: skip
 
-#: Names of ops that are routed. They stay so: without a kernel, the device's fallback refuses.
+#: Keys whose kernels the dispatcher may choose for a device tensor. Its own choice, the device's
+#: fallback, must not be reached: torch would call the last kernel that there was.
+_FOR_DEVICE: Final = ("PrivateUse1", *sorted(_COMPOSITE))
+
+#: Names of ops that are routed. They stay so, for what they are routed to is looked up.
 _routed: set[str] = set()
 #: names of ops that have a kernel, and no schema so far
 _incomplete: set[str] = set()
@@ -73,6 +81,8 @@ def complete(name: str) -> None:
 
     def call(keys: Any, *args: Any, **kwargs: Any) -> Any:
         if _are_plain(args, kwargs):
+            if not any(_has_kernel(name, key) for key in _FOR_DEVICE):
+                raise no_kernel(name, FOREIGN)
             return _overload(name).redispatch(keys & _below_python, *args, **kwargs)
         return into_python.call_boxed(keys, *args, **kwargs)
 

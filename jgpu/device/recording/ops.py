@@ -29,6 +29,7 @@ __all__ = [
     "COPY",
     "DATA_DEPENDENT",
     "FACT",
+    "FOREIGN",
     "HOST_ARGUMENTS",
     "PROBED",
     "PROBED_HALF",
@@ -136,7 +137,7 @@ REFUSALS: Final = {
 }
 
 #: What is said of an op of an extension with kernels of its own.
-_FOREIGN: Final = "only PyTorch's own ops run there, and ops that are written in terms of them"
+FOREIGN: Final = "only PyTorch's own ops run there, and ops that are written in terms of them"
 
 #: What is said of functional collectives; the others are `collectives`' affair.
 _COLLECTIVE: Final = "use the collectives of torch.distributed that write into tensors"
@@ -248,7 +249,7 @@ class OpInfo:
         if namespace == "_c10d_functional":
             return _COLLECTIVE
         if namespace != "aten":
-            return _FOREIGN
+            return FOREIGN
         return REFUSALS.get(self.func._schema.name) or refusal(base)
 
     def _kind(self, tags: Any) -> int:
