@@ -154,6 +154,9 @@ class Inputs {
 
   // What was made before, or is from here on.
   static Owned known(const View& view, PyObject* buffer) {
+    if (seen_.of(buffer).get() == view.geometry.get()) {
+      return base_.of(buffer);
+    }
     const Owned views = views_seen_.of(buffer);
     if (Owned tensor = found(views.get(), view.geometry.get())) {
       return tensor;
@@ -174,7 +177,8 @@ class Inputs {
         buffer, names.private_view, view.geometry.get(), offset, nullptr));
   }
 
-  static inline Slot poison_{names.poison}, base_{names.base}, views_seen_{names.views};
+  static inline Slot poison_{names.poison}, base_{names.base}, seen_{names.seen};
+  static inline Slot views_seen_{names.views};
 
   std::vector<int64_t> least_;
   std::vector<Owned> kinds_;

@@ -187,7 +187,7 @@ struct Names {
   PyObject *connection, *phase, *ready;
   PyObject *single, *several, *many, *writes_first, *ident, *geometries;
   PyObject *settle, *append, *bury, *of_class;
-  PyObject *poison, *base, *views, *view, *private_view;
+  PyObject *poison, *base, *seen, *views, *view, *private_view;
   PyObject *true_text, *false_text;
 };
 
@@ -241,6 +241,7 @@ inline bool make_names() {
       {&names.of_class, "__class__"},
       {&names.poison, "poison"},
       {&names.base, "base"},
+      {&names.seen, "_seen"},
       {&names.views, "_views"},
       {&names.view, "view"},
       {&names.private_view, "private_view"},

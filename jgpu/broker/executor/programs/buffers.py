@@ -22,6 +22,8 @@ __all__ = ["Buffer", "Failure", "release_all", "views_of", "views_over"]
 
 #: Most cached views of one buffer; a parameter is seen straight, transposed, and not much else.
 _MAX_VIEWS: Final = 8
+#: of buffers without cached views, all of them; never changed
+_NONE: Final[dict[ViewSpec, torch.Tensor]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,8 @@ class Buffer:
     """
 
     __slots__ = (
-        *("_views", "aside", "base", "id", "nbytes", "place", "poison", "proof", "resident"),
-        *("saved", "stale"),
+        *("_seen", "_views", "aside", "base", "id", "nbytes", "place", "poison", "proof"),
+        *("resident", "saved", "stale"),
     )
 
     def __init__(
@@ -76,8 +78,8 @@ class Buffer:
             if nbytes is None and base is not None
             else (nbytes or 0)
         )
-        #: where the storage lives; a kernel may return one that does not live on its own device
-        self.place = None if base is None else base.device
+        #: where a released storage was; a kernel may return one that is not on its own device
+        self.place: torch.device | None = None
         #: why the content could not be computed
         self.poison = poison
         #: part of the model (`Tag`), not of the work in progress
@@ -90,9 +92,10 @@ class Buffer:
         self.proof: Proof | None = None
         #: spilled, and comes back only when it is named
         self.aside = False
-        self._views: dict[ViewSpec, torch.Tensor] = {}
-        if seen is not None and base is not None:
-            self._views[seen] = base
+        #: what `base` itself shows, where that is known; there is a `base` then
+        self._seen = seen if base is not None else None
+        #: other views; a session may have a million buffers, most of which have none
+        self._views = _NONE
 
     @classmethod
     def allocate(cls, id: int, nbytes: int, device: torch.device) -> "Buffer":  # noqa: A002
@@ -101,14 +104,21 @@ class Buffer:
 
     def view(self, spec: ViewSpec) -> torch.Tensor:
         """The storage seen through `spec`, which the caller has checked against `nbytes`."""
+        if spec is self._seen:
+            return self._present()
         found = self._views.get(spec)
         if found is None:
             base = self.base
             found = spec.over(self._present() if base is None else base)
-            if len(self._views) >= _MAX_VIEWS:
-                del self._views[next(iter(self._views))]
-            self._views[spec] = found
+            self._keep(spec, found)
         return found
+
+    def _keep(self, spec: ViewSpec, view: torch.Tensor) -> None:
+        if not self._views:
+            self._views = {}
+        elif len(self._views) >= _MAX_VIEWS:
+            del self._views[next(iter(self._views))]
+        self._views[spec] = view
 
     def private_view(self, spec: ViewSpec, offset: int) -> torch.Tensor:
         """The same, uncached, at an offset (in elements) that is given at run time.
@@ -118,6 +128,9 @@ class Buffer:
         """
         base = self._present()
         if base.dtype is not spec.dtype and not spec.bits:
+            if self._seen is not None:
+                self._keep(self._seen, base)
+                self._seen = None
             empty = torch.empty(0, dtype=spec.dtype, device=base.device)
             base = self.base = empty.set_(base.untyped_storage(), 0, (0,), (1,))
         return spec.over(base, offset)
@@ -135,7 +148,9 @@ class Buffer:
     def release(self) -> torch.Tensor | None:
         """Forget the storage and all views of it; returns the base for whoever copies it away."""
         base, self.base, self.proof = self.base, None, None
-        self._views.clear()
+        if base is not None:
+            self.place = base.device
+        self._seen, self._views = None, _NONE
         return base
 
     def restore(self, base: torch.Tensor) -> None:
@@ -161,9 +176,8 @@ class Buffer:
 def release_all(buffers: Iterable[Buffer]) -> None:
     """`release` each, without a call for each: a step drops as many as it makes."""
     for buffer in buffers:
-        buffer.base = buffer.proof = None
-        if buffer._views:
-            buffer._views.clear()
+        buffer.base = buffer.proof = buffer._seen = None
+        buffer._views = _NONE
 
 
 def views_of(
@@ -173,7 +187,7 @@ def views_of(
     views = []
     for slot, spec in taken:
         buffer = buffers[slot]
-        known = buffer._views.get(spec)
+        known = buffer.base if spec is buffer._seen else buffer._views.get(spec)
         views.append(buffer.view(spec) if known is None else known)
     return views
 
@@ -195,6 +209,6 @@ def views_over(
         if param >= 0:
             found[name] = buffer.private_view(spec, params[param])
             continue
-        known = buffer._views.get(spec)
+        known = buffer.base if spec is buffer._seen else buffer._views.get(spec)
         found[name] = buffer.view(spec) if known is None else known
     return found
