@@ -2,13 +2,10 @@
 
 import json
 import statistics
-import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
 
-import processes
 import pytest
 from host import Host
 from results import write_result
@@ -27,14 +24,11 @@ PHASES = [
 ]
 
 
-def start(host, file):
-    return processes.start(
-        [sys.executable, str(FOLDER / file)],
-        env=host.environ | {"JGPU_TICKET": "test", "OMP_NUM_THREADS": "1"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def alone(seconds):
+    """The beginning and end of so long a time in which only the neighbour works."""
+    began = time.monotonic()
+    time.sleep(seconds)
+    return began, time.monotonic()
 
 
 def measured(steps, began, ended):
@@ -56,25 +50,19 @@ def measured(steps, began, ended):
 def test_a_neighbour_of_a_million_tensors_trains_on(tmp_path):
     with closing(Host(tmp_path, "cpu", "--lanes", "2", "--memory", "6G")) as host:
         host.start()
-        neighbour, many = start(host, "steps_beside.py"), start(host, "many_tensors.py")
-        try:
-            assert neighbour.stdout.readline() == "ready\n"
-            assert many.stdout.readline() == "ready\n"
-            began = time.monotonic()
-            many.stdin.write("rest 5000\n")
+        neighbour = host.program(FOLDER / "steps_beside.py", "user1")
+        many = host.program(FOLDER / "many_tensors.py", "user2")
+        assert neighbour.stdout.readline() == "ready\n"
+        assert many.stdout.readline() == "ready\n"
+        spans = [("alone", *alone(5.0), None)]
+        for name, count in PHASES:
+            many.stdin.write(f"{name} {count}\n")
             many.stdin.flush()
-            many.stdout.readline()
-            spans = [("alone", began, time.monotonic(), None)]
-            for name, count in PHASES:
-                many.stdin.write(f"{name} {count}\n")
-                many.stdin.flush()
-                said = json.loads(many.stdout.readline())
-                spans.append((f"{name} {count}", said["began"], said["ended"], said["result"]))
-            neighbour.stdin.close()
-            steps = json.loads(neighbour.stdout.read())
-        finally:
-            for process in (neighbour, many):
-                process.end()
+            said = json.loads(many.stdout.readline())
+            spans.append((f"{name} {count}", said["began"], said["ended"], said["result"]))
+        many.stdin.close()
+        neighbour.stdin.close()
+        steps = json.loads(neighbour.stdout.readline())
     figures = [
         {"phase": name, "seconds": round(ended - began, 2), "result": result}
         | measured(steps, began, ended)

@@ -14,6 +14,7 @@ from typing import Final
 
 from jgpu.broker.executor.connection import Connection
 from jgpu.broker.executor.memory.accounts import Account
+from jgpu.broker.executor.memory.collection import LongLived
 from jgpu.broker.executor.pump import Pump
 from jgpu.broker.executor.session import ExecutorSession, SessionOwner
 from jgpu.errors import FrameError, JgpuError, ProtocolError
@@ -40,7 +41,10 @@ class Orders:
         self._epoch = time.time() - pump.clock()
         pump.on_ending = lambda number: connection.send(messages.SessionEnding(number))
         pump.on_ended = self._ended
-        pump.on_look = self._tell_followers
+        pump.on_look = self._look
+        self._long_lived = LongLived(
+            lambda: sum(len(session.table.buffers) for session in pump.sessions.values())
+        )
         pump.spilling.on_moved = self._moved
         pump.turns.trials.on_through = lambda user, program: connection.send(
             messages.WentThrough(user, program)
@@ -193,6 +197,10 @@ class Orders:
         self._connection.send(notice)
 
     # -- the report --------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        self._long_lived.look()
+        self._tell_followers()
 
     def _tell_followers(self) -> None:
         """Whatever happened since the last look, if somebody watches."""
