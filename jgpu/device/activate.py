@@ -122,6 +122,7 @@ def _install(connect: Callable[[], Transport]) -> None:
         saving,
         scripted,
         sending,
+        splits,
         subclasses,
     )
 
@@ -138,6 +139,7 @@ def _install(connect: Callable[[], Transport]) -> None:
     cuda.install()
     sending.install()
     subclasses.install()
+    splits.install()
     composites.install()
     foreach.install()
     gradients.install()

@@ -173,7 +173,20 @@ def _server(spawner: Any) -> str:
 
 
 def _groups(spawner: Any) -> tuple[str, ...]:
-    return tuple(sorted(group.name for group in spawner.user.groups))[:MAX_GROUPS]
+    """The user's groups in order of name; of too many, those with a property `jgpu` come first."""
+    groups = sorted(spawner.user.groups, key=lambda each: (not _has_quota(each), each.name))
+    names = [group.name for group in groups]
+    if len(names) > MAX_GROUPS:
+        spawner.log.warning(
+            "%s is in %d groups, and the GPU broker takes %d of a user. Groups with a property "
+            "jgpu are sent first; these are left out, with quotas that the broker has for them: %s",
+            spawner._log_name, len(names), MAX_GROUPS, ", ".join(names[MAX_GROUPS:]),
+        )  # fmt: skip
+    return tuple(sorted(names[:MAX_GROUPS]))
+
+
+def _has_quota(group: Any) -> bool:
+    return bool((getattr(group, "properties", None) or {}).get(_PROPERTY))
 
 
 def _settings(group: Any) -> tuple[tuple[str, str], ...]:

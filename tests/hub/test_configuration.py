@@ -23,6 +23,7 @@ from jgpu.hub.mounting import mount
 from jgpu.hub.spawning import SERVER_FILES, Hooks
 from jgpu.wire.address import Address
 from jgpu.wire.asking import ask
+from jgpu.wire.limits import MAX_GROUPS
 from jgpu.wire.messages import AskQuotas, AskSockets, MakeSocket, RemoveSocket
 from jgpu.wire.reports.report import QuotaReport, StandingReport, decode_quotas
 
@@ -209,6 +210,20 @@ def test_a_groups_property_may_be_typed_into_the_hubs_page_for_groups(broker):
     server.user.groups[0].properties = {"jgpu": ""}
     run(made.before_start, server)
     assert standing(broker, "user1").quota.weight == 1.0
+
+
+def test_of_too_many_groups_those_with_a_quota_are_sent_and_the_others_logged(broker, caplog):
+    made = hooks(Isolation.UID, broker, broker, lambda spawner: 20001)
+    names = [f"class{number:04}" for number in range(MAX_GROUPS + 2)]
+    server = spawner("user1", *names)
+    server.user.groups[-1].properties = {"jgpu": {"weight": 5}}
+    run(made.before_start, server)
+    assert standing(broker, "user1").groups == (*names[: MAX_GROUPS - 1], names[-1])
+    assert standing(broker, "user1").quota.weight == 5.0
+    assert f"is in {MAX_GROUPS + 2} groups" in caplog.text
+    assert all(name in caplog.text for name in names[MAX_GROUPS - 1 : -1])
+    server.user.groups[-1].properties = {}
+    run(made.before_start, server)
 
 
 @pytest.mark.parametrize(

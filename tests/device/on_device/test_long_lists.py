@@ -6,9 +6,11 @@ hold are refused on their line, and everything else keeps its value.
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu.device.recording.cuts.taking import MOST_REFERENCES
 from jgpu.device.recording.longlists.splitting import LONG
+from jgpu.device.tensors.splits import GROUP
 from jgpu.wire import limits
 
 MANY = limits.MAX_LIST + 700  # what the executor accepts in one list, and more
@@ -104,7 +106,7 @@ FOREACH = {
     "zeros": lambda xs: torch._foreach_zero_(xs),
     "copies": lambda xs: torch._foreach_copy_(xs, xs[::-1]),
     "with a tensor": lambda xs: torch._foreach_mul_(xs, xs[3].sum()),
-    "mixed types": lambda xs: torch._foreach_exp([x.half() if k % 2 else x for k, x in enumerate(xs)]),
+    "mixed types": lambda xs: torch._foreach_exp([*map(torch.Tensor.half, xs[:9]), *xs[9:]]),
 }  # fmt: skip
 
 
@@ -161,3 +163,71 @@ def test_a_call_that_no_program_can_hold_is_refused_and_leaves_everything_else()
         torch.block_diag(*many[: limits.MAX_LIST // 2], *many[: limits.MAX_LIST // 2 + 1])
     assert kept.tolist() == [2, 2, 2]
     assert torch.cat(many).sum().item() == sum(range(limits.MAX_LIST))
+
+
+class SizesOfSplits(TorchDispatchMode):
+    """Counts the sizes that autograd keeps: all of a call with each of its pieces."""
+
+    kept = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.split_with_sizes.default:
+            self.kept += len(args[1]) ** 2
+        return func(*args, **(kwargs or {}))
+
+
+def sizes(count):
+    """So many sizes, zeros among them."""
+    return [k % 3 for k in range(count)]
+
+
+SPLITS = {
+    "a method": lambda x, sizes: x.split(sizes),
+    "a method at a dimension": lambda x, sizes: x.split(sizes, 0),
+    "its other name": lambda x, sizes: x.split_with_sizes(sizes, -2),
+    "a function": lambda x, sizes: torch.split(x, sizes),
+    "a function of the other name": lambda x, sizes: torch.split_with_sizes(x, sizes),
+}
+
+
+@pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
+@pytest.mark.parametrize("count", [GROUP, GROUP + 1, 5000])
+def test_a_split_into_many_pieces_is_the_native_one(split, count):
+    def pieces(device):
+        many = sizes(count)
+        x = torch.arange(2.0 * sum(many), device=device).view(-1, 2).requires_grad_()
+        found = split(x, many)
+        (torch.cat(found[1:]) ** 2).sum().backward()
+        return found, x
+
+    (native, of), (shared, shared_of) = on_both(pieces)
+    assert type(shared) is type(native)
+    assert len(shared) == len(native)
+    for one, other in zip(native, shared, strict=True):
+        assert other.shape == one.shape
+        assert other.stride() == one.stride()
+        assert other.storage_offset() == one.storage_offset()
+        assert other._base is shared_of
+        assert type(other.grad_fn).__name__ == type(one.grad_fn).__name__
+    assert_alike(of.grad, shared_of.grad)
+
+
+def test_a_split_into_twice_as_many_pieces_keeps_twice_as_many_sizes():
+    kept = []
+    for count in (4000, 8000):
+        with SizesOfSplits() as counter:
+            torch.ones(sum(sizes(count)), device="cuda").split(sizes(count))
+        kept.append(counter.kept)
+    assert kept[1] / kept[0] < 2.2
+    assert kept[1] < 8000 * 2 * GROUP
+
+
+@pytest.mark.parametrize("wrong", [[1] * 99, [1] * 100 + [-1, 1], [1] * 99 + [0.5]])
+def test_a_split_by_sizes_that_do_not_fit_raises_as_native_does(wrong):
+    def raised(device):
+        with pytest.raises((RuntimeError, TypeError)) as found:
+            torch.ones(100, device=device).split(wrong)
+        return type(found.value), str(found.value)
+
+    native, shared = on_both(raised)
+    assert shared == native

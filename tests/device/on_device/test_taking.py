@@ -187,3 +187,23 @@ def test_what_was_forgotten_is_an_input_an_output_or_another():
         told = bury(graveyard, (sizes, values), ((9, 5), 20, 2, b"\x03"))
         assert told == (b"\x01", b"\x02", (3,), 88)
         assert (graveyard, sizes, values) == ([], {9: 4}, {9: "told"})
+
+
+def test_a_program_takes_as_many_ops_as_it_has_room_for():
+    """By their tensors, results and numbers together; an op that is larger is taken alone."""
+    plan = SimpleNamespace(ident=1, geometries=(), native=None)
+    most = taking.MOST_REFERENCES
+
+    def entry(made, numbers):
+        return plan, (), (), tuple(BufferHandle(4, []) for _ in range(made)), (2,) * numbers, 0
+
+    logs = {
+        1: [entry(most, 1), entry(1, 0)],
+        2: [entry(most - 2, 1), entry(1, 0), entry(0, 1)],
+        3: [entry(1, 1), entry(1, 1), entry(most - 4, 0), entry(0, 1)],
+    }
+    for form in FORMS:
+        for count, entries in logs.items():
+            *_, lines = form[0](entries, len(entries), 0, {})
+            assert len(lines) == count
+            assert len(form[0](entries, 1, 0, {})[5]) == 1
