@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from jgpu.device.tensor import CUDA, DeviceTensor
@@ -26,7 +26,7 @@ _on_device = WeakTensorKeyDictionary()
 
 def install(convert_in_place: Callable[[Any, torch.Tensor], Any]) -> None:
     """Patch torch's lazy classes; `convert_in_place` gives a host tensor contents on the device."""
-    mixin: Any = UninitializedTensorMixin
+    mixin: Any = torch.nn.parameter.UninitializedTensorMixin  # type: ignore[attr-defined]
     for kind in (UninitializedParameter, UninitializedBuffer):
         _patch_new(kind)
     for name, there, property_of in (
