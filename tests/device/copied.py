@@ -23,8 +23,8 @@ import torch
 from copied_objects import OBJECTS
 from torch import nn
 
-#: how this package marks a parameter and keeps the parts of a sparse tensor
-_HIDDEN = {"_is_param", "_i", "_v", "_c", "_p"}
+#: how this package marks a parameter and keeps the parts of tensors, without the accelerator
+_HIDDEN = {"_is_param", "_b", "_g", "_o", "_i", "_v", "_c", "_p"}
 
 
 class Description:
