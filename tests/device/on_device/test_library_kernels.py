@@ -438,3 +438,21 @@ def autograd_of_torch_overridden(dev, ns):
 @pytest.mark.parametrize("name", CASES)
 def test_a_kernel_in_python_works_as_for_host_tensors(name):
     assert CASES.found_by(name, "cuda") == CASES.found_by(name, "cpu")
+
+
+def test_kernels_of_an_extension_are_refused_until_a_notebook_registers_one():
+    """An extension's kernels for CUDA are registered past `torch.library`."""
+    lib = library_with("jgpu_extension")
+    extension = torch._C._dispatch_library("IMPL", "jgpu_extension", "", __file__, 0)
+    extension.impl("f", "CUDA", lambda x: x * 2, False)
+    op, x = op_of("jgpu_extension"), base("cuda")
+    for given in (x, x.clone().requires_grad_()):
+        with pytest.raises(NotImplementedError, match="does not support jgpu_extension::f"):
+            op(given)
+    with library._scoped_library("jgpu_extension", "IMPL") as own:
+        own.impl("f", lambda x: x * 3, "CUDA")
+        assert torch.equal(op(x), x * 3)
+    with pytest.raises(NotImplementedError, match="does not support jgpu_extension::f"):
+        op(x)
+    extension.reset()
+    lib._destroy()
