@@ -14,7 +14,7 @@ from jgpu.device.likenative import warned
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor
 
-__all__ = ["as_taken", "told_apart"]
+__all__ = ["as_taken", "is_elementwise", "told_apart"]
 
 #: ops whose masks may be of bytes, as natively: which argument
 _MASKED: Final = {
@@ -42,6 +42,8 @@ _SPARSE: Final = {"aten::_embedding_bag": 5, "aten::_embedding_bag_forward_only"
 _VECTORS: Final = {"aten::native_batch_norm_backward": ("weight", "running_mean", "running_var")}
 #: fills with a number, which is converted as a whole: real, or true if it is not 0
 _FILLED: Final = "aten::masked_fill.Scalar"
+#: sum over all dimensions if the list of them is empty, which its meta kernel does not
+_SUM_OF_NUMBERS: Final = "aten::nansum"
 #: looks whether its first three tensors are one, and then projects them at once
 _ASKS_WHETHER_ONE: Final = "aten::_native_multi_head_attention"
 
@@ -57,6 +59,8 @@ def as_taken(info: OpInfo, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     named = _VECTORS.get(info.name)
     if named is not None:
         return _without_gaps(info, args, named)
+    if info.name.partition(".")[0] == _SUM_OF_NUMBERS and args[1:] and args[1] == []:
+        return (args[0], None, *args[2:])
     if info.name == _FILLED and type(args[2]) is complex:
         return _with_real_number(args)
     at = _MASKED.get(info.name)
@@ -74,6 +78,11 @@ def as_taken(info: OpInfo, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         for mask in given
     ]
     return (*args[:at], masks if many else masks[0], *args[at + 1 :])
+
+
+def is_elementwise(info: OpInfo, args: tuple[Any, ...]) -> bool:
+    """Whether it is elementwise on a device tensor, so that a 0-dim host tensor is a number."""
+    return torch.Tag.pointwise in info.func.tags and isinstance(args[0], DeviceTensor)
 
 
 def told_apart(info: OpInfo, args: tuple[Any, ...]) -> tuple[Any, ...]:

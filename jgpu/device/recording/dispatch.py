@@ -192,7 +192,7 @@ def _with_host(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         # a number to torch's own kernels, too; meta kernels would not have it
         return dispatch(_masked_fill.Scalar, (*args[:2], args[2].item()), {})
     if info.name not in HOST_ARGUMENTS:
-        if not mixed.is_composite(info):
+        if not mixed.is_composite(info) or arguments.is_elementwise(info, args):
             return NotImplemented
         return info.func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
 

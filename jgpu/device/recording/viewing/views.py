@@ -193,10 +193,12 @@ def _make_room(buffer: BufferHandle, geometry: InternedGeometry, offset: int) ->
 
 
 def _resize_as_(
-    source: DeviceTensor, template: torch.Tensor, *, memory_format: Any = None
-) -> DeviceTensor:
+    source: torch.Tensor, template: torch.Tensor, *, memory_format: Any = None
+) -> torch.Tensor:
     if memory_format == torch.preserve_format:
         memory_format = torch._prims_common.suggest_memory_format(template)
+    if not isinstance(source, DeviceTensor):
+        return torch.ops.aten.resize_.default(source, template.shape, memory_format=memory_format)
     return resize(source, template.shape, memory_format=memory_format)
 
 

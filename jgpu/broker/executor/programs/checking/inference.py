@@ -28,6 +28,7 @@ from jgpu.broker.executor.programs.checking.arguments import (
     Ref,
     values_of,
 )
+from jgpu.broker.executor.programs.checking.metanumbers import with_meta_numbers
 from jgpu.broker.executor.programs.checking.ops import OpSchema
 from jgpu.broker.executor.programs.geometry import ViewSpec, geometry_of, required_bytes
 from jgpu.errors import ProgramError
@@ -242,10 +243,8 @@ def _plain(inferred: Inferred) -> Inferred:
         )
         return replace(returned, geometry=structs.replace(geometry, stride=stride))
 
-    return Inferred(
-        tuple(None if r is None else plain(r) for r in inferred.returns),
-        tuple((k, plain(r)) for k, r in inferred.changed),
-    )
+    returns = tuple(None if r is None else plain(r) for r in inferred.returns)
+    return Inferred(returns, tuple((k, plain(r)) for k, r in inferred.changed))
 
 
 def _shapes(inferred: Inferred) -> tuple[Any, ...]:
@@ -280,8 +279,9 @@ def _infer_once(
     info: OpSchema, bound: Bound, tensors: Sequence[tuple[Geometry, int]], guess: dict[int, Any]
 ) -> Inferred:
     inputs = [scratch(geometry, META, nbytes) for geometry, nbytes in tensors]
+    call = with_meta_numbers(info.call)
     with torch.no_grad():
-        result = call_on(info, bound, inputs, lambda node: guess[node.index], None)
+        result = call_on(info, bound, inputs, lambda node: guess[node.index], None, call)
     owners = {tensor.untyped_storage()._cdata: k for k, tensor in enumerate(inputs)}
     returns = tuple(None if r is None else _returned(r, owners) for r in flatten(info, result))
     changed = tuple(
