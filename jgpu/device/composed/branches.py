@@ -72,10 +72,26 @@ def _one_hot(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Not as for a subclass, where a wrong class is a row of zeros: the write looks at it."""
     classes = args[0]
     count = args[1] if len(args) > 1 else kwargs.get("num_classes", -1)
-    if count <= 0 or not classes.numel() or classes.dtype is not torch.int64:
+    if classes.dtype is not torch.int64:
         return dispatch.take_apart(info_of(op), args, kwargs)
+    if count <= 0:
+        count = _count_classes(classes, count)
     rows = torch.zeros((*classes.shape, count), dtype=torch.int64, device=classes.device)
     return rows.scatter(-1, classes.unsqueeze(-1), 1)
+
+
+def _count_classes(classes: Tensor, count: int) -> int:
+    """Read how many classes there are; native PyTorch waits for that, too."""
+    if not classes.numel():
+        raise RuntimeError("Can not infer total number of classes from empty tensor.")
+    if count != -1 and _is_cuda():
+        raise RuntimeError("num_classes should be positive")
+    least, most = torch.stack(torch.aminmax(classes)).tolist()
+    if least < 0:
+        raise RuntimeError("Class values must be non-negative.")
+    if count != -1:
+        raise RuntimeError("Class values must be smaller than num_classes.")
+    return int(most) + 1
 
 
 # -- batch norm --------------------------------------------------------------------------------

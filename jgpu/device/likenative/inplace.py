@@ -107,7 +107,8 @@ def _is_elementwise(info: OpInfo) -> bool:
 
 
 def _is_on_lists(info: OpInfo) -> bool:
-    return info.name.startswith("aten::_foreach_")
+    name: str = info.name
+    return name.startswith("aten::_foreach_")
 
 
 @cache

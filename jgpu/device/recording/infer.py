@@ -16,7 +16,7 @@ import torch
 
 from jgpu.device import current
 from jgpu.device.geometry import InternedGeometry, from_wire, geometry_of, has_idle_steps
-from jgpu.device.likenative import indexing, inplace, mixed, powers, warned, words
+from jgpu.device.likenative import degenerate, indexing, inplace, mixed, powers, warned, words
 from jgpu.device.likenative.checks import codes
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
@@ -100,6 +100,12 @@ class OpPlan:
         """It is recorded by the longest way alone, which looks at everything."""
         self.single = self.many = self.several = self.native = None
         self.writes_first = False
+
+    def wait(self) -> None:
+        """Leave it to the run what the op returns, or how it fails."""
+        self.forget_ways()
+        self.outs = self.returns_list = None
+        self.grown = ()
 
     def tell(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise or warn as the native kernel does, at the line that called it."""
@@ -190,10 +196,9 @@ def plan_for(
     checked = inplace.check(info, args, kwargs)
     if indexing.fills_nothing(info, args):
         return plan  # of which nothing is settled, so it is run alone and waited for
-    meta, tensors = _meta_call(info, args, kwargs)
     try:
         with warned.collected() as said:
-            returned = _run_meta(info, meta)
+            returned, tensors = _infer(info, args, kwargs)
         plan.warns = tuple(said)
     except (NotImplementedError, AttributeError):  # there is none, or it trips over itself
         if info.writes and not info.func._schema.returns:  # fused optimizers: same places, no more
@@ -222,6 +227,9 @@ def plan_for(
         inplace.check_geometry(info, args, kwargs, resized)
     elif info.in_place:
         plan.settle([0])
+    if degenerate.must_wait(info, args, kwargs, geometries, plan.outs or ()):
+        plan.wait()
+        return plan
     if info.in_place or info.out_names or plan.grown:
         return plan
     if plan.outs is not None and any(map(has_idle_steps, geometries)):
@@ -275,6 +283,29 @@ def fact(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _run_meta(info, _meta_call(info, args, kwargs)[0])
 
 
+def _infer(
+    info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, list[torch.Tensor]]:
+    """What the meta kernel returns, and the meta tensors that it was given.
+
+    Some meta kernels do not take numbers of the host: those get meta tensors instead.
+    """
+    call, tensors = _meta_call(info, args, kwargs)
+    try:
+        return _run_meta(info, call), tensors
+    except (*words.REFUSING, ArithmeticError):
+        if not any(_is_number(value) for value in (*args, *kwargs.values())):
+            raise
+    call, tensors = _meta_call(info, args, kwargs, numbers=True)
+    return _run_meta(info, call), tensors
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a tensor of the host without dimensions."""
+    host = isinstance(value, torch.Tensor) and not isinstance(value, DeviceTensor)
+    return host and value.dim() == 0
+
+
 def _run_meta(info: OpInfo, call: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
     if not info.name.startswith("aten::empty"):  # those are no Python: an upload needs no more
         current.warm()
@@ -283,9 +314,12 @@ def _run_meta(info: OpInfo, call: tuple[tuple[Any, ...], dict[str, Any]]) -> Any
 
 
 def _meta_call(
-    info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
+    info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], *, numbers: bool = False
 ) -> tuple[tuple[tuple[Any, ...], dict[str, Any]], list[torch.Tensor]]:
-    """The same call on meta tensors, fresh ones where the op writes; and these in order."""
+    """The same call on meta tensors, fresh ones where the op writes; and these in order.
+
+    Tensors of the host without dimensions stay as they are unless `numbers` is set.
+    """
     tensors: list[torch.Tensor] = []
     names = [argument.name for argument in info.arguments]
 
@@ -295,7 +329,7 @@ def _meta_call(
             made = geometry.fresh_meta() if written else geometry.meta()
             tensors.append(made)
             return made
-        if isinstance(value, torch.Tensor) and value.dim():
+        if isinstance(value, torch.Tensor) and (numbers or value.dim()):
             return value.to("meta")  # of the host: only facts are asked of both
         if isinstance(value, list | tuple):
             return [convert(item, written) for item in value]

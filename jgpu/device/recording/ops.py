@@ -159,7 +159,11 @@ SILENT_VIEWS: Final = frozenset({
 CONJUGATE_OUT: Final = frozenset({"aten::linalg_lu_solve"})
 
 #: Composites that the CPU's and CUDA's torch nevertheless have kernels for, which must be taken.
-WITH_OWN_KERNELS: Final = ("silu_backward", "mish_backward")
+WITH_OWN_KERNELS: Final = (
+    "silu_backward", "mish_backward", "upsample_nearest1d", "upsample_nearest2d",
+    "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
+    "_upsample_nearest_exact3d",
+)  # fmt: skip
 
 #: Kernels that look at grad mode themselves (a workspace only if a backward may follow).
 ASK_GRAD_MODE: Final = frozenset({"aten::mkldnn_rnn_layer"})
