@@ -20,6 +20,7 @@ from jgpu.wire import program as wire
 __all__ = ["HANDLERS", "resize", "set_strided", "view"]
 
 _inference_mode = torch.is_inference_mode_enabled
+_resize_host = torch.ops.aten.resize_.default
 
 
 def view(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
@@ -198,7 +199,8 @@ def _resize_as_(
     if memory_format == torch.preserve_format:
         memory_format = torch._prims_common.suggest_memory_format(template)
     if not isinstance(source, DeviceTensor):
-        return torch.ops.aten.resize_.default(source, template.shape, memory_format=memory_format)
+        resized: torch.Tensor = _resize_host(source, template.shape, memory_format=memory_format)
+        return resized
     return resize(source, template.shape, memory_format=memory_format)
 
 
