@@ -17,7 +17,6 @@ __all__ = [
     "anew",
     "asked_for",
     "from_failure",
-    "is_of_op",
     "no_kernel",
     "on_its_line",
     "refused",
@@ -68,7 +67,10 @@ def anew(failure: BaseException) -> BaseException:
 
     They hold tensors, and these what is known of their failures.
     """
-    return type(failure)(*failure.args)
+    made = type(failure)(*failure.args)
+    if isinstance(made, errors.WorkFailed) and isinstance(failure, errors.WorkFailed):
+        made.op, made.native = failure.op, failure.native
+    return made
 
 
 def use_of_lost(session: Any, buffer: Any) -> BaseException:
@@ -123,11 +125,6 @@ def from_failure(
         error.native = _native(type(error), failure.text)
         error.op = failure.name
     return error
-
-
-def is_of_op(error: BaseException, name: str) -> bool:
-    """Whether the executor reported that the op `name` itself failed."""
-    return isinstance(error, errors.WorkFailed) and error.op == name
 
 
 def on_its_line(error: BaseException) -> BaseException:

@@ -12,12 +12,13 @@ import torch
 
 from jgpu.accelerator import loading
 from jgpu.device import current
-from jgpu.device.errors import refused, use_of_lost
+from jgpu.device.errors import on_its_line, refused, use_of_lost
 from jgpu.device.geometry import InternedGeometry, extent, intern, is_dense
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.recording.record import Rewritten
 from jgpu.device.sparse import conversions
 from jgpu.device.tensor import DeviceTensor, device, wrap
+from jgpu.errors import WorkFailed
 from jgpu.wire import limits
 from jgpu.wire import program as wire
 
@@ -229,7 +230,11 @@ def _copy_from_and_resize(source: Any, target: Any) -> Any:
 
 
 def _linalg_check_errors(info: DeviceTensor, api_name: str, *, is_matrix: bool) -> None:
-    torch._linalg_check_errors(download(info), api_name, is_matrix=is_matrix)
+    try:
+        codes = download(info)
+    except WorkFailed as error:
+        raise on_its_line(error) if "linalg" in error.op else error from None
+    torch._linalg_check_errors(codes, api_name, is_matrix=is_matrix)
 
 
 def refuse_pinning(source: DeviceTensor, device: Any = None) -> NoReturn:

@@ -19,7 +19,6 @@ from jgpu.device import current, flags
 from jgpu.device.errors import no_kernel, refused
 from jgpu.device.hooks import collectives
 from jgpu.device.likenative import arguments, listed, mixed, outs, overlaps, stricter, words
-from jgpu.device.likenative.checks import codes
 from jgpu.device.recording import answers, casts, copies
 from jgpu.device.recording.infer import OpPlan, fact, plan_for
 from jgpu.device.recording.longlists import bounds, splitting
@@ -137,8 +136,8 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
         if outs.make_room(plan, call.tensors):
             return dispatch(func, args, kwargs)
     made = record(plan, call)
-    if plan.waits:
-        codes.confirm(info, outs.flat(made))
+    if plan.is_watched:
+        plan.confirm(call.params)
     return made
 
 

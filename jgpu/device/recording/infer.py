@@ -17,7 +17,7 @@ import torch
 from jgpu.device import current
 from jgpu.device.geometry import InternedGeometry, from_wire, geometry_of, has_idle_steps
 from jgpu.device.likenative import degenerate, indexing, inplace, mixed, powers, warned, words
-from jgpu.device.likenative.checks import codes
+from jgpu.device.likenative.checks import codes, doubts
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
 from jgpu.wire import formulas
@@ -47,9 +47,9 @@ class OpPlan:
     """
 
     __slots__ = (
-        "args", "geometries", "grown", "ident", "info", "kwargs", "looks", "many", "native",
-        "nbytes", "outs", "overlaps", "plain", "returns_list", "several", "single", "waits",
-        "warns", "writes_first",
+        "args", "bounds", "doubted", "geometries", "grown", "ident", "info", "kwargs", "looks",
+        "many", "native", "nbytes", "outs", "overlaps", "plain", "returns_list", "several",
+        "single", "waits", "warns", "writes_first",
     )  # fmt: skip
 
     def __init__(
@@ -85,6 +85,10 @@ class OpPlan:
         self.looks = False
         #: the native kernel reads an error code from the device and raises: so does the caller
         self.waits = False
+        #: the device's kernel may refuse the call
+        self.doubted = False
+        #: whether it may refuse numbers
+        self.bounds: doubts.Bounds | None = None
         #: ways in which what it writes and what it reads may share memory, that were tried
         self.overlaps: set[tuple[int, ...]] = set()
         self.ident = next_ident()
@@ -94,7 +98,16 @@ class OpPlan:
     @property
     def is_watched(self) -> bool:
         """Whether each call warns, raises or waits beside being recorded."""
-        return bool(self.warns) or self.looks or self.waits
+        silent = not (self.warns or self.looks or self.waits or self.doubted)
+        return not silent or self.bounds is not None
+
+    def confirm(self, params: Sequence[Any]) -> None:
+        """Wait for a call that may have failed, and raise what native PyTorch raises."""
+        if self.waits or self.doubted or (self.bounds is not None and self.bounds(params)):
+            codes.confirm(self.info)
+            if self.doubted:  # without reason
+                self.doubted = False
+                self.settle(self.outs or [])
 
     def forget_ways(self) -> None:
         """It is recorded by the longest way alone, which looks at everything."""
@@ -181,6 +194,23 @@ def plan_for(
     probe: Probe,
 ) -> OpPlan:
     """Infer a new plan. `args` and `kwargs` are the user's; `geometries` those of its tensors."""
+    plan = _plan(info, args, kwargs, geometries, params, probe)
+    if plan.outs is not None:
+        plan.bounds = doubts.bounds_of(info, geometries, params)
+        plan.doubted = doubts.about_call(info, args, kwargs, geometries)
+        if plan.is_watched:  # `dispatch` alone does all that
+            plan.forget_ways()
+    return plan
+
+
+def _plan(
+    info: OpInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    geometries: tuple[InternedGeometry, ...],
+    params: Sequence[Any],
+    probe: Probe,
+) -> OpPlan:
     lifter = _Template(info)
     plan = OpPlan(info, lifter.args(args), lifter.kwargs(kwargs), geometries)
     plan.looks = powers.looks_at_power(info, args, kwargs)

@@ -9,13 +9,11 @@ Does not cover composites: they reach the device as the ops listed here, or call
 `_linalg_check_errors` themselves, which is an op that waits.
 """
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 from jgpu.device import current
-from jgpu.device.errors import is_of_op, on_its_line
+from jgpu.device.errors import on_its_line
 from jgpu.device.recording.ops import OpInfo
-from jgpu.device.tensor import DeviceTensor
 from jgpu.errors import WorkFailed
 
 __all__ = ["are_read", "confirm"]
@@ -44,17 +42,14 @@ def are_read(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> boo
     return bool(args[at] if at < len(args) else kwargs.get(_WANTED, False))
 
 
-def confirm(info: OpInfo, made: Iterable[DeviceTensor | None]) -> None:
-    """Wait until the op that returned `made` is done, and raise its error as native PyTorch.
+def confirm(info: OpInfo) -> None:
+    """Wait until the op that was recorded last is done, and raise its error as native PyTorch.
 
     Failures of earlier ops are raised as by other waits.
     """
-    session = current.session
     try:
-        session.synchronize()
+        current.session.synchronize()
     except WorkFailed as error:
-        for tensor in made:
-            cause = None if tensor is None else session.buffers.poisoned.get(tensor._b.id)
-            if cause is not None and is_of_op(cause, info.name) and str(cause) == str(error):
-                raise on_its_line(cause) from None
+        if error.op == info.name:
+            raise on_its_line(error) from None
         raise
