@@ -65,7 +65,7 @@ class SchedulerDriver:
         self._spilling = spilling
         spilling.on_spilled = lambda session: self._copied(session, events.SessionSpilled)
         spilling.on_restored = lambda session: self._copied(session, events.SessionRestored)
-        self._rests, self._trace = rests, trace
+        self._rests = rests
         self._sessions: dict[int, ExecutorSession] = {}
         self._forecasts: dict[int, Forecast] = {}
         self._works: dict[int, Work] = {}
@@ -294,8 +294,8 @@ class SchedulerDriver:
             if session.table.aside and self._spilling.want(session, (work,)):
                 spilled = self._forecasts[session.number].held(session.table)[2]
                 self._tell(events.MemoryWanted(session.number, spilled))
-            if self._trace is not None:
-                self._trace.ready(work)
+            if self._feed.trace is not None:
+                self._feed.trace.ready(work)
             if may_ride(session, work, self._feed.tail(session.standing.lane)):
                 self._ride(session, work, forecast)
                 continue
@@ -330,8 +330,8 @@ class SchedulerDriver:
     def finish(self) -> None:
         """The executor ends: tell of what ran; write down when works ran, if that was asked for."""
         self.short.catch_up()
-        if self._trace is not None:
-            self._trace.write()
+        if self._feed.trace is not None:
+            self._feed.trace.write()
 
     def collect(self) -> None:
         """Deal with what the device is through with."""
@@ -339,8 +339,8 @@ class SchedulerDriver:
         if teller.untold is not None and (over or not self.short.others_heard()):
             teller.catch_up()
         for lane, job in over:
-            if self._trace is not None and isinstance(job, Stamped):
-                job = self._trace.over(lane, job)
+            if self._feed.trace is not None and isinstance(job, Stamped):
+                job = self._feed.trace.over(lane, job)
             assert isinstance(job, Work)
             self._finished(lane, job)
         if over and teller.untold is not None:

@@ -24,7 +24,7 @@ class LaneFeed:
 
     def __init__(self, device: Device, trace: Trace | None, trials: Trials) -> None:
         self._device = device
-        self._trace = trace
+        self.trace = trace
         self.trials = trials
         #: by lane, works that were started and not handed over
         self.starts: dict[int, list[Work]] = {}
@@ -34,7 +34,7 @@ class LaneFeed:
     @property
     def is_traced(self) -> bool:
         """Whether it is written down when each work ran."""
-        return self._trace is not None
+        return self.trace is not None
 
     def launch(self, session: "ExecutorSession", work: "Work", lane: int) -> None:
         """A lane is to have a session's oldest work that none has."""
@@ -47,7 +47,7 @@ class LaneFeed:
             return False
         self._note(session, work, lane)
         self.trials.given(lane)
-        job: LaneJob = work if self._trace is None else Stamped(work)
+        job: LaneJob = work if self.trace is None else Stamped(work)
         self._device.do_at_once(lane, [job])
         return True
 
@@ -88,7 +88,7 @@ class LaneFeed:
                 self._submit(lane, works[:count])
 
     def _submit(self, lane: int, works: "list[Work]") -> None:
-        jobs: list[LaneJob] = list(works) if self._trace is None else [*map(Stamped, works)]
+        jobs: list[LaneJob] = list(works) if self.trace is None else [*map(Stamped, works)]
         self._device.submit(lane, jobs)
 
     def over(self, lane: int, work: "Work") -> None:
