@@ -152,7 +152,7 @@ def _new_plan(
         plans.clear()
     geometries = tuple(tensor._g for tensor in call.tensors)
     plan = plan_for(info, args, kwargs, geometries, call.params, current.session.probe)
-    bounds.check_plan(plan, len(call.params))
+    bounds.check_plan(plan, args, kwargs, len(call.params))
     overlaps.check_itself(plan, args, kwargs, call.tensors)
     plans[key] = plan
     return plan

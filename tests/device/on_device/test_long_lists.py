@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from jgpu.device.recording.cuts.taking import MOST_REFERENCES
-from jgpu.device.recording.longlists.splitting import LONG
+from jgpu.device.recording.longlists.splitting import LONG, PART
 from jgpu.device.tensors.splits import GROUP
 from jgpu.wire import limits
 
@@ -45,7 +45,7 @@ def test_many_tensors_are_joined(dim):
     assert_alike(*on_both(lambda device: torch.cat(numbered(MANY, device, 2, 3), dim)))
 
 
-@pytest.mark.parametrize("count", [LONG // 2, LONG, LONG + 1])
+@pytest.mark.parametrize("count", [LONG, LONG + 1, LONG + PART])
 def test_lists_near_the_length_of_a_part_are_joined(count):
     assert_alike(*on_both(lambda device: torch.cat(numbered(count, device, 2))))
 
@@ -134,11 +134,17 @@ def test_infinities_are_found_in_any_part_of_a_long_list():
         assert_alike(*on_both(lambda device, at=at: unscaled(device, at)))
 
 
-@pytest.mark.parametrize("fused", [False, True])
-def test_an_optimizer_steps_many_parameters(fused):
+OPTIMIZERS = {
+    "in lists": lambda weights: torch.optim.SGD(weights, momentum=0.9, foreach=True),
+    "fused": lambda weights: torch.optim.Adam(weights, fused=True),
+}
+
+
+@pytest.mark.parametrize("made", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_an_optimizer_steps_many_parameters(made):
     def trained(device):
         weights = [torch.nn.Parameter(x.clone()) for x in numbered(LONG + 60, device, 2)]
-        optimizer = torch.optim.Adam(weights, foreach=not fused, fused=fused)
+        optimizer = made(weights)
         for step in range(2):
             for k, weight in enumerate(weights):
                 weight.grad = weight.detach() * 0.25 + (k % 7) + step
@@ -158,11 +164,41 @@ def test_what_is_recorded_with_many_arguments_is_sent_in_several_programs():
 
 def test_a_call_that_no_program_can_hold_is_refused_and_leaves_everything_else():
     kept = torch.ones(3, device="cuda") * 2
-    many = numbered(limits.MAX_LIST, "cuda", 1)
     with pytest.raises(RuntimeError, match="Split the call into several"):
-        torch.block_diag(*many[: limits.MAX_LIST // 2], *many[: limits.MAX_LIST // 2 + 1])
+        torch.unbind_copy(torch.ones(MANY, device="cuda"))
     assert kept.tolist() == [2, 2, 2]
-    assert torch.cat(many).sum().item() == sum(range(limits.MAX_LIST))
+
+
+@pytest.mark.parametrize("join", [torch.cat, torch.stack])
+def test_many_tensors_are_joined_into_a_tensor_that_is_there(join):
+    def joined(device):
+        out = torch.empty(0, device=device)
+        assert join(numbered(MANY, device, 2), out=out) is out
+        return out
+
+    assert_alike(*on_both(joined))
+
+
+def test_a_text_that_is_too_long_for_a_program_is_refused_as_native_does():
+    def raised(device):
+        with pytest.raises(RuntimeError) as found:
+            torch.nn.functional.gelu(torch.ones(2, device=device), approximate="x" * 300)
+        return str(found.value)
+
+    native, shared = on_both(raised)
+    assert shared == native
+
+
+@pytest.mark.parametrize("size", [1 << 62, (1 << 63) - 1])
+def test_an_empty_tensor_may_be_as_large_in_another_dimension_as_a_native_one(size):
+    assert_alike(*on_both(lambda device: torch.zeros(0, size, device=device).sum()))
+
+
+def test_a_step_that_leads_nowhere_may_be_as_large_as_a_native_one():
+    def computed(device):
+        return torch.empty_strided((1,), (1 << 62,), device=device).fill_(1) + 1
+
+    assert_alike(*on_both(computed))
 
 
 class SizesOfSplits(TorchDispatchMode):
@@ -207,7 +243,7 @@ def test_a_split_into_many_pieces_is_the_native_one(split, count):
         assert other.shape == one.shape
         assert other.stride() == one.stride()
         assert other.storage_offset() == one.storage_offset()
-        assert other._base is shared_of
+        assert other._base is shared_of._base
         assert type(other.grad_fn).__name__ == type(one.grad_fn).__name__
     assert_alike(of.grad, shared_of.grad)
 

@@ -8,6 +8,7 @@ lists can be split (`splitting`) do not get here.
 from typing import Any, Final
 
 from jgpu.device.geometry import InternedGeometry
+from jgpu.device.likenative import words
 from jgpu.device.recording.infer import OpPlan
 from jgpu.wire import limits
 
@@ -20,10 +21,12 @@ _REFERENCE_BYTES: Final = 64
 _DIMENSION_BYTES: Final = 20
 
 
-def check_plan(plan: OpPlan, numbers: int) -> None:
+def check_plan(plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], numbers: int) -> None:
     """Raise where no program can hold a call of this plan with so many numbers."""
     name, geometries, made = plan.info.name, plan.geometries, plan.outs or ()
     for value in (*plan.args, *plan.kwargs.values()):
+        if isinstance(value, str) and len(value) > limits.MAX_NAME:
+            words.raise_as_native(plan.info, args, kwargs)
         _check_argument(name, value)
     count = len(geometries) + len(made) + numbers
     if count <= _FEW:

@@ -16,7 +16,7 @@ import torch
 
 from jgpu.device import current
 from jgpu.device.geometry import InternedGeometry, contiguous_stride, intern, is_dense
-from jgpu.device.likenative import listed
+from jgpu.device.likenative import listed, outs
 from jgpu.device.recording.infer import plan_for
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.recording.record import RecordedCall
@@ -26,12 +26,16 @@ __all__ = ["LONG", "in_parts"]
 
 #: Most tensors and numbers of one recorded op whose lists can be split.
 LONG: Final = 2048
+#: Most tensors, results and numbers of one part. Both sides look at each of them when they see
+#: such an op for the first time, and at none of those of the parts that are alike.
+PART: Final = 512
 
 #: More than the arguments of such an op that are not lists.
 _SINGLE: Final = 64
 _PER_INDEX: Final = ("aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_")
 _LISTS: Final = ("List[Tensor]", "List[number]")
 _JOINS: Final = frozenset({"aten::cat", "aten::stack", "aten::_stack"})
+_JOINS_INTO: Final = frozenset({"aten::cat.out", "aten::stack.out"})
 
 
 def in_parts(
@@ -42,6 +46,8 @@ def in_parts(
         return NotImplemented
     if info.name in _JOINS:
         return _join(info, *args, **kwargs)
+    if info.name in _JOINS_INTO:
+        return outs.into_outs(info, args, kwargs)
     if info.name.startswith(_PER_INDEX):
         return _by_index(info, args, kwargs)
     return NotImplemented
@@ -58,7 +64,7 @@ def _by_index(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         return NotImplemented
     if any(len(each) not in (0, count) for each in lists):
         return NotImplemented  # an error, which the whole call raises
-    size = (LONG - _SINGLE) // (len(lists) + len(returned))
+    size = (PART - _SINGLE) // (len(lists) + len(returned))
     if count <= size:
         return NotImplemented
     if info.name.startswith("aten::_foreach_") and not _shares_kernel(lists, (args, kwargs)):
@@ -136,7 +142,7 @@ def _join(info: OpInfo, tensors: list[Any], dim: int = 0) -> Any:
         tensors = [t for t in tensors if t._g.shape != (0,)] if rank != 1 else tensors
         tensors = [t if t._g.dtype is whole.dtype else t.to(whole.dtype) for t in tensors]
     out = torch.empty_strided(whole.shape, whole.stride, dtype=whole.dtype, device=device())
-    start, size = 0, LONG // 2
+    start, size = 0, PART // 2
     for at in range(0, len(tensors), size):
         part = tensors[at : at + size]
         made = info.func(part, dim)
