@@ -1,6 +1,6 @@
 """Call every function of `torch.accelerator`, `torch.cuda` and the C++ functions below them.
 
-Argument: "before" or "after", the first use of the device. Prints each name before its call, so
+Argument: "before" or "after", the first use of the device. Writes each name before its call, so
 that the last line names a call that ended the process.
 """
 
@@ -42,11 +42,11 @@ for name, value in functions():
     if name.rpartition(".")[2] in LEFT_OUT:
         continue
     for arguments in ARGUMENTS:
-        print(name, arguments, flush=True)
+        sys.stdout.write(f"{name}{arguments}\n")
+        sys.stdout.flush()
         try:
             value(*arguments)
         except (Exception, SystemExit) as error:
             if "INTERNAL ASSERT" in str(error):
                 asserted.append(name)
-print("asserted:", asserted)
-print(torch.ones(2, device="cuda").sum().item())
+sys.stdout.write(f"asserted: {asserted}\n{torch.ones(2, device='cuda').sum().item()}\n")

@@ -136,8 +136,7 @@ def sparsified(
     if dense_dim:
         raise refused("to_sparse with dense_dim", "give the number of sparse dimensions")
     to_sparse: Any = torch._C.TensorBase.to_sparse
-    made = to_sparse(dense) if sparse_dim is None else to_sparse(dense, sparse_dim)
-    return made
+    return to_sparse(dense) if sparse_dim is None else to_sparse(dense, sparse_dim)
 
 
 # -- from the host, and by torch's constructors -------------------------------------------------

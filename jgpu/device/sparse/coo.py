@@ -90,7 +90,7 @@ class SparseTensor(CompositeTensor):
         """Copy a leaf with its gradient, a parameter without, as torch does it."""
         if not getattr(self, "_is_param", False):
             return torch.Tensor.__deepcopy__(self, memo)
-        return torch.nn.Parameter.__deepcopy__(self, memo)  # type: ignore[arg-type]
+        return torch.nn.Parameter.__deepcopy__(self, memo)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """As a sparse tensor of the host; loading moves nothing."""

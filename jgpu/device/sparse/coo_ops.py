@@ -19,14 +19,13 @@ from jgpu.device.sparse.coo import (
     extents_of,
     from_host,
     is_ours,
-    joined,
     make,
     places_of,
     sparsified,
     to_dense,
     to_host,
 )
-from jgpu.device.tensor import DeviceTensor
+from jgpu.device.sparse.coo_sums import added, addmm, masked, mm, total, total_backward
 
 __all__ = ["OF_DENSE", "install"]
 
@@ -103,101 +102,9 @@ def _scaled(name: str, *, in_place: bool = False) -> Callable[..., Any]:
 
 def _entries_first(one: Any, other: Any) -> tuple[Any, Any]:
     """Of two factors, first the one whose entries the product has in native torch."""
-    if one._c is other._c:
-        turned = one._v.shape[0] >= other._v.shape[0]
-    else:
-        turned = one._c
+    larger = one._v.shape[0] >= other._v.shape[0]
+    turned = larger if one._c is other._c else one._c
     return (other, one) if turned else (one, other)
-
-
-def _added(*, sign: int = 1, in_place: bool = False) -> Callable[..., Any]:
-    """Sums: sparse and sparse give sparse, dense and sparse give dense."""
-
-    def apply(first: Any, second: Any, *, alpha: Any = 1) -> Any:
-        factor = sign * alpha
-        if is_ours(first) and is_ours(second):
-            made = _merged(first, second, factor)
-            if not in_place:
-                return made
-            first._i, first._v, first._c = made._i, made._v.to(first.dtype), made._c
-            return first
-        if not is_ours(second):  # sparse + dense
-            dense = second * factor if factor != 1 else second
-            if in_place:
-                raise RuntimeError(
-                    "add: expected 'self' to be a dense tensor, but got a sparse one"
-                )
-            return _onto(dense.clone(), first, 1)
-        if isinstance(first, torch.Tensor) and not isinstance(first, DeviceTensor):
-            raise refused("sums of a host's tensor and a sparse one of the device", INSTEAD)
-        return _onto(first if in_place else first.clone(), second, factor)
-
-    return apply
-
-
-def _merged(first: Any, second: Any, factor: Any) -> SparseTensor:
-    """The sum of two sparse tensors, with entries as native torch leaves them."""
-    if first.shape != second.shape:
-        raise RuntimeError(
-            f"add: expected sizes of 'self' and 'other' to match, but {list(first.shape)} != "
-            f"{list(second.shape)}"
-        )
-    dtype = torch.result_type(first._v, second._v)
-    one, other = first._v.to(dtype), second._v.to(dtype)
-    both = first._c and second._c
-    contiguous = first._v.is_contiguous() and second._v.is_contiguous()
-    if contiguous and _same_memory(first._i, second._i):
-        return make(first._i, torch.add(one, other, alpha=factor), first.shape, both)
-    indices, count = torch.cat([first._i, second._i], 1), one.shape[0]
-    if not contiguous and indices.shape[1] <= first.numel():
-        scaled = other if factor == 1 else other * factor
-        return make(indices, torch.cat([one, scaled]), first.shape)
-    indices, at = joined(indices, extents_of(first)[0])
-    room = one.new_zeros((indices.shape[1], *one.shape[1:]))
-    one, other = room.index_add(0, at[:count], one), room.index_add(0, at[count:], other)
-    return make(indices, torch.add(one, other, alpha=factor), first.shape, both)
-
-
-def _same_memory(one: Any, other: Any) -> bool:
-    return one._b is other._b and one._o == other._o and one._g is other._g
-
-
-def _onto(dense: Any, sparse: Any, factor: Any) -> Any:
-    """Add the entries to a dense tensor, in place."""
-    extents, rest = extents_of(sparse)
-    if tuple(dense.shape) != tuple(sparse.shape):
-        raise RuntimeError(
-            f"add: expected 'self' and 'other' to have same size, but self has size "
-            f"{list(dense.shape)} while other has size {list(sparse.shape)}"
-        )
-    places = places_of(sparse._i, extents)
-    values = sparse._v.to(dense.dtype)
-    if dense.is_contiguous():
-        dense.view(math.prod(extents), *rest).index_add_(0, places, values, alpha=factor)
-        return dense
-    return dense.add_(to_dense(_with_values(sparse, values)), alpha=factor)
-
-
-def _mm(first: Any, second: Any, reduce: str = "sum") -> Any:
-    """A sparse matrix times a dense matrix or vector."""
-    if not is_ours(first) or is_ours(second) or reduce != "sum":
-        raise refused("this product of sparse tensors", INSTEAD)
-    if first._i.shape[0] != 2 or first._v.dim() != 1:
-        raise refused("products of sparse tensors that are no matrices", INSTEAD)
-    if first.shape[1] != second.shape[0]:
-        raise RuntimeError(
-            f"mm: Argument #3 (dense): Expected dim 0 size {first.shape[1]}, got {second.shape[0]}"
-        )
-    rows, columns = first._i
-    weights = first._v if second.dim() == 1 else first._v[:, None]
-    terms = weights * second.index_select(0, columns)
-    room = terms.new_zeros((first.shape[0], *second.shape[1:]))
-    return room.index_add(0, rows, terms)
-
-
-def _addmm(base: Any, first: Any, second: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    product = _mm(first, second)
-    return beta * base + (product if alpha == 1 else alpha * product)
 
 
 def _transpose(tensor: Any, first: int = 0, second: int = 1) -> Any:
@@ -211,53 +118,6 @@ def _transpose(tensor: Any, first: int = 0, second: int = 1) -> Any:
     for each in (order, shape):
         each[first], each[second] = each[second], each[first]
     return make(tensor._i[order], tensor._v, shape)
-
-
-def _masked(dense: Any, mask: Any) -> Any:
-    """`dense.sparse_mask(mask)`"""
-    extents, rest = extents_of(mask)
-    whole = to_dense(dense) if is_ours(dense) else dense
-    flat = whole.reshape(math.prod(extents), *rest)
-    return _with_values(mask, flat.index_select(0, places_of(mask._i, extents)))
-
-
-def _sum(tensor: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    if dim is not None:
-        return _sum_over(tensor, dim, keepdim, dtype)
-    return tensor._v.sum() if dtype is None else tensor._v.sum(dtype=dtype)
-
-
-def _sum_over(tensor: Any, dims: Any, keepdim: bool, dtype: Any) -> Any:
-    """The sum over dimensions, which has an entry wherever one was."""
-    dims = [dim % tensor.dim() for dim in ([dims] if isinstance(dims, int) else dims)]
-    dims = dims or list(range(tensor.dim()))
-    count, whole = tensor._i.shape[0], coalesced(tensor)
-    values = whole._v if dtype is None else whole._v.to(dtype)
-    inner = [dim - count + 1 for dim in dims if dim >= count]
-    if inner:
-        values = values.sum(inner, keepdim=keepdim)
-    left = [dim for dim in range(count) if dim not in dims]
-    shape = [1 if dim in dims else extent for dim, extent in enumerate(tensor.shape)]
-    if not keepdim:
-        shape = [extent for dim, extent in enumerate(tensor.shape) if dim not in dims]
-    if not left and not keepdim:
-        return values.sum(0)
-    indices = whole._i
-    if keepdim:
-        indices = torch.stack([row * (dim in left) for dim, row in enumerate(indices)])
-    elif len(left) < count:
-        indices = indices[left]
-    return coalesced(make(indices, values, shape, len(left) == count))
-
-
-def _sum_backward(grad: Any, tensor: Any, dims: Any) -> Any:
-    """The gradient of a sum over dimensions, at the entries."""
-    whole, dense = coalesced(tensor), to_dense(grad)
-    for dim in sorted(dim % tensor.dim() for dim in dims):
-        dense = dense.unsqueeze(dim)
-    made = _masked(dense.expand(tensor.shape), whole)
-    made._c = grad.is_coalesced() if is_ours(grad) else False
-    return made
 
 
 def _new(tensor: Any, *args: Any, **keywords: Any) -> Any:
@@ -311,7 +171,7 @@ def _clone(tensor: Any, **keywords: Any) -> Any:
 def _threshold_backward(grad: Any, tensor: Any, threshold: Any) -> Any:
     """The gradient of `relu`, at the entries."""
     whole, given = coalesced(tensor), coalesced(grad)
-    values = given._v if given._i is whole._i else _masked(given, whole)._v
+    values = given._v if given._i is whole._i else masked(given, whole)._v
     return make(whole._i, torch.where(whole._v > threshold, values, 0), tensor.shape)
 
 
@@ -323,7 +183,7 @@ def _empty(tensor: Any, **keywords: Any) -> Any:
 
 def _projected(tensor: Any, mask: Any, accumulate_matches: bool = False) -> Any:
     """What `tensor` has at the entries of `mask`."""
-    return _masked(tensor, mask)
+    return masked(tensor, mask)
 
 
 def _set_coalesced(tensor: Any, coalesced: bool) -> Any:
@@ -383,12 +243,12 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     "copy_": _copy_,
     "zero_": _zero_,
     "resize_as_": _resize_as_,
-    "sparse_mask": _masked,
+    "sparse_mask": masked,
     "_sparse_mask_projection": _projected,
-    "add": _added(),
-    "add_": _added(in_place=True),
-    "sub": _added(sign=-1),
-    "sub_": _added(sign=-1, in_place=True),
+    "add": added(),
+    "add_": added(in_place=True),
+    "sub": added(sign=-1),
+    "sub_": added(sign=-1, in_place=True),
     "mul": _scaled("mul"),
     "mul_": _scaled("mul", in_place=True),
     "div": _scaled("div"),
@@ -401,16 +261,16 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
         "abs", "sqrt", "pow", "sign", "sgn", "sin", "tan", "tanh", "relu", "expm1",
         "log1p", "floor", "ceil", "trunc", "round", "isnan", "nan_to_num",
     )},
-    "mm": _mm,
-    "mv": _mm,
-    "_sparse_mm": _mm,
-    "addmm": _addmm,
-    "_sparse_addmm": _addmm,
+    "mm": mm,
+    "mv": mm,
+    "_sparse_mm": mm,
+    "addmm": addmm,
+    "_sparse_addmm": addmm,
     "t": _transpose,
     "transpose": _transpose,
-    "sum": _sum,
-    "_sparse_sum": _sum,
-    "_sparse_sum_backward": _sum_backward,
+    "sum": total,
+    "_sparse_sum": total,
+    "_sparse_sum_backward": total_backward,
 }  # fmt: skip
 
 #: ops that make sparse tensors of dense ones
@@ -418,5 +278,5 @@ OF_DENSE: dict[str, Callable[..., Any]] = {
     "aten::_sparse_coo_tensor_with_dims_and_tensors": _of_parts,
     "aten::_to_sparse": lambda dense, **keywords: sparsified(dense),
     "aten::_to_sparse.sparse_dim": sparsified,
-    "aten::sparse_mask": _masked,
+    "aten::sparse_mask": masked,
 }

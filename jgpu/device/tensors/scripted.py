@@ -80,7 +80,7 @@ def _convolution(keys: Any, *args: Any) -> Any:
     cudnn = torch.backends.cudnn
     exact = cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
     switches = (cudnn.benchmark, exact, cudnn.enabled, cudnn.allow_tf32)
-    return torch._convolution(*args, *switches)  # type: ignore[attr-defined]
+    return torch.ops.aten._convolution.default(*args, *switches)
 
 
 def buffer_behind(storage: Any) -> BufferHandle:

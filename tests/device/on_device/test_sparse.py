@@ -150,8 +150,12 @@ def test_it_prints_as_torch_prints():
 @pytest.mark.parametrize(
     "bad",
     [
-        lambda: torch.sparse_coo_tensor([[0, 5], [1, 2]], [1.0, 2.0], (2, 3), device="cuda"),
-        lambda: torch.sparse_coo_tensor([[0, -1], [1, 2]], [1.0, 2.0], (2, 3), device="cuda"),
+        lambda: torch.sparse_coo_tensor(
+            [[0, 5], [1, 2]], [1.0, 2.0], (2, 3), device="cuda", check_invariants=True
+        ),
+        lambda: torch.sparse_coo_tensor(
+            [[0, -1], [1, 2]], [1.0, 2.0], (2, 3), device="cuda", check_invariants=True
+        ),
         lambda: torch.sparse_coo_tensor([[0, 1]], [1.0, 2.0], (2, 3), device="cuda"),
         lambda: matrix("cuda").indices(),
         lambda: torch.sparse.mm(matrix("cuda"), torch.ones(4, 2, device="cuda")),

@@ -1,7 +1,5 @@
 """Sparse tensors as leaves of autograd: gradients, their layout and entries, optimizers."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -125,8 +123,6 @@ def walk(leaf, op, device):
     except RuntimeError as error:
         return type(error).__name__
     return [*found, seen(s.grad), s.is_leaf]
-
-
 
 
 @pytest.mark.parametrize("leaf", LEAVES)
