@@ -151,6 +151,7 @@ MOST_ATTRIBUTES = 20
 WIDER = {
     "jgpu.broker.control.configuration.settings.BrokerSettings": "a setting each",
     "jgpu.device.cuda.devices.Properties": "torch.cuda's own names",
+    "jgpu.device.recording.infer.OpPlan": "what each call of a plan is recorded and checked by",
     "jgpu.device.recording.ops.OpInfo": "facts of one schema, read at each recorded op",
     "jgpu.sched.limits.Limits": "a number each, and all of them there",
     "jgpu.wire.switches.Flags": "a switch of torch each",
