@@ -46,6 +46,7 @@ CASES: Final = (
     ),
     GpuCase("broken", "faults", "a broken device: who did it, who is told, a new executor", 120),
     GpuCase("mixed", "identity", "halves, autocast and scaled gradients, the same bits", 120),
+    GpuCase("first-difference", "identity", "the first op of such a step that has other bits", 120),
     GpuCase("flags", "identity", "switches of torch, read back and computed with", 90),
     GpuCase("neighbours", "identity", "the same bits beside others, moved away and back", 120),
     GpuCase("moves", "memory", "lanes share, move, free and spill: every sum is right", 120),

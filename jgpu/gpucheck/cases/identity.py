@@ -1,6 +1,8 @@
 """The same bits as without jgpu: models, switches, random numbers, alone and among others."""
 
+import tempfile
 import time
+from pathlib import Path
 from typing import Any, Final
 
 from jgpu.errors import BrokerRefused
@@ -11,6 +13,7 @@ from jgpu.wire.messages import Done, Evict
 __all__ = [
     "attention",
     "dense",
+    "first_difference",
     "flags",
     "images",
     "mixed",
@@ -49,6 +52,25 @@ def mixed(stand: Stand) -> None:
     if stand.on_host:
         raise SkipCase("Torch casts for CUDA only where a tensor says that it is there.")
     _models(stand, "mixed")
+
+
+def first_difference(stand: Stand) -> None:
+    """The first op of a step whose results differ from those without jgpu."""
+    for name, text in differences(stand, "attention" if stand.on_host else "mixed").items():
+        stand.check(name, holds=not text, text=text)
+
+
+def differences(stand: Stand, group: str, changed: str = "") -> dict[str, str]:
+    """Return the first difference of each model of a group, "" where there is none.
+
+    With `changed`, the first result of that op is changed without jgpu.
+    """
+    with tempfile.TemporaryDirectory() as folder, stand.broker() as place:
+        native, shared = (str(Path(folder, name)) for name in ("native", "shared"))
+        stand.run("operations", group, stand.scale, native, changed)
+        place.seat("operations", group, stand.scale, shared)
+        found: dict[str, str] = stand.run("differences", native, shared)
+    return found
 
 
 def _models(stand: Stand, group: str) -> None:
