@@ -17,6 +17,8 @@ def outcome(call, device):
         warnings.simplefilter("ignore")
         try:
             made = call(device)
+        except TypeError:  # what the argument parser refuses never reaches a kernel
+            return TypeError
         except (RuntimeError, IndexError) as error:
             kind = IndexError if isinstance(error, IndexError) else RuntimeError
             return kind, str(error).partition("\n")[0]
