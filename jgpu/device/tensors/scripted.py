@@ -12,6 +12,7 @@ Covers a module's parameters and buffers; tensors among the constants of traced 
 """
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -44,7 +45,9 @@ def install() -> None:
             setattr(kind, name, unseen(_known(getattr(kind, name))))
     global _library
     _library = torch.library.Library("aten", "IMPL")
-    _library.impl("convolution", unseen(_convolution), "Tracer", with_keyset=True)
+    with warnings.catch_warnings():  # that torch's kernel is replaced
+        warnings.simplefilter("ignore")
+        _library.impl("convolution", unseen(_convolution), "Tracer", with_keyset=True)
     for name in ("eval_peephole", "constant_fold", "deduplicate_initializers"):
         name = f"_jit_pass_onnx_{name}"
         setattr(torch._C, name, _with_host_parameters(getattr(torch._C, name)))
