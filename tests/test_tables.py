@@ -218,6 +218,8 @@ OWNED = {
         broker.executor.scheduling.driver.SchedulerDriver._forecasts
         broker.executor.scheduling.shortway.way.ShortWay.forecasts
         broker.executor.scheduling.driver.SchedulerDriver._sessions
+        broker.executor.scheduling.emptying.Emptying._sessions
+        broker.executor.programs.buffers._NONE
         broker.executor.devices.cuda.CudaDevice._arenas
         broker.executor.admission.probes.Probes._running
         sched.journal.Journal.waiting

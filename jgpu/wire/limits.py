@@ -65,7 +65,7 @@ MAX_WIDTH: Final = (1 << 31) - 1
 #: Most dimensions of a tensor (torch's own kernels stop at 64).
 MAX_DIMS: Final = 64
 #: Largest size, stride and offset of a tensor.
-MAX_SIZE: Final = (1 << 63) - 1
+MAX_SIZE: Final = (1 << 62) - 1
 #: Longest list argument of an op, longest name, longest text (labels, error sentences).
 MAX_LIST: Final = 16384
 MAX_NAME: Final = 256

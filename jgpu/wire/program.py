@@ -49,7 +49,7 @@ __all__ = [
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=limits.MAX_NAME)]
 Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=limits.MAX_SIZE)]
+Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=limits.MAX_SIZE + 1)]
 Sizes: TypeAlias = Annotated[tuple[Size, ...], msgspec.Meta(max_length=limits.MAX_DIMS)]
 
 #: Bits of `Geometry.bits`: the lazy conjugate and the lazy negative of torch.

@@ -52,17 +52,17 @@ def test_a_neighbour_of_a_million_tensors_trains_on(tmp_path):
         host.start()
         neighbour = host.program(FOLDER / "steps_beside.py", "user1")
         many = host.program(FOLDER / "many_tensors.py", "user2")
-        assert neighbour.stdout.readline() == "ready\n"
-        assert many.stdout.readline() == "ready\n"
+        assert neighbour.line().strip() == "ready"
+        assert many.line().strip() == "ready"
         spans = [("alone", *alone(5.0), None)]
         for name, count in PHASES:
             many.stdin.write(f"{name} {count}\n")
             many.stdin.flush()
-            said = json.loads(many.stdout.readline())
+            said = json.loads(many.line(900))
             spans.append((f"{name} {count}", said["began"], said["ended"], said["result"]))
         many.stdin.close()
         neighbour.stdin.close()
-        steps = json.loads(neighbour.stdout.readline())
+        steps = json.loads(neighbour.line())
     figures = [
         {"phase": name, "seconds": round(ended - began, 2), "result": result}
         | measured(steps, began, ended)

@@ -26,15 +26,9 @@ from jgpu.wire import limits
 from jgpu.wire import messages as m
 
 __all__ = [
-    "DEFAULT_SEED",
-    "DeviceGenerator",
-    "Generators",
-    "check_drawn",
-    "get_state",
-    "install",
-    "manual_seed",
-    "set_state",
-]
+    "DEFAULT_SEED", "DeviceGenerator", "Generators", "check_drawn", "get_state", "install",
+    "manual_seed", "set_state",
+]  # fmt: skip
 
 #: what every generator of torch starts with
 DEFAULT_SEED: Final = 67280421310721
@@ -80,12 +74,10 @@ class Generators:
             return self.forgotten.pop(), True
         if self._next >= limits.MAX_GENERATORS:
             gc.collect()  # what a circle of references keeps is garbage
-            if not self.forgotten:
-                raise DeviceOutOfMemory(
-                    f"CUDA out of memory. This notebook holds {self._next - 1:,} generators on the "
-                    "shared device, which is the most that one may have."
-                )
-            return self.forgotten.pop(), True
+            if self.forgotten:
+                return self.forgotten.pop(), True
+            have = f"CUDA out of memory. This notebook holds {self._next - 1:,} generators on the "
+            raise DeviceOutOfMemory(have + "shared device, which is the most that one may have.")
         self._next += 1
         return self._next - 1, False
 

@@ -27,7 +27,7 @@ Number: TypeAlias = bool | int | float | tuple[float, float]
 #: one of torch's `SDPBackend`
 Kernel: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=15)]
 #: a number of features
-Width: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=limits.MAX_WIDTH)]
+Width: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=limits.MAX_WIDTH + 1)]
 
 #: `Tag.kind`: what a buffer is to its notebook (DESIGN: resident memory or not).
 EPHEMERAL: Final = 0

@@ -108,11 +108,11 @@ def makes_many_dimensions():
 def makes_large_sizes_and_strides():
     x = torch.ones(2, device="cuda")
     assert (x.as_strided((1,), (limits.MAX_SIZE,), 0) + 1).tolist() == [2.0]
-    assert (torch.empty(0, 1 << 62, device="cuda") + 1).shape == (0, 1 << 62)
+    assert (torch.empty(0, 1 << 61, device="cuda") + 1).shape == (0, 1 << 61)
     with pytest.raises(RuntimeError):
         torch.empty(limits.MAX_SIZE, dtype=torch.uint8, device="cuda")
     with pytest.raises((RuntimeError, TypeError)):
-        torch.empty(limits.MAX_SIZE + 1, device="cuda")
+        torch.empty(1 << 63, device="cuda")
     assert x.expand(1 << 20, 2)[-1, -1].item() == 1.0
 
 
@@ -202,7 +202,6 @@ REACHED = {
     "Free.buffers": frees_many,
     "Geometry.bits": "two switches of a tensor",
     "Geometry.dtype": _WORDS,
-    "Geometry.offset": makes_large_sizes_and_strides,
     "Geometry.shape": makes_many_dimensions,
     "Geometry.stride": makes_large_sizes_and_strides,
     "HostScalar.dtype": _WORDS,
@@ -210,11 +209,8 @@ REACHED = {
     "HostTensor.dtype": _WORDS,
     "HostTensor.shape": makes_many_dimensions,
     "LayOutWeights.each": "weights of one layer, which a mode and two switches decide",
-    "LayOutWeights.features": "see MAX_WIDTH",
-    "LayOutWeights.hidden": "see MAX_WIDTH",
     "LayOutWeights.layers": calls_a_deep_recurrent_net,
     "LayOutWeights.mode": _FEW,
-    "LayOutWeights.projection": "see MAX_WIDTH",
     "LayOutWeights.weights": calls_a_deep_recurrent_net,
     "Layout.name": _WORDS,
     "Loop.left": loops_for_ever,

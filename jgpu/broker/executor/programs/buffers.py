@@ -23,7 +23,7 @@ __all__ = ["Buffer", "Failure", "release_all", "views_of", "views_over"]
 #: Most cached views of one buffer; a parameter is seen straight, transposed, and not much else.
 _MAX_VIEWS: Final = 8
 #: of buffers without cached views, all of them; never changed
-_NONE: Final[dict[ViewSpec, torch.Tensor]] = {}
+_NONE: Final = dict[ViewSpec, torch.Tensor]()
 
 
 @dataclass(frozen=True, slots=True)
