@@ -28,6 +28,14 @@ def check_plan(plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], numb
         if isinstance(value, str) and len(value) > limits.MAX_NAME:
             words.raise_as_native(plan.info, args, kwargs)
         _check_argument(name, value)
+    known = {each for each in (*geometries, *made) if isinstance(each, InternedGeometry)}
+    for each in known:
+        if max(*each.shape, *each.stride, 0, 0) > limits.MAX_SIZE:
+            raise RuntimeError(
+                f"{name} is called with a tensor of shape {list(each.shape)} and strides "
+                f"{list(each.stride)}, and the shared GPU takes sizes and strides below 2**62. "
+                "Use a smaller shape."
+            )
     count = len(geometries) + len(made) + numbers
     if count <= _FEW:
         return
@@ -37,7 +45,6 @@ def check_plan(plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], numb
             f"numbers, and the shared GPU takes {limits.MAX_LIST} of them in one call. Split the "
             "call into several of fewer tensors."
         )
-    known = {each for each in (*geometries, *made) if isinstance(each, InternedGeometry)}
     nbytes = _REFERENCE_BYTES * (count + len(known))
     nbytes += _DIMENSION_BYTES * sum(len(each.shape) for each in known)
     if nbytes > limits.MAX_FRAME_BYTES // 2:
