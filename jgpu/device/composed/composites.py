@@ -61,7 +61,7 @@ _make = torch.Tensor._make_wrapper_subclass
 _CPU = torch.device("cpu")
 _Exclude: Any = torch._C._ExcludeDispatchKeyGuard
 #: the casts of the host's autocast, which are not for stand-ins
-_HOST_CASTS: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)  # type: ignore[attr-defined]
+_HOST_CASTS: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 #: keys at which `vmap` has torch's composites before any device is asked
 _TAKEN_APART_IN_TRANSFORMS: Final = ("FuncTorchVmapMode", "FuncTorchBatchedDecomposition")
 #: how a loss is reduced, as torch's enumeration has it
