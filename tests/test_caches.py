@@ -117,6 +117,20 @@ CACHES = {
         "whose tensor it stands for; nobody who changes one in place gets it",
         f"{ON_DEVICE}::test_a_tensor_that_changes_its_shape_changes_no_other_of_its_geometry",
     ),
+    "jgpu.device.library.routing.override": (
+        "which kernel is registered: the function looks it up at each call",
+        "device/on_device/test_library_kernels.py"
+        "::test_a_kernel_in_python_works_as_for_host_tensors",
+    ),
+    "jgpu.device.likenative.checks.inplace._is_tagged": (
+        "nothing: tags of torch's ops stand in torch's own files",
+        "device/on_device/test_inplace.py"
+        "::test_elementwise_in_place_ops_compute_or_refuse_as_native_ones",
+    ),
+    "jgpu.device.tensors.scripted._tracer": (
+        "nothing: it has no key, and the tracer's dispatch key is a constant of torch",
+        "device/on_device/test_traces.py::test_a_traced_function_computes_with_other_inputs",
+    ),
     "jgpu.device.recording.ops.infos": (
         "the kernels of an overload: what is kept follows from its schema; the overload is kept, "
         "so its identity is not given away",
@@ -137,10 +151,6 @@ CACHES = {
     "jgpu.device.composed.autocast._cache": (
         "the weight's content, as torch's own cache does: within one context a weight is cast once",
         f"{ON_DEVICE}::test_a_cast_is_not_kept_past_its_context_or_for_another_type",
-    ),
-    "jgpu.device.tensors.saving._downloaded": (
-        "the buffer's content: a copy counts only while nothing was recorded since",
-        f"{ON_DEVICE}::test_what_is_saved_is_what_there_is_now_whoever_holds_an_older_copy",
     ),
     "jgpu.device.client.notebook.loops.Loops._statements": (
         "nothing: a code object is made of one text, and is kept alive",
@@ -249,6 +259,14 @@ STATE = {
     "jgpu.device.client.notebook.largest": "what lives, and the limit that the broker told",
     "jgpu.device.client.notebook.loops.Loops._counted": "how far a running loop is",
     "jgpu.device.magics": "one answer to a question",
+    "jgpu.broker.executor.programs.buffers._NONE": "the empty mapping, never written",
+    "jgpu.broker.executor.scheduling.emptying.Emptying": "ended sessions with buffers to free",
+    "jgpu.device.library": "kernels that a notebook has registered",
+    "jgpu.device.likenative.checks.inplace._Shrinking": "the sizes of one call",
+    "jgpu.device.sparse.coo.SparseTensor.functions": "a list of functions",
+    "jgpu.device.tensors.modules._tagged": "how many parameters had state",
+    "jgpu.device.tensors.saving.made": "the attributes of one copied tensor",
+    "jgpu.device.tensors.scripted._library": "registrations with torch",
     "jgpu.device.tensors.modules._optimizers": "what lives",
     "jgpu.device.recording.cuts.recorder.Compiled.wanted": "what is read after each run: a guess",
     "jgpu.device.recording.cuts.recorder.ProgramRecorder.by_hash": "programs that were sent",

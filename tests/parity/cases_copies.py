@@ -4,7 +4,6 @@ import copy
 import io
 import os
 import pickle
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +13,10 @@ import torch.nn.functional as F
 from cases import case, state_of, train
 from torch import nn
 from torch.func import functional_call
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+import processes
 
 
 def network():
@@ -193,7 +196,7 @@ def checkpoint_loaded_where_there_is_no_device(device):
     with tempfile.TemporaryDirectory() as place:
         file, out = Path(place) / "file", Path(place) / "out"
         torch.save([net, {"net": net.state_dict(), "step": 3}], file)
-        subprocess.run([sys.executable, "-c", _READER, file, out], env=alone, check=True)
+        processes.run([sys.executable, "-c", _READER, file, out], env=alone, check=True)
         outputs, requires, step = pickle.loads(out.read_bytes())
     found += [torch.tensor(outputs), requires, step]
     unpickled = pickle.loads(pickle.dumps((net, optimizer)))

@@ -1,9 +1,9 @@
 """From a PyTorch op to a line of the log: the hot path of the kernel side.
 
-`dispatch` is what `entry` and the PrivateUse1 fallback call. It builds a key from the
-op, the interned geometries of its tensors and its constants, looks the plan up, makes the outputs
-as wrappers over new buffers and appends one entry to the session's log. Nothing here waits, except
-what `ops` calls a WAIT, and copies to the host.
+`dispatch` is what `entry` and the PrivateUse1 fallback call. It builds a key from the op, the
+interned geometries of its tensors and its constants, looks the plan up, makes the outputs as
+wrappers over new buffers and appends one entry to the session's log. Only ops of kind WAIT, calls
+that `OpPlan.confirm` doubts, and copies to the host wait.
 
 Invariant: an entry names buffers, never tensors; whoever reads the log later sees what the op saw.
 """
@@ -58,7 +58,7 @@ _VIEWS = torch._C.DispatchKey.ADInplaceOrView
 
 
 def forget_plans() -> None:
-    """Infer everything anew."""
+    """Infer every plan again."""
     plans.clear()
 
 
@@ -188,8 +188,7 @@ def _with_host(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         return listed.one_by_one(info, args, kwargs)
     mixed.check(info, args, kwargs)
     if info.func is _masked_fill.Tensor and isinstance(args[1], DeviceTensor):
-        # a number to torch's own kernels, too; meta kernels would not have it
-        return dispatch(_masked_fill.Scalar, (*args[:2], args[2].item()), {})
+        return dispatch(_masked_fill.Scalar, (*args[:2], args[2].item()), {})  # for meta kernels
     if info.name not in HOST_ARGUMENTS:
         if not mixed.is_composite(info) or arguments.is_elementwise(info, args):
             return NotImplemented
@@ -225,7 +224,7 @@ def _refuse(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     raise refused(info.name, info.refusal or "")
 
 
-#: composites that the executor's device lowers otherwise than the backend; filled by `composites`
+#: composites that the executor's device lowers in its own way; filled by `composites`
 LOWERED: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {}
 
 

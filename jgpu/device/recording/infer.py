@@ -16,8 +16,8 @@ import torch
 
 from jgpu.device import current
 from jgpu.device.geometry import InternedGeometry, from_wire, geometry_of, has_idle_steps
-from jgpu.device.likenative import degenerate, indexing, inplace, mixed, powers, warned, words
-from jgpu.device.likenative.checks import codes, doubts
+from jgpu.device.likenative import indexing, mixed, powers, warned, words
+from jgpu.device.likenative.checks import codes, degenerate, doubts, inplace
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
 from jgpu.wire import formulas

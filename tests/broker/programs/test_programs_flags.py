@@ -10,6 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jgpu.broker.executor.programs import attention_switches
 from jgpu.broker.executor.programs import flags as executor
 from jgpu.device import flags as kernel
 from jgpu.errors import ProgramError
@@ -157,8 +158,8 @@ def cudnn_first(monkeypatch):
         choices.append(order)
 
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(executor, "_choose_a_kernel", choose)
-    monkeypatch.setattr(executor._Own, "order", ())
+    monkeypatch.setattr(attention_switches, "_choose_a_kernel", choose)
+    monkeypatch.setattr(attention_switches._GpuOrder, "order", ())
     yield order
     monkeypatch.undo()
     executor._apply(Flags())
@@ -174,7 +175,7 @@ def test_programs_without_an_order_get_that_of_the_gpu_each_time(cudnn_first):
 
 def test_the_first_order_that_a_program_asks_for_is_kept_on_every_gpu(cudnn_first):
     executor._apply(Flags(attention_order=(2, 1, 0, 3, 4)))
-    executor._choose_a_kernel()
+    attention_switches._choose_a_kernel()
     assert torch._C._get_sdp_priority_order() == [2, 1, 0, 3, 4]
 
 

@@ -27,8 +27,14 @@ def stand_ins(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def settable_switches():
-    """Allow tests to set torch's global flags, which torch's own test package forbids."""
+def switches_of_a_fresh_process():
+    """Undo what parts of torch change for the whole process, which files of tests share.
+
+    torch's own test package forbids to set global flags; torch's compiler switches the checks of
+    distributions off.
+    """
     import torch
 
-    setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
+    torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
+    if "torch.distributions" in sys.modules:
+        torch.distributions.Distribution.set_default_validate_args(True)

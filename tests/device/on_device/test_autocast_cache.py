@@ -179,7 +179,7 @@ def another_thread(region):
         region.change()
         thread = threading.Thread(target=run)
         thread.start()
-        thread.join()
+        thread.join(60)
         yield from found
         yield region.product()
 

@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 
-from jgpu.device.likenative import inplace
+from jgpu.device.likenative.checks import inplace
 from jgpu.device.recording.ops import ANSWERED, REFUSED, info_of
 
 FLOAT, LONG, BOOL, COMPLEX = torch.float32, torch.int64, torch.bool, torch.complex64

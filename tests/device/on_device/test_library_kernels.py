@@ -263,14 +263,6 @@ def triton_ops(dev, ns):
     return f(base(dev)), y, leaf.grad, type(bad).__name__
 
 
-@pytest.fixture(autouse=True)
-def _distributions_validate():
-    """Torch's compiler, which `opcheck` calls, switches the checks of distributions off."""
-    validated = torch.distributions.Distribution._validate_args
-    yield
-    torch.distributions.Distribution.set_default_validate_args(validated)
-
-
 @CASES.add
 def opcheck(dev, ns):
     f = library.custom_op(f"{ns}::f", twice, mutates_args=(), device_types=dev)

@@ -20,8 +20,9 @@ from typing import Any, Final
 
 import torch
 
+from jgpu.broker.executor.programs.attention_switches import apply_attention
 from jgpu.errors import ProgramError
-from jgpu.wire.switches import ATTENTION, FLOAT32, Flags
+from jgpu.wire.switches import FLOAT32, Flags
 
 __all__ = ["FlagGate", "check_flags", "gate"]
 
@@ -200,7 +201,7 @@ def _apply(flags: Flags) -> None:
     _C._set_mkldnn_deterministic(flags.mkldnn_deterministic)
     _C._set_nnpack_enabled(flags.nnpack_enabled)
     torch.set_default_dtype(_DEFAULT_DTYPES[flags.default_dtype])
-    _apply_attention(flags)
+    apply_attention(flags)
     _apply_where_known(flags)
 
 
@@ -271,44 +272,6 @@ def _apply_precisions(flags: Flags) -> None:
 
 #: Whether torch's switches of reduced precision say of split-k, too.
 _SPLITS: Final = isinstance(_C._get_cublas_allow_fp16_reduced_precision_reduction(), tuple)
-
-
-def _apply_attention(flags: Flags) -> None:
-    own = _own_order()
-    for place, word in enumerate(ATTENTION):
-        setter = getattr(_C, f"_set_sdp_use_{word}", None)
-        if setter is not None:
-            setter(bool(flags.attention >> place & 1))
-    _C._set_sdp_priority_order(list(flags.attention_order or own))
-    _C._set_math_sdp_allow_fp16_bf16_reduction(flags.attention_reduces)
-
-
-_ORDER: Final = tuple(_C._get_sdp_priority_order())
-
-
-class _Own:
-    """The order of attention's kernels that torch has on this device."""
-
-    order: tuple[int, ...] = ()
-
-
-def _own_order() -> tuple[int, ...]:
-    """Return torch's own order, which depends on the GPU.
-
-    Torch sets it when it first chooses a kernel, over any order that was set before. So it chooses
-    one here, before the first order of a program is set.
-    """
-    if not _Own.order and torch.cuda.is_initialized():
-        _C._set_sdp_priority_order(list(_ORDER))
-        with suppress(RuntimeError):
-            _choose_a_kernel()
-        _Own.order = tuple(_C._get_sdp_priority_order())
-    return _Own.order or _ORDER
-
-
-def _choose_a_kernel() -> None:
-    heads = torch.empty(1, 1, 8, 8, dtype=torch.float16, device="cuda")
-    torch.ops.aten._fused_sdp_choice.default(heads, heads, heads)
 
 
 #: The process's one gate.
