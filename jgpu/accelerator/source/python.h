@@ -186,6 +186,7 @@ struct Names {
   PyObject *nbytes, *id, *bits, *shape, *stride, *dtype, *itemsize, *native;
   PyObject *connection, *phase, *ready;
   PyObject *single, *several, *many, *writes_first, *ident, *geometries;
+  PyObject *ranges, *intervals, *ordered;
   PyObject *settle, *append, *bury, *of_class;
   PyObject *poison, *base, *seen, *views, *view, *private_view;
   PyObject *true_text, *false_text;
@@ -235,6 +236,9 @@ inline bool make_names() {
       {&names.writes_first, "writes_first"},
       {&names.ident, "ident"},
       {&names.geometries, "geometries"},
+      {&names.ranges, "ranges"},
+      {&names.intervals, "intervals"},
+      {&names.ordered, "ordered"},
       {&names.settle, "settle"},
       {&names.append, "append"},
       {&names.bury, "_bury"},

@@ -33,7 +33,7 @@ class Recorded final : public Way {
     if (planned.returns == Returns::unasked) {
       planned.returns = returns_of(plan.get(), planned);
     }
-    if (planned.returns == Returns::other ||
+    if (planned.returns == Returns::other || !planned.takes(call.params) ||
         (planned.returns == Returns::several && !schema_.writes_nothing &&
          any_is_given_twice(call))) {
       return false;

@@ -136,7 +136,7 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) ->
         if outs.make_room(plan, call.tensors):
             return dispatch(func, args, kwargs)
     made = record(plan, call)
-    if plan.is_watched:
+    if plan.is_watched or plan.ranges is not None:
         plan.confirm(call.params)
     return made
 

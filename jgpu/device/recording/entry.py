@@ -92,7 +92,7 @@ def torch_dispatch(
             found, buffers, offsets, params = call
             twice = info.in_place and len(buffers) > 1 and buffers.count(buffers[0]) > 1
         plan = plans.get(found)
-        if plan is None:
+        if plan is None or (plan.ranges is not None and plan.ranges.are_left(params)):
             return _other(func, types, args, kwargs)
         result: Any
         geometry = plan.single

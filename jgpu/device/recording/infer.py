@@ -17,7 +17,7 @@ import torch
 from jgpu.device import current
 from jgpu.device.geometry import InternedGeometry, from_wire, geometry_of, has_idle_steps
 from jgpu.device.likenative import indexing, mixed, powers, warned, words
-from jgpu.device.likenative.checks import codes, degenerate, doubts, inplace
+from jgpu.device.likenative.checks import codes, degenerate, doubts, inplace, ranges
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
 from jgpu.wire import formulas
@@ -47,8 +47,8 @@ class OpPlan:
     """
 
     __slots__ = (
-        "args", "bounds", "doubted", "geometries", "grown", "ident", "info", "kwargs", "looks",
-        "many", "native", "nbytes", "outs", "overlaps", "plain", "returns_list", "several",
+        "args", "doubted", "geometries", "grown", "ident", "info", "kwargs", "looks", "many",
+        "native", "nbytes", "outs", "overlaps", "plain", "ranges", "returns_list", "several",
         "single", "waits", "warns", "writes_first",
     )  # fmt: skip
 
@@ -87,8 +87,8 @@ class OpPlan:
         self.waits = False
         #: the device's kernel may refuse the call
         self.doubted = False
-        #: whether it may refuse numbers
-        self.bounds: doubts.Bounds | None = None
+        #: numbers that it may refuse
+        self.ranges: ranges.Ranges | None = None
         #: ways in which what it writes and what it reads may share memory, that were tried
         self.overlaps: set[tuple[int, ...]] = set()
         self.ident = next_ident()
@@ -98,12 +98,12 @@ class OpPlan:
     @property
     def is_watched(self) -> bool:
         """Whether each call warns, raises or waits beside being recorded."""
-        silent = not (self.warns or self.looks or self.waits or self.doubted)
-        return not silent or self.bounds is not None
+        return bool(self.warns) or self.looks or self.waits or self.doubted
 
     def confirm(self, params: Sequence[Any]) -> None:
         """Wait for a call that may have failed, and raise what native PyTorch raises."""
-        if self.waits or self.doubted or (self.bounds is not None and self.bounds(params)):
+        left = self.ranges is not None and self.ranges.are_left(params)
+        if self.waits or self.doubted or left:
             codes.confirm(self.info)
             if self.doubted:  # without reason
                 self.doubted = False
@@ -196,8 +196,10 @@ def plan_for(
     """Infer a new plan. `args` and `kwargs` are the user's; `geometries` those of its tensors."""
     plan = _plan(info, args, kwargs, geometries, params, probe)
     if plan.outs is not None:
-        plan.bounds = doubts.bounds_of(info, geometries, params)
-        plan.doubted = doubts.about_call(info, args, kwargs, geometries)
+        plan.ranges = ranges.ranges_of(plan, params)
+        plan.doubted = ranges.has_complex_for_real(info, geometries, params) or doubts.about_call(
+            info, args, kwargs, geometries
+        )
         if plan.is_watched:  # `dispatch` alone does all that
             plan.forget_ways()
     return plan

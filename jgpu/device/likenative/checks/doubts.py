@@ -5,12 +5,11 @@ meta kernels leave such checks out. A call that looks wrong is recorded and wait
 device's own kernel raises its own error on the line that called it. If the kernel accepts the call,
 nothing but one wait was lost, and the plan is trusted from then on.
 
-Does not cover values that only the device knows.
+Does not cover values that only the device knows, and numbers that may be others at each call
+(`ranges`).
 """
 
 import warnings
-from collections.abc import Callable, Sequence
-from math import inf
 from typing import Any, Final
 
 import torch
@@ -20,10 +19,7 @@ from jgpu.device.likenative.trying import REFUSING, call
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device_tensors
 
-__all__ = ["Bounds", "about_call", "bounds_of"]
-
-#: whether numbers, which may be others at each call, look wrong
-Bounds = Callable[[Sequence[Any]], bool]
+__all__ = ["about_call"]
 
 #: Ops whose checks depend on which sizes are equal, and on dimensions and types: the host's kernel
 #: is called with small tensors.
@@ -128,73 +124,3 @@ def _is_odd_convolution(
     ):
         return True
     return bias is not None and tuple(bias.shape) != (made,)
-
-
-# -- numbers that travel with each run --------------------------------------------------------
-
-#: Distributions by what their numbers must be; positions are those among the op's numbers.
-_DRAWN: Final[dict[str, Bounds]] = {
-    "bernoulli": lambda p: bool(p) and not 0 <= p[0] <= 1,
-    "cauchy": lambda p: not p[-1] > 0 if len(p) > 1 else False,
-    "exponential": lambda p: bool(p) and not p[0] > 0,
-    "geometric": lambda p: bool(p) and not 0 < p[0] < 1,
-    "log_normal": lambda p: not p[1] > 0 if len(p) > 1 else False,
-    "native_dropout": lambda p: bool(p) and not 0 <= p[0] <= 1,
-    "normal": lambda p: not p[1] >= 0 if len(p) > 1 else False,
-}
-#: Ops that convert a number to the type of their tensor, or refuse it, and are rarely called.
-_CONVERTING: Final = frozenset({
-    "constant_pad_nd", "fill", "full_like", "index_fill", "masked_fill", "new_full", "scatter",
-})  # fmt: skip
-#: The same, called often with floating-point tensors, of which only complex numbers are looked at.
-_REAL: Final = frozenset({"addcmul", "addmm", "hardtanh", "lerp", "linspace", "threshold"})
-
-
-def bounds_of(
-    info: OpInfo, geometries: tuple[InternedGeometry, ...], params: Sequence[Any]
-) -> Bounds | None:
-    """What to compare the numbers of each call with; None where nothing is compared.
-
-    Numbers past the range of float32, bfloat16 and float64 are not looked at: each such call would
-    be recorded more slowly.
-    """
-    if not geometries or not info.lift:
-        return None
-    base = info.func._schema.name[6:].removesuffix("_")
-    if base == "uniform":
-        real = geometries[0].dtype.is_floating_point
-        most = torch.finfo(geometries[0].dtype).max if real else inf
-        return lambda p: not _is_range([*p, *(0.0, 1.0)[len(p) :]], most)
-    if base in _DRAWN:
-        return _DRAWN[base] if 1 in info.lift else None
-    dtype = geometries[0].dtype
-    converts = base in _CONVERTING
-    looked_at = converts or base in _REAL or info.in_place
-    if looked_at and not dtype.is_complex and complex in map(type, params):
-        return lambda _: True
-    narrow = converts and dtype is torch.float16
-    whole = (converts or base in _REAL) and not (dtype.is_floating_point or dtype.is_complex)
-    if not (narrow or whole) or dtype is torch.bool:
-        return None
-    least, most = _range(dtype)
-    return lambda p: any(not _is_within(each, least, most) for each in p)
-
-
-def _is_range(bounds: Sequence[float], most: float) -> bool:
-    """Whether `uniform_` takes these bounds, of which PyTorch passes those that are no default."""
-    low, high = bounds
-    return -most <= low <= high <= most and high - low <= most
-
-
-def _range(dtype: torch.dtype) -> tuple[float, float]:
-    found = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
-    return found.min, found.max
-
-
-def _is_within(number: Any, least: float, most: float) -> bool:
-    """Whether a number can be converted; infinities can where there are some."""
-    if type(number) is complex:
-        return False
-    if type(least) is float and (number != number or number in (inf, -inf)):
-        return True
-    return bool(least <= number <= most)
