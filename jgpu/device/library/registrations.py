@@ -19,6 +19,7 @@ from typing import Any, Final
 import torch
 
 from jgpu.device.library import routing
+from jgpu.device.recording.casts import Uncast
 from jgpu.device.tracebacks import unseen
 
 __all__ = ["install"]
@@ -32,6 +33,7 @@ _PAIRS: Final = (
 _OTHER: Final = {key: other for pair in _PAIRS for key, other in (pair, pair[::-1])}
 #: the device's key for what a notebook names, by key
 _OF_DEVICE: Final = dict(_PAIRS)
+_AUTOCAST: Final = frozenset({"AutocastCUDA", "AutocastPrivateUse1"})
 #: keys for which this package itself registers kernels for torch's own ops at any time
 _OWN: Final = frozenset({"AutogradPrivateUse1", "AutocastPrivateUse1"})
 
@@ -69,14 +71,18 @@ class Registrations:
 class Kernels:
     """The kernels of one op for one key, in the order of their registration."""
 
-    def __init__(self) -> None:
+    def __init__(self, key: str) -> None:
         self._known: list[tuple[Registrations, Callable[..., Any]]] = []
 
         def call(*args: Any, **kwargs: Any) -> Any:
             return self._last()(*args, **kwargs)
 
+        def cast(*args: Any, **kwargs: Any) -> Any:
+            with Uncast():  # below, a kernel of autocast excludes the key of CUDA alone
+                return self._last()(*args, **kwargs)
+
         #: what torch gets
-        self.call = unseen(call)
+        self.call = unseen(cast if key in _AUTOCAST else call)
 
     def add(self, owner: Registrations, fn: Callable[..., Any]) -> None:
         """Have `fn` called while its owner is registered."""
@@ -115,7 +121,7 @@ def _registering(impl: Callable[..., Any]) -> Callable[..., Any]:
             impl(self, op_name, fn, dispatch_key, **options)
             return
         name = f"{self.ns}::{self._resolve_op_name(op_name, 'impl').rpartition('::')[2]}"
-        kernels = _kernels.setdefault((name, key), Kernels())
+        kernels = _kernels.setdefault((name, key), Kernels(key))
         given = fn if fn is torch.library.fallthrough_kernel else kernels.call
         impl(self, op_name, given, dispatch_key, **options)
         owner = _registrations_of(self)

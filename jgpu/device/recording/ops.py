@@ -158,7 +158,8 @@ SILENT_VIEWS: Final = frozenset({
 #: Leave what they write conjugated by a bit of its tensor, which a geometry does not show.
 CONJUGATE_OUT: Final = frozenset({"aten::linalg_lu_solve"})
 
-#: Composites that the CPU's and CUDA's torch nevertheless have kernels for, which must be taken.
+#: Composites that the CPU's and CUDA's torch nevertheless have kernels for, which must be taken;
+#: of other overloads, such as `vec` of the upsample family, torch has none.
 WITH_OWN_KERNELS: Final = (
     "silu_backward", "mish_backward", "upsample_nearest1d", "upsample_nearest2d",
     "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
@@ -268,7 +269,7 @@ class OpInfo:
             return VIEW
         if self.name in _ANSWERED:
             return ANSWERED
-        if self.composite is not None and base[6:] not in WITH_OWN_KERNELS:
+        if self.composite is not None and self.name[6:] not in WITH_OWN_KERNELS:
             return COMPOSITE
         if base in REFUSALS or not base.startswith("aten::"):
             return REFUSED

@@ -57,6 +57,7 @@ def test_a_loss_that_is_read_at_each_step_is_asked_for_once(asked):
 
 
 def test_whoever_stops_reading_is_told_no_more():
+    kept = set(current.session.buffers.reads._values)  # of tensors that other files of tests keep
     step = training()
     for _ in range(4):
         step().item()
@@ -64,7 +65,7 @@ def test_whoever_stops_reading_is_told_no_more():
         step()
     wanted = [cut.compiled.wanted for _, cut in current.session.outbox.runs][-8:]
     assert not any(wanted)
-    assert current.session.buffers.reads._values == {}
+    assert set(current.session.buffers.reads._values) <= kept
 
 
 def test_a_value_is_forgotten_when_its_buffer_is_written():
