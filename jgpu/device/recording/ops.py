@@ -292,11 +292,14 @@ def _composite_key(func: Any) -> Any:
     """Which kernel of an op only calls other ops; None for the device's own ops.
 
     The kernels that an op of a library has for the device itself (`torch.library.custom_op`) are
-    written in Python, and go before those for every device.
+    written in Python, and go before those for every device. Those of `c10d` are torch's own, for
+    devices with a backend of their own.
     """
     keys = torch._C.DispatchKey
     of_library = func.namespace != "aten"
-    if of_library and func.has_kernel_for_dispatch_key(keys.PrivateUse1):
+    if func.namespace not in ("aten", "c10d") and func.has_kernel_for_dispatch_key(
+        keys.PrivateUse1
+    ):
         return keys.PrivateUse1
     if func._can_decompose():
         return keys.CompositeImplicitAutograd

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, TypeGuard
 
 import torch
 
+from jgpu.device import current
 from jgpu.device.sparse.base import CompositeTensor, one_by_one
 from jgpu.device.tensor import CUDA, DeviceTensor, device
 from jgpu.device.tracebacks import unseen
@@ -247,9 +248,12 @@ def _groups(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Unique indices in order; the number of the group of each sorted entry; the sorting order.
 
-    Indices are copied, not computed from places, so that one out of bounds stays what it is.
+    Indices are copied, not computed from places, so that one out of bounds stays what it is. The
+    host's native kernel sorts without keeping equal places in order, CUDA's keeps it: sums of
+    entries have the bits of that order.
     """
-    ordered, order = places_of(indices, extents).sort(stable=True)
+    keeps_order = current.session.device_facts().has_cuda_kernels
+    ordered, order = places_of(indices, extents).sort(stable=keeps_order)
     _, at, counts = torch.unique_consecutive(ordered, return_inverse=True, return_counts=True)
     firsts = order[counts.cumsum(0) - counts]
     return indices.index_select(1, firsts), at, order

@@ -252,7 +252,7 @@ def test_a_client_that_does_not_read_is_ended(executor):
 
 def test_generators_are_few(executor):
     client, other = executor.connect("user1"), executor.connect("user2")
-    for index in range(1, 1030):
+    for index in range(1, limits.MAX_GENERATORS + 2):
         client.send(m.Seed(client.next_work(), 1, index))
-    assert "at most 1024 generators" in client.receive(m.Refused).text
+    assert f"{limits.MAX_GENERATORS}" in client.receive(m.Refused).text
     assert other.read_floats(other.floats(1, 2), 2) == (1, 2)

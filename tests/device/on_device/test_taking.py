@@ -70,7 +70,7 @@ class World:
         sequence = list if log["in_lists"] else tuple
         for ident, (uses, outs, numbers, line) in enumerate(log["ops"], 7):
             geometries = tuple(intern(torch.uint8, (nbytes,), (1,)) for _, _, nbytes in uses)
-            plan = SimpleNamespace(ident=ident, geometries=geometries, native=None)
+            plan = SimpleNamespace(ident=ident, geometries=geometries, native=None, ranges=None)
             used = sequence(buffers[-1 - at % len(buffers)] for at, _, _ in uses)
             offsets = sequence(offset for _, offset, _ in uses)
             made = tuple(BufferHandle(nbytes, self.graveyard) for nbytes in outs)
@@ -151,7 +151,7 @@ def test_what_is_taken_is_what_the_log_says():
 @pytest.mark.parametrize("form", FORMS)
 def test_a_program_that_is_not_known_leaves_the_log_as_it_is(form):
     made = BufferHandle(4, [])
-    plan = SimpleNamespace(ident=1, geometries=(), native=None)
+    plan = SimpleNamespace(ident=1, geometries=(), native=None, ranges=None)
     entries = [(plan, (), (), (made,), (), 0)]
     key, program, *_ = form[0](entries, 1, 0, {})
     assert (list(array("q", key)), program, len(entries)) == ([0, 1], None, 1)
@@ -191,7 +191,7 @@ def test_what_was_forgotten_is_an_input_an_output_or_another():
 
 def test_a_program_takes_as_many_ops_as_it_has_room_for():
     """By their tensors, results and numbers together; an op that is larger is taken alone."""
-    plan = SimpleNamespace(ident=1, geometries=(), native=None)
+    plan = SimpleNamespace(ident=1, geometries=(), native=None, ranges=None)
     most = taking.MOST_REFERENCES
 
     def entry(made, numbers):
