@@ -168,3 +168,24 @@ def test_only_a_few_small_values_are_kept():
     del many, large
     torch.cuda.synchronize()
     assert [each.tolist() for each in [torch.zeros(2, device="cuda")]] == [[0, 0]]
+
+
+def wrong_writes(at):
+    """Ops in place that fail behind the first element, on a tensor that the same program made."""
+    ones = torch.ones(2, device="cuda")
+    return {
+        "scatter_": lambda x: x.scatter_(0, at, ones),
+        "index_add_": lambda x: x.index_add_(0, at, ones),
+        "index_copy_": lambda x: x.index_copy_(0, at, ones),
+        "index_put_": lambda x: x.index_put_((at,), ones),
+        "put_": lambda x: x.put_(at, ones),
+    }
+
+
+@pytest.mark.parametrize("name", wrong_writes(None))
+def test_what_a_failed_write_left_is_not_told_before_its_error(name):
+    for _ in range(60):  # what arrives in one read, and what in two, is up to the threads
+        write = wrong_writes(torch.tensor([0, 9], device="cuda"))[name]
+        with pytest.raises((RuntimeError, IndexError)):
+            write(torch.zeros(4, device="cuda")).tolist()
+        assert torch.ones(2, device="cuda").sum().item() == 2

@@ -150,9 +150,9 @@ class CudaDevice:
         self._shared.staging.collect()
         over = []
         for number, lane in self._lanes.items():
-            lane.look()
             while (job := lane.land()) is not None:
                 over.append((number, job))
+            lane.look()
             lane.advance()
         self._looks = 0 if over else self._looks + 1
         return over

@@ -329,7 +329,7 @@ class RunWork(Work):
         for k in definition.plan.resized:
             self.session.table.remeasure(buffers[k])
         self._keep(outcome, port)
-        if self.message.wanted:
+        if self.message.wanted and not self._failures:  # else a value would come before its error
             tell_late(self, port)
 
     def _skip(self) -> None:

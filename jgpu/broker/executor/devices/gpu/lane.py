@@ -125,13 +125,18 @@ class StreamLane(StreamPort):
         self._spare.append(flight.begin)
 
     def look(self) -> None:
-        """Tell the values that have come."""
-        while self._glimpses and self._calls.done(self._glimpses[0].event):
-            job = self._glimpses[0].flight.job
+        """Tell the values that have come of the oldest job.
+
+        Those of later jobs wait until it has landed: it may have an error to report, of which they
+        may be the consequence.
+        """
+        while self._glimpses and self._glimpses[0].flight is self.flying[0]:
+            if not self._calls.done(self._glimpses[0].event):
+                return
             try:
                 self._tell()
             except Exception as error:
-                job.broke(error)
+                self.flying[0].job.broke(error)
 
     def _tell(self) -> None:
         glimpse = self._glimpses.popleft()
