@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import torch
 
+from jgpu.device.composed import innercasts
 from jgpu.device.likenative import warned
 from jgpu.device.recording.casts import Casting, Uncast
 from jgpu.device.tensor import DeviceTensor, device
@@ -159,6 +160,7 @@ def register() -> None:
         make = _maker(name) if namespace == "aten" else None
         if make is not None:
             _library.impl(name, unseen(make(_overload(name))), "AutocastPrivateUse1")
+    innercasts.register()
 
 
 def _overload(name: str, overload: str | None = None) -> Any:

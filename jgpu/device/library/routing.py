@@ -19,7 +19,7 @@ from jgpu.device.recording.ops import FOREIGN
 from jgpu.device.tensor import DeviceTensor, device_tensors
 from jgpu.device.tracebacks import unseen
 
-__all__ = ["comparing_storages", "complete", "is_routed_key", "override", "route"]
+__all__ = ["are_plain", "comparing_storages", "complete", "is_routed_key", "override", "route"]
 
 _Call = Callable[..., Any]
 _keys: Any = torch._C.DispatchKey
@@ -80,7 +80,7 @@ def complete(name: str) -> None:
         _libraries[namespace] = library
 
     def call(keys: Any, *args: Any, **kwargs: Any) -> Any:
-        if _are_plain(args, kwargs):
+        if are_plain(args, kwargs):
             if not any(_has_kernel(name, key) for key in _FOR_DEVICE):
                 raise no_kernel(name, FOREIGN)
             return _overload(name).redispatch(keys & _below_python, *args, **kwargs)
@@ -99,7 +99,7 @@ def override(name: str) -> _Call:
 
     def call(keys: Any, *args: Any, **kwargs: Any) -> Any:
         op = _overload(name)
-        if _are_plain(args, kwargs):
+        if are_plain(args, kwargs):
             return op._op_dk(_keys.PrivateUse1, *args, **kwargs)
         with torch._C._ExcludeDispatchKeyGuard(_above_python):
             return _call_python(op, args, kwargs)
@@ -113,7 +113,7 @@ def _overload(name: str) -> Any:
     return getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
 
 
-def _are_plain(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def are_plain(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether no mode is on, and no argument of a class other than the device's is Python's."""
     if _modes():
         return False

@@ -5,14 +5,17 @@ op is cast where torch has a kernel of CUDA's autocast for it, by the policy tha
 names. All else (composites, derivatives, kernels) is torch's own.
 """
 
+import functools
 import warnings
+from itertools import islice
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
-from jgpu.device.composed import autocast
+from jgpu.device.composed import autocast, innercasts
 
 BRAIN, HALF = torch.bfloat16, torch.float16
 KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
@@ -123,16 +126,23 @@ OPS = {
 }  # fmt: skip
 
 
-def cases(given):
-    """Ops with a first sample of each."""
+#: ops whose kernels call ops of the lists
+CALLING = {"_unsafe_masked_index_put_accumulate", "ldexp", "linalg.pinv", "matrix_exp", "mvlgamma"}
+
+
+@functools.cache
+def cases(given, names=frozenset(OPS), most=1):
+    """Ops with the first samples of each."""
+    found = []
     for op in op_db:
-        if op.name in OPS and given in op.dtypes:
+        if op.name in names and given in op.dtypes:
             torch.manual_seed(1)
-            gradients = op.supports_autograd
-            yield op, next(iter(op.sample_inputs("cpu", given, requires_grad=gradients)))
+            samples = op.sample_inputs("cpu", given, requires_grad=op.supports_autograd)
+            found += [(op, sample) for sample in islice(samples, most)]
+    return found
 
 
-def results(op, sample, device, dtype, *, inference):
+def results(call, sample, device, dtype, *, inference):
     """What it returns, and its gradients."""
 
     def there(value):
@@ -144,7 +154,7 @@ def results(op, sample, device, dtype, *, inference):
     named = {**named, "device": device} if "device" in named else named
     torch.manual_seed(2)
     with torch.inference_mode(inference), torch.autocast(device, dtype=dtype):
-        made = op.op(given, *args, **named)
+        made = call(given, *args, **named)
     made = [each for each in tree_leaves(made) if isinstance(each, torch.Tensor)]
     leaves = [
         each
@@ -175,10 +185,120 @@ def test_composites_and_listed_ops_are_cast_as_on_cuda(
     wrong, count = [], 0
     for op, sample in cases(given):
         here, there = (
-            results(op, sample, device, dtype, inference=inference) for device in ("cpu", "cuda")
+            results(op.op, sample, device, dtype, inference=inference) for device in ("cpu", "cuda")
         )
         count += 1
         if len(here) != len(there) or not all(map(same, here, there)):
             wrong.append(f"{op.name} {op.variant_test_name}")
     assert wrong == []
     assert count >= len(OPS)
+
+
+# -- ops whose kernels call ops of the lists -----------------------------------------------------
+
+
+class Sample:
+    def __init__(self, *tensors):
+        self.input, *self.args = tensors
+        self.kwargs = {}
+
+
+def in_place(op):
+    return lambda given, *args, **named: op.inplace_variant(given.detach().clone(), *args, **named)
+
+
+def into(op, *, fits):
+    """With `out=`, a tensor of the input's dtype that has the result's shape, or no elements."""
+
+    def call(given, *args, **named):
+        plain = tree_map(
+            lambda each: each.detach() if isinstance(each, torch.Tensor) else each,
+            (given, args, named),
+        )
+        given, args, named = plain
+        shape = op.op(given, *args, **named).shape if fits else 0
+        return op.op(given, *args, **named, out=given.new_empty(shape))
+
+    return call
+
+
+def forms(op):
+    """The op, and its in-place and `out=` forms."""
+    yield "", op.op
+    if op.inplace_variant is not None:
+        yield "in place", in_place(op)
+    if op.supports_out:
+        yield "into out", into(op, fits=True)
+        yield "into an empty out", into(op, fits=False)
+
+
+def calls(given):
+    # In half precision, torch's own kernel of `matrix_exp` gives nan or an error.
+    names = CALLING - {"matrix_exp"} if given in (HALF, BRAIN) else CALLING
+    for op, sample in cases(given, frozenset(names), 4):
+        for name, call in forms(op):
+            yield f"{op.name} {op.variant_test_name} {name}", call, sample
+    torch.manual_seed(1)
+    made = functools.partial(torch.randn, dtype=given, requires_grad=True)
+    affine = functools.partial(F.affine_grid, size=(2, 3, 4, 5))
+    yield "affine_grid", affine, Sample(made(2, 2, 3))
+    yield "ldexp of integers", torch.ldexp, Sample(made(3, 4), torch.arange(4))
+    yield "matrix_exp of numbers", torch.matrix_exp, Sample(made(5, 1, 1))
+    distance = torch.ops.aten._euclidean_dist
+    yield "_euclidean_dist", distance, Sample(made(3, 4), made(5, 4))
+    tri = functools.partial(torch._trilinear, expand1=[], expand2=[], expand3=[], sumdim=[2, 3])
+    yield "_trilinear", tri, Sample(made(2, 1, 3, 1), made(1, 5, 3, 4), made(2, 1, 1, 4))
+    if given is torch.float32:
+        yield "_safe_softmax", lambda x: torch.ops.aten._safe_softmax(x, -1), Sample(made(3, 4))
+    else:
+        softmax = torch.ops.aten._safe_softmax
+        yield "_safe_softmax", lambda x: softmax(x.detach(), -1), Sample(made(3, 4))
+
+
+def outcome(*args, **named):
+    """The results, or the class of the error."""
+    try:
+        return results(*args, **named)
+    except (RuntimeError, IndexError) as error:
+        return [type(error)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("inference", [False, True], ids=["gradients", "inference"])
+@pytest.mark.parametrize(
+    ("dtype", "given"),
+    [(HALF, torch.float32), (BRAIN, BRAIN), (HALF, HALF)],
+    ids=["half", "brain", "all-half"],
+)
+def test_ops_are_cast_inside_kernels_that_call_them_as_on_cuda(
+    cuda_casts_on_the_host, dtype, given, inference
+):
+    wrong, count = [], 0
+    for name, call, sample in calls(given):
+        here, there = (
+            outcome(call, sample, device, dtype, inference=inference) for device in ("cpu", "cuda")
+        )
+        count += 1
+        if len(here) != len(there) or not all(map(same, here, there)):
+            wrong.append((name, here, there))
+    assert wrong == []
+    assert count >= len(innercasts.CALLING)
+
+
+@pytest.mark.parametrize("given", [HALF, BRAIN])
+def test_a_trace_in_half_precision_is_a_sum_as_on_cuda(given):
+    matrix = torch.randn(3, 4).to(given).cuda().requires_grad_()
+    with torch.autocast("cuda", dtype=given):
+        made = matrix.trace()
+    made.backward()
+    assert torch.equal(made.cpu(), matrix.detach().cpu().diagonal().sum(dtype=torch.float32))
+    assert torch.equal(matrix.grad.cpu(), torch.eye(3, 4, dtype=given))
+
+
+def test_an_op_is_not_cast_inside_its_kernel_where_autocast_is_off(cuda_casts_on_the_host):
+    matrix = torch.randn(4, 4).cuda()
+    with torch.autocast("cuda", dtype=HALF):
+        assert torch.linalg.pinv(matrix).dtype is HALF
+        with torch.autocast("cuda", enabled=False):
+            assert torch.linalg.pinv(matrix).dtype is torch.float32
+    assert torch.linalg.pinv(matrix).dtype is torch.float32
