@@ -284,8 +284,7 @@ def _banned(op: Any) -> _Kernel:
 def _eligible(value: Any) -> bool:
     """A tensor on the device of a floating dtype other than float64.
 
-    What a transform of `torch.func` has wrapped is asked for its device: it is a plain tensor,
-    whose `is_cuda` is torch's own and knows CUDA alone.
+    A transform of `torch.func` wraps device tensors in plain ones, which have the device.
     """
     if type(value) is not DeviceTensor and not (
         isinstance(value, torch.Tensor) and value.device == device()

@@ -38,7 +38,12 @@ class _TensorType(type):
     layout = torch.strided
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, DeviceTensor) and instance.dtype == cls.dtype
+        is_ours = isinstance(instance, DeviceTensor) or (
+            type(instance) is torch.Tensor  # a transform of `torch.func` has wrapped a tensor
+            and instance.layout is torch.strided
+            and instance.device == CUDA
+        )
+        return is_ours and instance.dtype == cls.dtype
 
     def __call__(cls, *args: Any, device: Any = None) -> torch.Tensor:
         if not args:

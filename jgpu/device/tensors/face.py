@@ -55,7 +55,23 @@ def install() -> None:
     compressed_ops.install()
     storage.install()
     torch.Tensor.set_ = unseen(_set_host)  # type: ignore[method-assign]
+    torch.Tensor.is_cuda = property(_is_cuda)  # type: ignore[assignment]
     _patch_host_data()
+
+
+def _is_cuda(self: torch.Tensor) -> Any:
+    """`is_cuda` of tensors of other classes, some of which stand for tensors of the device.
+
+    So do those that a transform of `torch.func` has wrapped, jagged, masked and fake tensors.
+    Torch's own attribute compares with its own kind of CUDA device.
+    """
+    known = _TensorBase.is_cuda.__get__(self)
+    if known is not False:
+        return known
+    if type(self) is torch.Tensor:
+        return self.device.type == "cuda"
+    with torch._C.DisableTorchFunctionSubclass():
+        return self.device.type == "cuda"
 
 
 def _type(self: DeviceTensor, dtype: Any = None, non_blocking: bool = False, **kw: Any) -> Any:

@@ -21,6 +21,8 @@ from jgpu.device.tracebacks import unseen
 __all__ = ["install", "made_pinned", "pin_memory"]
 
 _MARK = "_jgpu_pinned"
+_TensorBase: Any = torch._C.TensorBase
+_is_wrapped: Any = torch._C._functorch.is_functorch_wrapped_tensor
 _libraries: list[Any] = []
 
 
@@ -47,6 +49,9 @@ def pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
     """`Tensor.pin_memory()`"""
     if isinstance(self, DeviceTensor):
         refuse_pinning(self)
+    if _is_wrapped(self):  # by a transform of `torch.func`, which calls the ops on what it wrapped
+        pinned: torch.Tensor = _TensorBase.pin_memory(self)
+        return pinned
     if has_torch_function_unary(self):
         made: torch.Tensor = handle_torch_function(torch.Tensor.pin_memory, (self,), self, device)
         return made
@@ -57,6 +62,8 @@ def _is_pinned(self: torch.Tensor, device: Any = None) -> bool:
     """`Tensor.is_pinned()`"""
     if isinstance(self, DeviceTensor):
         return False
+    if _is_wrapped(self):
+        return bool(_TensorBase.is_pinned(self))
     if has_torch_function_unary(self):
         return bool(handle_torch_function(torch.Tensor.is_pinned, (self,), self, device))
     return _has_mark(self)
