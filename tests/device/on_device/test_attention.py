@@ -5,6 +5,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as attend
 
+from jgpu.device import current
 from jgpu.device.composed.attention import onhost
 
 TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
@@ -177,3 +178,16 @@ def test_of_nothing_it_is_as_natively(shape, masked):
     for native, ours in zip(*made, strict=True):
         assert torch.equal(native, ours)
         assert native.stride() == ours.stride()
+
+
+def test_seeds_of_attention_are_read_like_other_tensors():
+    if not current.session.device_facts().has_cuda_kernels:
+        pytest.skip("the op is one of CUDA's; the host has no kernel for it")
+    query = torch.ones(1, 2, 8, 16, device="cuda", dtype=torch.float16)
+    efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+    torch.cuda.manual_seed(3)
+    *_, seed, offset = efficient(query, query, query, None, True, 0.5)
+    assert (seed.item(), seed.cpu().tolist()) == (3, 3)
+    assert (seed + 1).item() == 4
+    *_, later = efficient(query, query, query, None, True, 0.5)
+    assert later.item() > offset.item() >= 0

@@ -182,8 +182,7 @@ class StreamPort:
 
     def tell(self, storage: torch.UntypedStorage, then: Callable[[bytes], None]) -> bool:
         """As `Port.tell`: a copy to a slot, and an event behind it."""
-        device = self._shared.calls.torch_device
-        source = torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
+        source = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         copied = self._shared.ring.copy(source)
         if copied is None:
             return False

@@ -116,10 +116,14 @@ class HostCalls:
         del self._pinned[address]
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """On the current stream; waits for it where the host's side is not pinned."""
-        launcher, shadows, streams = self.launcher, self.shadows, self.streams
+        """On the current stream; waits for it where the host's side is not pinned.
+
+        Ops return a few tensors of the host, such as the seeds of attention: both sides are the
+        host's then.
+        """
+        launcher, streams = self.launcher, self.streams
         host = source if is_shadow(target) else target
-        seen = shadows.seen(target if is_shadow(target) else source)
+        other = self._as_it_is(target if host is source else source)
         kept = host
         if not self.is_pinned(host):
             if host is source:
@@ -127,11 +131,15 @@ class HostCalls:
             else:
                 streams.drain(launcher.stream)
         if host is source:
-            streams.put(launcher.stream, lambda: seen.tensor().copy_(kept))
+            streams.put(launcher.stream, lambda: other().copy_(kept))
         else:
-            streams.put(launcher.stream, lambda: kept.copy_(seen.tensor()))
+            streams.put(launcher.stream, lambda: kept.copy_(other()))
             if not self.is_pinned(host):
                 streams.drain(launcher.stream)
+
+    def _as_it_is(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+        """What shows the bytes that the tensor has now, when the stream comes to it."""
+        return self.shadows.seen(tensor).tensor if is_shadow(tensor) else lambda: tensor
 
     def release(self, buffer: Buffer) -> None:
         """The block goes with the storage."""
