@@ -250,6 +250,7 @@ STATE = {
     "jgpu.device.hooks.cells._running": "the cell that runs",
     "jgpu.device.composed.composites.LOWERED": "a list of ops",
     "jgpu.device.composed.composites._library": "registrations with torch",
+    "jgpu.device.composed.innercasts._library": "registrations with torch",
     "jgpu.device.cuda.memory._fraction": "what the user set",
     "jgpu.device.current": "the process's session",
     "jgpu.device.recording.dispatch.LOWERED": "a list of ops, filled when the device is installed",
