@@ -56,20 +56,10 @@ class CompressedTensor(CompositeTensor):
         """As torch prints it."""
         text = repr(to_host(self.detach())).replace(" size=", " device='cuda:0', size=", 1)
         if self.grad_fn is not None:
-            return f"{text[:-1]}, grad_fn=<{type(self.grad_fn).__name__}>)"
-        return f"{text[:-1]}, requires_grad=True)" if self.requires_grad else text
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """Of its own values; the pattern is never changed."""
-        made = memo.get(id(self))
-        if made is None:
-            made = memo[id(self)] = wrapped(self._p, self._v.clone())
-            made.requires_grad_(self.requires_grad)
-        return made
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """As a sparse tensor of the host; loading moves nothing."""
-        return to_host(self.detach()).__reduce_ex__(protocol)
+            text = f"{text[:-1]}, grad_fn=<{type(self.grad_fn).__name__}>)"
+        elif self.requires_grad:
+            text = f"{text[:-1]}, requires_grad=True)"
+        return f"Parameter containing:\n{text}" if getattr(self, "_is_param", False) else text
 
 
 def is_compressed(value: Any) -> bool:

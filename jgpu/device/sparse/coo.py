@@ -87,16 +87,6 @@ class SparseTensor(CompositeTensor):
             text = f"{text[:-1]}, requires_grad=True)"
         return f"Parameter containing:\n{text}" if getattr(self, "_is_param", False) else text
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """Copy a leaf with its gradient, a parameter without, as torch does it."""
-        if not getattr(self, "_is_param", False):
-            return torch.Tensor.__deepcopy__(self, memo)
-        return torch.nn.Parameter.__deepcopy__(self, memo)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """As a sparse tensor of the host; loading moves nothing."""
-        return to_host(self).__reduce_ex__(protocol)
-
 
 def make(
     indices: torch.Tensor, values: torch.Tensor, size: Any, coalesced: bool | None = False

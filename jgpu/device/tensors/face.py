@@ -12,6 +12,7 @@ from jgpu.device.geometry import contiguous_stride, intern
 from jgpu.device.recording import copies
 from jgpu.device.recording.viewing import views
 from jgpu.device.sparse import compressed_ops, coo_ops
+from jgpu.device.sparse.base import CompositeTensor
 from jgpu.device.sparse.conversions import sparsified
 from jgpu.device.tensor import CUDA, DeviceTensor, rebind, wrap
 from jgpu.device.tensors import saving, storage
@@ -26,6 +27,7 @@ _TensorBase: Any = torch._C.TensorBase
 def install() -> None:
     """Give `DeviceTensor` its face; once."""
     cls: Any = DeviceTensor
+    sparse: Any = CompositeTensor
     cls.device = property(lambda self: CUDA)
     cls.is_cuda = property(lambda self: True)
     cls.is_cpu = property(lambda self: False)
@@ -41,8 +43,8 @@ def install() -> None:
     cls.__array__ = unseen(_array)
     cls.__repr__ = unseen(_repr)
     cls.__format__ = unseen(_format)
-    cls.__deepcopy__ = unseen(saving.deepcopy)
-    cls.__reduce_ex__ = unseen(saving.reduce)
+    cls.__deepcopy__ = sparse.__deepcopy__ = unseen(saving.deepcopy)
+    cls.__reduce_ex__ = sparse.__reduce_ex__ = unseen(saving.reduce)
     cls.__cuda_array_interface__ = property(unseen(_no_interface))
     cls.__dlpack__ = unseen(_no_dlpack)
     cls.__dlpack_device__ = lambda self: (2, 0)

@@ -3,7 +3,8 @@
 Each follows torch's own code. A device tensor reduces to torch's rebuild functions over the storage
 of its buffer: `copy.copy` gives a tensor over that storage, and a pickler writes the storage as one
 of CUDA, located at "cuda:0". The files hold only names of torch's, so that `weights_only=True` and
-`map_location` work, and machines with and without a shared device read each other's files.
+`map_location` work, and machines with and without a shared device read each other's files. A sparse
+tensor reduces to the device tensors that it consists of.
 """
 
 import copy
@@ -15,6 +16,7 @@ import torch
 from torch import nn
 
 from jgpu.device.geometry import intern
+from jgpu.device.sparse.base import CompositeTensor
 from jgpu.device.tensor import DeviceTensor, wrap
 from jgpu.device.tensors.storage import Storage, storage_of
 from jgpu.device.tracebacks import unseen
@@ -23,7 +25,7 @@ from jgpu.wire import program as wire
 __all__ = ["deepcopy", "install", "reduce"]
 
 #: what this package keeps in a tensor's dictionary; everything else there belongs to the notebook
-_OWN = frozenset(("_b", "_g", "_o", "_is_param"))
+_OWN = frozenset(("_b", "_g", "_o", "_i", "_v", "_c", "_p", "_is_param"))
 
 
 def install() -> None:
@@ -47,12 +49,25 @@ def install() -> None:
     def rebuild_from_type(func: Any, new_type: Any, args: Any, state: Any) -> Any:
         """A device tensor is a `torch.Tensor` already; `as_subclass` would make a view of it."""
         made = func(*args)
-        if new_type is torch.Tensor and type(made) is DeviceTensor:
-            new_type = DeviceTensor
+        if new_type is torch.Tensor and isinstance(made, DeviceTensor | CompositeTensor):
+            new_type = type(made)
         return rebuild_type(lambda: made, new_type, (), state)
 
+    for name in (name for name in dir(torch) if name.startswith("_validate_sparse_")):
+        setattr(torch, name, _over_host_tensors(getattr(torch, name)))
     utils.set_tensor_metadata = unseen(set_tensor_metadata)
     _tensor._rebuild_from_type_v2 = unseen(rebuild_from_type)
+
+
+def _over_host_tensors(validate: Any) -> Any:
+    """A check of the parts of a sparse tensor that was read, which reads its indices."""
+
+    @functools.wraps(validate)
+    def checked(*args: Any, **keywords: Any) -> Any:
+        args = tuple(arg.cpu() if isinstance(arg, DeviceTensor) else arg for arg in args)
+        return validate(*args, **keywords)
+
+    return unseen(checked)
 
 
 def _reserve(storage: Any, location: str) -> Storage | None:
@@ -67,7 +82,7 @@ def _reserve(storage: Any, location: str) -> Storage | None:
     return made
 
 
-def deepcopy(tensor: DeviceTensor, memo: dict[Any, Any]) -> torch.Tensor:
+def deepcopy(tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
     """Copy as `Parameter.__deepcopy__` and `Tensor.__deepcopy__` do."""
     if getattr(tensor, "_is_param", False):
         return _deepcopy_parameter(tensor, memo)
@@ -82,7 +97,10 @@ def deepcopy(tensor: DeviceTensor, memo: dict[Any, Any]) -> torch.Tensor:
     if found is not None:
         return found
     with torch.no_grad():
-        made = _over_copied_storage(tensor, memo)
+        if isinstance(tensor, DeviceTensor):
+            made = _over_copied_storage(tensor, memo)
+        else:
+            made = tensor.clone()
         if tensor.requires_grad:
             made.requires_grad_()
         if tensor.grad is not None:
@@ -92,7 +110,7 @@ def deepcopy(tensor: DeviceTensor, memo: dict[Any, Any]) -> torch.Tensor:
     return made
 
 
-def _deepcopy_parameter(tensor: DeviceTensor, memo: dict[Any, Any]) -> torch.Tensor:
+def _deepcopy_parameter(tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
     """A parameter with a copy of the values; gradient, attributes and hooks stay behind."""
     found: torch.Tensor | None = memo.get(id(tensor))
     if found is None:
@@ -112,13 +130,13 @@ def _over_copied_storage(tensor: DeviceTensor, memo: dict[Any, Any]) -> torch.Te
     return made.neg() if tensor.is_neg() else made
 
 
-def _copy_attributes(tensor: DeviceTensor, made: torch.Tensor, memo: dict[Any, Any]) -> None:
+def _copy_attributes(tensor: torch.Tensor, made: torch.Tensor, memo: dict[Any, Any]) -> None:
     copied = copy.deepcopy(_attributes(tensor), memo)
     own = {name: value for name, value in made.__dict__.items() if name in _OWN}
     made.__dict__ = {**own, **copied} if own else copied
 
 
-def _attributes(tensor: DeviceTensor) -> dict[str, Any]:
+def _attributes(tensor: torch.Tensor) -> dict[str, Any]:
     """The notebook's attributes: the dictionary itself where it has nothing else.
 
     A pickler and `copy.deepcopy` know the dictionary of a tensor that is its own attribute.
@@ -129,7 +147,7 @@ def _attributes(tensor: DeviceTensor) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in _OWN}
 
 
-def reduce(tensor: DeviceTensor, protocol: Any) -> Any:
+def reduce(tensor: torch.Tensor, protocol: Any) -> Any:
     """Reduce as `Parameter.__reduce_ex__` and `Tensor.__reduce_ex__` do."""
     attributes = _attributes(tensor)
     hooks: OrderedDict[Any, Any] = OrderedDict()
@@ -138,7 +156,10 @@ def reduce(tensor: DeviceTensor, protocol: Any) -> Any:
         if not attributes:
             return torch._utils._rebuild_parameter, given
         return torch._utils._rebuild_parameter_with_state, (*given, attributes)
-    function, args = _reduce_plain(tensor, hooks)
+    if isinstance(tensor, DeviceTensor):
+        function, args = _reduce_plain(tensor, hooks)
+    else:  # torch asks a sparse tensor for its parts
+        function, args = torch.Tensor._reduce_ex_internal(tensor, protocol)
     if not attributes:
         return function, args
     return torch._tensor._rebuild_from_type_v2, (function, torch.Tensor, args, attributes)
