@@ -43,6 +43,7 @@ class CompositeTensor(torch.Tensor):
         name = getattr(func, "__name__", "")
         handler = None if name in cls.derived else cls.handlers.get(name)
         if handler is not None:
+            _refuse_out(kwargs)
             return handler(*args, **(kwargs or {}))
         if name.startswith("_foreach_"):
             return one_by_one(name.removeprefix("_foreach_"), *args, **(kwargs or {}))
@@ -58,7 +59,13 @@ class CompositeTensor(torch.Tensor):
         handler = cls.handlers.get(func._schema.name.removeprefix("aten::"))
         if handler is None:
             raise refused(f"{func._schema.name} of a sparse tensor", INSTEAD)
+        _refuse_out(kwargs)
         return handler(*args, **(kwargs or {}))
+
+
+def _refuse_out(keywords: Any) -> None:
+    if keywords and keywords.get("out") is not None:
+        raise refused("out= in an op on a sparse tensor", "use what it returns")
 
 
 def one_by_one(name: str, *args: Any, **keywords: Any) -> Any:

@@ -108,6 +108,8 @@ def _add(first: Any, second: Any, *, alpha: Any = 1) -> Any:
 
 
 def _add_(first: Any, second: Any, *, alpha: Any = 1) -> Any:
+    if isinstance(first, DeviceTensor):
+        return first.add_(_Spread.apply(second), alpha=alpha)
     return _put(first, _add(first, second, alpha=alpha))
 
 
@@ -119,7 +121,11 @@ def _put(target: Any, made: Any) -> Any:
         raise refused("changing a sparse tensor in place under autograd", "make a new one")
     if made.shape != target.shape or made.layout is not target.layout:
         raise RuntimeError(f"A result of shape {list(made.shape)} does not fit into the tensor")
-    target._p, target._v = made._p, made._v.to(target.dtype)
+    target._p = made._p
+    if made._v.shape == target._v.shape:  # tensors that share the values see it
+        target._v.copy_(made._v)
+    else:
+        target._v = made._v.to(target.dtype, copy=True)
     return target
 
 
@@ -217,7 +223,7 @@ def _compressing(layout: torch.layout) -> Callable[..., Any]:
 
 def _sizes(layout: torch.layout, args: Any, keywords: dict[str, Any]) -> tuple[Any, Any]:
     """blocksize and dense_dim, as the methods take them."""
-    names = ["blocksize", "dense_dim"] if "bs" in str(layout) else ["dense_dim"]
+    names = ("blocksize", "dense_dim") if "bs" in str(layout) else ("dense_dim",)
     given = dict(zip(names, args, strict=False)) | keywords
     return given.get("blocksize"), given.get("dense_dim")
 
@@ -232,9 +238,8 @@ def _empty(whole: Any, **keywords: Any) -> CompressedTensor:
 
 
 def _to_copy(whole: Any, *, dtype: Any = None, device: Any = None, **keywords: Any) -> Any:
-    made = assembled(whole._p, whole._v if dtype is None else whole._v.to(dtype))
-    elsewhere = device is not None and torch.device(device).type == "cpu"
-    return to_host(made) if elsewhere else made
+    made = assembled(whole._p, whole._v.to(dtype or whole.dtype, copy=True))
+    return to_host(made) if device and torch.device(device).type == "cpu" else made
 
 
 def _copy_(target: Any, source: Any, non_blocking: bool = False) -> Any:
@@ -251,7 +256,6 @@ _UNARY = (
 
 #: whose derivatives torch knows for any gradient, dense or not
 _DERIVED = frozenset({"t", "transpose", "neg", "negative", "__neg__", "clone"})
-
 #: by the name of a method, a function or an op
 _HANDLERS: dict[str, Callable[..., Any]] = {
     **{f"{name}_indices": _indices(name) for name in ("crow", "col", "ccol", "row")},
@@ -276,7 +280,7 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     "_to_copy": _to_copy,
     "cpu": lambda t, **keywords: to_host(t),
     "copy_": _copy_,
-    "zero_": lambda t: _put(t, assembled(t._p, torch.zeros_like(t._v))),
+    "zero_": lambda t: _put(t, _empty(t)),
     "sparse_mask": masked,
     "add": _add,
     "add_": _add_,
@@ -286,11 +290,9 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     "mul": _mul,
     "__mul__": _mul,
     "__rmul__": _mul,
-    "mul_": lambda t, other: _put(t, _mul(t, other)),
-    "__imul__": lambda t, other: _put(t, _mul(t, other)),
+    **{name: lambda t, other: _put(t, _mul(t, other)) for name in ("mul_", "__imul__")},
     **{name: _unary(name) for name in _UNARY},
-    "__neg__": _unary("neg"),
-    "negative": _unary("neg"),
+    **{name: _unary("neg") for name in ("__neg__", "negative")},
     **PRODUCTS,
     "t": transposed,
     "transpose": _transpose,

@@ -195,19 +195,19 @@ def created(original: Callable[..., Any], fixed: torch.layout | None = None) -> 
         if size is not None:
             keywords["size"] = size
         theirs = any(isinstance(part, DeviceTensor) for part in parts)
-        if not theirs and (device is None or torch.device(device).type == "cpu"):
+        if not theirs and torch.device(device or torch.get_default_device()).type == "cpu":
             return original(
                 *parts, dtype=dtype, device=device, requires_grad=requires_grad, **keywords
             )
         ends, plain = (_whole_numbers(part) for part in parts[:2])
         second = torch.as_tensor(values, device=CUDA)
         second = second if dtype is None else second.to(dtype)
-        stand_in = torch.zeros((), dtype=second.dtype).expand(second.shape)
+        stand_in = torch.zeros((), dtype=second.dtype, device="cpu").expand(second.shape)
         checked = keywords.get("check_invariants")
         if checked is None:
             checked = torch.sparse.check_sparse_tensor_invariants.is_enabled()
         known = _known if checked or size is None else _stand_in
-        host = original(known(ends), known(plain), stand_in, **keywords)
+        host = original(known(ends), known(plain), stand_in, device="cpu", **keywords)
         shape, block = tuple(host.shape), _block_of(second, plain, host.layout)
         made = assembled(Pattern(ends, plain, host.layout, shape, block), second)
         return made.requires_grad_() if requires_grad else made

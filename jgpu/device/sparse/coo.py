@@ -36,6 +36,8 @@ __all__ = [
     "joined",
     "make",
     "places_of",
+    "replaced",
+    "scalar_name",
     "sparsified",
     "to_dense",
     "to_host",
@@ -121,6 +123,17 @@ def assembled(
     )  # fmt: skip
 
 
+def replaced(target: Any, made: SparseTensor) -> Any:
+    """Give a tensor other entries, in place; tensors that shared its values keep theirs."""
+    target._i, target._v, target._c = made._i, made._v.to(target.dtype), made._c
+    return target
+
+
+def scalar_name(dtype: torch.dtype) -> str:
+    """The name of a dtype in torch's messages, such as "Float"."""
+    return torch.empty(0, dtype=dtype, device="cpu").type()[len("torch.") : -len("Tensor")]
+
+
 def is_ours(value: Any) -> TypeGuard[SparseTensor]:
     """Whether it is a sparse tensor on the device."""
     return isinstance(value, SparseTensor)
@@ -138,12 +151,12 @@ def created(original: Callable[..., Any]) -> Callable[..., Any]:
     def sparse_coo_tensor(*args: Any, **keywords: Any) -> Any:
         given = [*args, keywords.get("indices"), keywords.get("values")]
         device = keywords.get("device")
-        theirs = device is None or torch.device(device).type == "cpu"
+        theirs = torch.device(device or torch.get_default_device()).type == "cpu"
         if theirs and not any(isinstance(each, DeviceTensor) for each in given):
             return original(*args, **keywords)
         keywords.pop("device", None)
         if len(args) + ("indices" in keywords) + ("values" in keywords) < 2:  # of a size alone
-            return from_host(original(*args, **keywords))
+            return from_host(original(*args, device="cpu", **keywords))
         return _of_indices_and_values(original, *args, **keywords)
 
     return unseen(sparse_coo_tensor)
@@ -166,7 +179,7 @@ def _of_indices_and_values(
     else:
         known = torch.zeros((), dtype=torch.int64, device="cpu").expand(first.shape)
     stand_in = torch.zeros((), dtype=second.dtype, device="cpu").expand(second.shape)
-    host = original(known, stand_in, *size, **keywords)
+    host = original(known, stand_in, *size, device="cpu", **keywords)
     if second.dim() == 0:
         second = second.reshape(1)
     made = assembled(first, second, host.shape, host.is_coalesced())

@@ -3,7 +3,6 @@
 What is not in `_HANDLERS` is refused.
 """
 
-import math
 import sys
 from collections.abc import Callable
 from typing import Any, Final
@@ -20,11 +19,11 @@ from jgpu.device.sparse.coo import (
     from_host,
     is_ours,
     make,
-    places_of,
     sparsified,
     to_dense,
     to_host,
 )
+from jgpu.device.sparse.coo_entries import ENTRYWISE
 from jgpu.device.sparse.coo_sums import added, addmm, masked, mm, total, total_backward
 
 __all__ = ["OF_DENSE", "install"]
@@ -62,51 +61,6 @@ def _without(error: type[Exception], text: str) -> Callable[..., Any]:
     return refuse
 
 
-def _with_values(tensor: Any, values: torch.Tensor) -> SparseTensor:
-    return make(tensor._i, values, tensor.shape, tensor._c)
-
-
-def _unary(name: str, *, linear: bool = False) -> Callable[..., Any]:
-    """A function that leaves zeros alone, of the entries."""
-
-    def apply(tensor: Any, *args: Any, **keywords: Any) -> Any:
-        whole = tensor if linear else coalesced(tensor)
-        return _with_values(whole, getattr(torch, name)(whole._v, *args, **keywords))
-
-    return apply
-
-
-def _scaled(name: str, *, in_place: bool = False) -> Callable[..., Any]:
-    """Product or quotient with a number, or with a tensor at the entries' places."""
-
-    def apply(tensor: Any, other: Any, **keywords: Any) -> Any:
-        if not is_ours(tensor) and name == "mul":
-            tensor, other = other, tensor
-        if is_ours(other):
-            if name != "mul":
-                raise refused(f"{name} by a sparse tensor", INSTEAD)
-            tensor, other = _entries_first(tensor, other)
-            other = to_dense(other)
-        if isinstance(other, torch.Tensor) and other.dim():
-            extents, dense = extents_of(tensor)
-            there = other.expand(tensor.shape).reshape(math.prod(extents), *dense)
-            other = there.index_select(0, places_of(tensor._i, extents))
-        values = getattr(torch, name)(tensor._v, other, **keywords)
-        if not in_place:
-            return _with_values(tensor, values)
-        tensor._v, tensor._c = values.to(tensor.dtype), False
-        return tensor
-
-    return apply
-
-
-def _entries_first(one: Any, other: Any) -> tuple[Any, Any]:
-    """Of two factors, first the one whose entries the product has in native torch."""
-    larger = one._v.shape[0] >= other._v.shape[0]
-    turned = larger if one._c is other._c else one._c
-    return (other, one) if turned else (one, other)
-
-
 def _transpose(tensor: Any, first: int = 0, second: int = 1) -> Any:
     count = tensor._i.shape[0]
     first, second = first % tensor.dim(), second % tensor.dim()
@@ -141,12 +95,13 @@ def _copy_(target: Any, source: Any, non_blocking: bool = False) -> Any:
     if not is_ours(target):
         raise refused("copying a sparse tensor into a dense one", INSTEAD)
     other = source if is_ours(source) else from_host(source)
-    target._i, target._v, target._c = other._i, other._v.to(target.dtype), other._c
+    values = other._v.to(target.dtype, copy=True)
+    target._i, target._v, target._c = other._i.clone(), values, other._c
     return target
 
 
 def _to_copy(tensor: Any, *, dtype: Any = None, device: Any = None, **keywords: Any) -> Any:
-    values = tensor._v if dtype is None else tensor._v.to(dtype)
+    values = tensor._v.to(tensor.dtype if dtype is None else dtype, copy=True)
     made = make(tensor._i, values, tensor.shape, tensor._c)
     elsewhere = device is not None and torch.device(device).type == "cpu"
     return to_host(made) if elsewhere else made
@@ -249,18 +204,8 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     "add_": added(in_place=True),
     "sub": added(sign=-1),
     "sub_": added(sign=-1, in_place=True),
-    "mul": _scaled("mul"),
-    "mul_": _scaled("mul", in_place=True),
-    "div": _scaled("div"),
-    "div_": _scaled("div", in_place=True),
-    "neg": _unary("neg", linear=True),
+    **ENTRYWISE,
     "threshold_backward": _threshold_backward,
-    "conj_physical": _unary("conj_physical", linear=True),
-    "_conj_physical": _unary("conj_physical", linear=True),
-    **{name: _unary(name) for name in (
-        "abs", "sqrt", "pow", "sign", "sgn", "sin", "tan", "tanh", "relu", "expm1",
-        "log1p", "floor", "ceil", "trunc", "round", "isnan", "nan_to_num",
-    )},
     "mm": mm,
     "mv": mm,
     "_sparse_mm": mm,

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from jgpu.device import current
 from jgpu.device.errors import refused
 from jgpu.device.sparse.base import INSTEAD
 from jgpu.device.sparse.coo import (
@@ -16,9 +17,11 @@ from jgpu.device.sparse.coo import (
     joined,
     make,
     places_of,
+    replaced,
+    scalar_name,
     to_dense,
 )
-from jgpu.device.tensor import DeviceTensor
+from jgpu.device.tensor import CUDA, DeviceTensor
 
 __all__ = ["added", "addmm", "masked", "mm", "total", "total_backward"]
 
@@ -28,19 +31,18 @@ def added(*, sign: int = 1, in_place: bool = False) -> Callable[..., Any]:
 
     def apply(first: Any, second: Any, *, alpha: Any = 1) -> Any:
         factor = sign * alpha
-        if is_ours(first) and is_ours(second):
+        if not is_ours(second):
+            raise RuntimeError(
+                "add(sparse, dense) is not supported. Use add(dense, sparse) instead."
+            )
+        if is_ours(first):
             made = _merged(first, second, factor)
-            if not in_place:
-                return made
-            first._i, first._v, first._c = made._i, made._v.to(first.dtype), made._c
-            return first
-        if not is_ours(second):  # sparse + dense
-            dense = second * factor if factor != 1 else second
-            if in_place:
+            if in_place and not torch.can_cast(made.dtype, first.dtype):
                 raise RuntimeError(
-                    "add: expected 'self' to be a dense tensor, but got a sparse one"
+                    f"Can't convert result type {scalar_name(made.dtype)} to output "
+                    f"{scalar_name(first.dtype)} in add operation"
                 )
-            return _onto(dense.clone(), first, 1)
+            return replaced(first, made) if in_place else made
         if isinstance(first, torch.Tensor) and not isinstance(first, DeviceTensor):
             raise refused("sums of a host's tensor and a sparse one of the device", INSTEAD)
         return _onto(first if in_place else first.clone(), second, factor)
@@ -49,30 +51,96 @@ def added(*, sign: int = 1, in_place: bool = False) -> Callable[..., Any]:
 
 
 def _merged(first: Any, second: Any, factor: Any) -> SparseTensor:
-    """The sum of two sparse tensors, with entries as native torch leaves them."""
-    if first.shape != second.shape:
-        raise RuntimeError(
-            f"add: expected sizes of 'self' and 'other' to match, but {list(first.shape)} != "
-            f"{list(second.shape)}"
-        )
+    """The sum of two sparse tensors, with the entries that native kernels leave.
+
+    CUDA's kernel puts the entries of both behind each other. That of the host walks along both
+    lists and joins entries of one place where it meets them at the same time. Where an operand is
+    not coalesced, only the indices tell what it joins, and they are downloaded for this; such are
+    gradients of embeddings that are used twice.
+    """
+    _check(first, second, factor)
     dtype = torch.result_type(first._v, second._v)
     one, other = first._v.to(dtype), second._v.to(dtype)
+    if not second._v.shape[0]:
+        return make(first._i, one, first.shape, first._c)
+    if not first._v.shape[0]:
+        return make(second._i, _scaled(other, factor), first.shape, second._c)
+    if first._i.shape[0] != second._i.shape[0]:
+        raise RuntimeError(
+            "add: expected 'self' and 'other' to have same density, but 'self' has "
+            f"{first._i.shape[0]} sparse dimensions while 'other' has {second._i.shape[0]} sparse "
+            "dimensions"
+        )
     both = first._c and second._c
+    on_cuda = current.session.device_facts().has_cuda_kernels
     contiguous = first._v.is_contiguous() and second._v.is_contiguous()
-    if contiguous and _same_memory(first._i, second._i):
+    if on_cuda or not contiguous:
+        return _one_behind_the_other(first, second, one, _scaled(other, factor))
+    if _same_memory(first._i, second._i):
         return make(first._i, torch.add(one, other, alpha=factor), first.shape, both)
     indices, count = torch.cat([first._i, second._i], 1), one.shape[0]
-    if not contiguous and indices.shape[1] <= first.numel():
-        scaled = other if factor == 1 else other * factor
-        return make(indices, torch.cat([one, scaled]), first.shape)
-    indices, at = joined(indices, extents_of(first)[0])
+    if both:
+        indices, at = joined(indices, extents_of(first)[0])
+    else:
+        indices, at = _walked(indices, count)
     room = one.new_zeros((indices.shape[1], *one.shape[1:]))
     one, other = room.index_add(0, at[:count], one), room.index_add(0, at[count:], other)
     return make(indices, torch.add(one, other, alpha=factor), first.shape, both)
 
 
+def _check(first: Any, second: Any, factor: Any) -> None:
+    if first.shape != second.shape:
+        raise RuntimeError(
+            f"add: expected sizes of 'self' and 'other' to match, but {list(first.shape)} != "
+            f"{list(second.shape)}"
+        )
+    inexact = (first.dtype, second.dtype, torch.result_type(factor, factor))
+    if inexact[2].is_floating_point and not any(
+        dtype.is_floating_point or dtype.is_complex for dtype in inexact[:2]
+    ):
+        raise RuntimeError(
+            "For integral input tensors, argument alpha must not be a floating point number."
+        )
+
+
+def _scaled(values: torch.Tensor, factor: Any) -> torch.Tensor:
+    return values if factor == 1 else values * factor
+
+
 def _same_memory(one: Any, other: Any) -> bool:
     return one._b is other._b and one._o == other._o and one._g is other._g
+
+
+def _one_behind_the_other(
+    first: Any, second: Any, one: torch.Tensor, other: torch.Tensor
+) -> SparseTensor:
+    made = make(torch.cat([first._i, second._i], 1), torch.cat([one, other]), first.shape)
+    if made._v.shape[0] <= first.numel():
+        return made
+    whole = coalesced(made)
+    return make(whole._i, whole._v, whole.shape)
+
+
+def _walked(indices: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The indices of the sum; and where each of the given ones is among them.
+
+    The first `count` of the given indices are of one operand. Waits.
+    """
+    keys = list(zip(*indices.tolist(), strict=True)) or [()] * indices.shape[1]
+    sources: list[int] = []
+    at = [0] * len(keys)
+    i, j, end = 0, count, len(keys)
+    while i < count or j < end:
+        takes_first = j == end or (i < count and keys[i] <= keys[j])
+        takes_second = i == count or (j < end and keys[j] <= keys[i])
+        if takes_first:
+            at[i] = len(sources)
+        if takes_second:
+            at[j] = len(sources)
+        sources.append(i if takes_first else j)
+        i, j = i + takes_first, j + takes_second
+    told = torch.tensor(sources + at, device=CUDA)
+    return indices.index_select(1, told[: len(sources)]), told[len(sources) :]
 
 
 def _onto(dense: Any, sparse: Any, factor: Any) -> Any:
