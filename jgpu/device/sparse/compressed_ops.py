@@ -58,7 +58,8 @@ def _unary(name: str) -> Callable[..., Any]:
 def _mul(first: Any, second: Any) -> Any:
     """By a number, or by a tensor at the entries' places."""
     whole, other = (first, second) if is_compressed(first) else (second, first)
-    if whole.requires_grad and torch.is_grad_enabled() and not isinstance(other, torch.Tensor):
+    scalar = not isinstance(other, torch.Tensor) or other.dim() == 0
+    if scalar and whole.requires_grad and torch.is_grad_enabled():
         with torch._C.DisableTorchFunctionSubclass():
             return torch.mul(whole, other)
     if is_compressed(other) or coo.is_ours(other):
@@ -98,6 +99,9 @@ def _add(first: Any, second: Any, *, alpha: Any = 1) -> Any:
             f"add: {first.layout} of {list(first.shape)} and {second.layout} of "
             f"{list(second.shape)} cannot be added"
         )
+    if (first.requires_grad or second.requires_grad) and torch.is_grad_enabled():
+        with torch._C.DisableTorchFunctionSubclass():  # gradients may be dense
+            return torch.add(first, second, alpha=alpha)
     one, other = first._p, second._p
     if one.compressed is other.compressed and one.plain is other.plain:
         return assembled(one, values_of(first) + values_of(second) * alpha)

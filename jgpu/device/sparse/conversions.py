@@ -39,11 +39,29 @@ def _block(layout: torch.layout, size: Any) -> tuple[int, int]:
     return int(size[0]), int(size[1])
 
 
+class _Compressed(torch.autograd.Function):
+    """A dense tensor compressed; its gradient is dense, with what the whole's has elsewhere."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, dense: torch.Tensor, layout: Any, blocksize: Any, dense_dim: Any, kept: Any
+    ) -> Any:
+        return compressed(dense.detach(), layout, blocksize, dense_dim, kept=kept)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (grad,) = grads
+        return to_dense(grad) if isinstance(grad, CompositeTensor) else grad, None, None, None, None
+
+
 def compressed(
     dense: torch.Tensor, layout: torch.layout, blocksize: Any = None, dense_dim: Any = None,
     *, kept: torch.Tensor | None = None,
 ) -> CompressedTensor:  # fmt: skip
     """A dense tensor compressed: what is not zero, or where `kept` is true, by one wait."""
+    if dense.requires_grad and torch.is_grad_enabled():
+        made: CompressedTensor = _Compressed.apply(dense, layout, blocksize, dense_dim, kept)
+        return made
     count = dense.dim() - 2 - int(dense_dim or 0)
     if count < 0:
         raise RuntimeError(

@@ -71,7 +71,7 @@ def _transpose(tensor: Any, first: int = 0, second: int = 1) -> Any:
     order, shape = list(range(count)), list(tensor.shape)
     for each in (order, shape):
         each[first], each[second] = each[second], each[first]
-    return make(tensor._i[order], tensor._v, shape)
+    return make(tensor._i[order], tensor._v.clone(memory_format=torch.contiguous_format), shape)
 
 
 def _new(tensor: Any, *args: Any, **keywords: Any) -> Any:
