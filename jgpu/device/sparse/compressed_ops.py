@@ -58,8 +58,9 @@ def _unary(name: str) -> Callable[..., Any]:
 def _mul(first: Any, second: Any) -> Any:
     """By a number, or by a tensor at the entries' places."""
     whole, other = (first, second) if is_compressed(first) else (second, first)
-    scalar = not isinstance(other, torch.Tensor) or other.dim() == 0
-    if scalar and whole.requires_grad and torch.is_grad_enabled():
+    by_itself = not isinstance(other, torch.Tensor) or other.dim() == 0
+    dense = isinstance(other, DeviceTensor) and whole.layout is torch.sparse_csr
+    if (by_itself or dense) and whole.requires_grad and torch.is_grad_enabled():
         with torch._C.DisableTorchFunctionSubclass():
             return torch.mul(whole, other)
     if is_compressed(other) or coo.is_ours(other):
@@ -133,21 +134,11 @@ def _put(target: Any, made: Any) -> Any:
     return target
 
 
-class _Sum(torch.autograd.Function):
-    """Over everything; its gradient is dense."""
-
-    @staticmethod
-    def forward(ctx: Any, whole: Any, dtype: Any) -> torch.Tensor:
-        ctx.shape, ctx.dtype = whole.shape, whole.dtype
-        total: torch.Tensor = whole._v.sum(dtype=dtype)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        return grads[0].to(ctx.dtype).expand(ctx.shape), None
-
-
 def _sum(whole: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    if whole.requires_grad and torch.is_grad_enabled() and (dim in (None, ()) or keepdim):
+        with torch._C.DisableTorchFunctionSubclass():  # gradients are dense
+            given = () if dim in (None, ()) else (dim, keepdim)
+            return torch.sum(whole, *given, dtype=dtype)
     if dim is not None and dim != ():
         if whole.layout is not torch.sparse_csr:
             raise RuntimeError(
@@ -157,7 +148,7 @@ def _sum(whole: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
         if not keepdim:
             raise RuntimeError("reductions of compressed sparse tensors need keepdim=True")
         return compressed(to_dense(whole).sum(dim, keepdim=True, dtype=dtype), whole.layout)
-    return _Sum.apply(whole, dtype)
+    return whole._v.sum(dtype=dtype)
 
 
 # -- parts and conversions --------------------------------------------------------------------
@@ -282,7 +273,6 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     "empty_like": lambda t, **keywords: assembled(t._p, torch.empty_like(t._v)),
     "new_empty_strided": lambda t, *sizes, **keywords: assembled(t._p, torch.zeros_like(t._v)),
     "_to_copy": _to_copy,
-    "cpu": lambda t, **keywords: to_host(t),
     "copy_": _copy_,
     "zero_": lambda t: _put(t, _empty(t)),
     "sparse_mask": masked,
