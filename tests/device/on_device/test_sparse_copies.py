@@ -3,10 +3,10 @@
 import copy
 import io
 import pickle
-import subprocess
 import sys
 import warnings
 
+import processes
 import pytest
 import torch
 from torch import nn
@@ -128,7 +128,7 @@ def test_a_file_of_the_device_is_read_where_there_is_none(tmp_path):
         "print(*(t.to_dense().abs().sum().item() for t in kept.values()), sep=',')\n"
     )
     environment = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    told = subprocess.run(
+    told = processes.run(
         [sys.executable, "-W", "ignore", "-c", code],
         env=environment, check=True, capture_output=True, text=True, timeout=60,
     ).stdout  # fmt: skip
