@@ -18,13 +18,24 @@ FOLDER = Path(__file__).parent / "on_device"
 _AT_ONCE = 9
 #: it loses the device, and with it what others have made when they were collected
 _ALONE = "test_interrupted.py"
-_FILES = sorted(path.name for path in FOLDER.glob("test_*.py") if path.name != _ALONE)
-_GROUPS = [_FILES[at : at + _AT_ONCE] for at in range(0, len(_FILES), _AT_ONCE)] + [[_ALONE]]
+#: what imports PyTorch's test databases: so many objects that every look at all of them is slow
+_DATABASES = "torch.testing._internal"
+
+
+def _groups():
+    """File names, so many to a process; those that need the databases have their own."""
+    with_databases, others = [], []
+    for path in sorted(FOLDER.glob("test_*.py")):
+        kept = with_databases if _DATABASES in path.read_text() else others
+        kept.append(path.name)
+    others.remove(_ALONE)
+    groups = [others[at : at + _AT_ONCE] for at in range(0, len(others), _AT_ONCE)]
+    return [with_databases, *groups, [_ALONE]]
 
 
 @pytest.mark.e2e
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("files", _GROUPS, ids=" ".join)
+@pytest.mark.parametrize("files", _groups(), ids=" ".join)
 def test_on_the_shared_device(broker, files):
     paths = [str(FOLDER / file) for file in files]
     done = processes.run(
