@@ -57,7 +57,7 @@ def install() -> None:
     compressed_ops.install()
     storage.install()
     torch.Tensor.set_ = unseen(_set_host)  # type: ignore[method-assign]
-    torch.Tensor.is_cuda = property(_is_cuda)  # type: ignore[assignment]
+    torch.Tensor.is_cuda = property(unseen(_is_cuda))  # type: ignore[assignment]
     _patch_host_data()
 
 

@@ -89,6 +89,7 @@ def test_tuned_products_are_off():
     assert torch.cuda.tunable.get_results() == ()
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # native PyTorch warns, too
 def test_old_sparse_types():
     made = torch.cuda.sparse.FloatTensor(
         torch.tensor([[0, 2]]), torch.tensor([1.0, 2.0]), torch.Size([3])
