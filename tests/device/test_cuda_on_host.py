@@ -285,3 +285,21 @@ for _ in range(3):
     torch.testing.assert_close(torch.mm(*there, out_dtype=torch.float32).cpu(), right)
 """
     gpu.seat(source).check()
+
+
+SEEDS = """
+import torch
+query = torch.ones(1, 2, 8, 16, device="cuda", dtype=torch.float16)
+efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+torch.cuda.manual_seed(3)
+*_, seed, offset = efficient(query, query, query, None, True, 0.5)
+assert (seed.item(), seed.cpu().tolist(), (seed + 1).item()) == (3, 3, 4)
+*_, later = efficient(query, query, query, None, True, 0.5)
+assert later.item() > offset.item() >= 0
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(300)
+def test_seeds_of_attention_are_read_like_other_tensors(gpu):
+    gpu.seat(SEEDS).check()

@@ -106,6 +106,44 @@ def test_jobs_are_finished_in_order_as_their_events_are_reached(calls, device):
     assert all(job.measured_s > 0 for job in jobs)
 
 
+class Sending(Job):
+    """Sends its result early, and notes in `log` when it was sent and when the job was finished."""
+
+    def __init__(self, number, log):
+        super().__init__(number)
+        self.log = log
+
+    def launch(self, port):
+        super().launch(port)
+        storage = self.made.base.untyped_storage()
+        assert port.tell(storage, lambda data: self.log.append(f"value {self.number}"))
+
+    def finish(self):
+        self.log.append(f"end {self.number}")
+
+
+def test_a_value_is_sent_after_the_end_of_each_earlier_job_of_its_lane(calls, device):
+    log = []
+    for number in (1, 2):
+        submit(device, 0, Sending(number, log))
+    calls.advance_all()
+    device.completions()
+    assert log == ["value 1", "end 1", "value 2", "end 2"]
+
+
+def test_a_value_is_sent_before_the_end_of_its_own_job(calls, device):
+    log = []
+    job = submit(device, 0, Sending(1, log))
+    stream = device._lanes[0].stream
+    calls.advance(stream, 2)
+    device.completions()
+    assert log == ["value 1"]
+    calls.advance_all()
+    device.completions()
+    assert log == ["value 1", "end 1"]
+    assert job.error is None
+
+
 def test_the_device_tells_when_a_job_was_over_however_late_the_host_looks(calls):
     """The recorded calls reach an event a millisecond; the host looks when all are over."""
     device = CudaDevice(

@@ -1,11 +1,10 @@
-"""Attention as the host's kernel has it, called by name: native bits, and no stand-ins for it."""
+"""Attention by the host's kernel, called by name: native bits, without stand-ins."""
 
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as attend
 
-from jgpu.device import current
 from jgpu.device.composed.attention import onhost
 
 TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
@@ -21,7 +20,7 @@ def tensors(where, length=5, heads=(3, 3), dtype=torch.float32, *, swapped=True)
 
 
 def results(where, given, **options):
-    """What attention returns there, and its gradients, each tensor given as it lies."""
+    """Results and gradients of attention there, each tensor with its strides."""
     given = [each.detach().to(where).requires_grad_() for each in given]
     seen = attend(*given, **options)
     seen.square().sum().backward()
@@ -125,7 +124,7 @@ def test_a_switch_that_is_turned_afterwards_counts():
 
 
 def test_an_answer_is_for_tensors_that_lie_and_are_wanted_so():
-    """What the key leaves out: what tensors hold, and where in a storage they begin."""
+    """Parts of a call that are not in the key: values, and offsets into storages."""
     onhost.on_host.clear()
     query, key, value = tensors("cuda")
     seen = attend(query, key, value)
@@ -178,16 +177,3 @@ def test_of_nothing_it_is_as_natively(shape, masked):
     for native, ours in zip(*made, strict=True):
         assert torch.equal(native, ours)
         assert native.stride() == ours.stride()
-
-
-def test_seeds_of_attention_are_read_like_other_tensors():
-    if not current.session.device_facts().has_cuda_kernels:
-        pytest.skip("the op is one of CUDA's; the host has no kernel for it")
-    query = torch.ones(1, 2, 8, 16, device="cuda", dtype=torch.float16)
-    efficient = torch.ops.aten._scaled_dot_product_efficient_attention
-    torch.cuda.manual_seed(3)
-    *_, seed, offset = efficient(query, query, query, None, True, 0.5)
-    assert (seed.item(), seed.cpu().tolist()) == (3, 3)
-    assert (seed + 1).item() == 4
-    *_, later = efficient(query, query, query, None, True, 0.5)
-    assert later.item() > offset.item() >= 0

@@ -12,8 +12,9 @@ it takes its place in the order of works.
 A value that the client said it will read is told in the midst of the run that computes it, behind
 the last op that writes it.
 
-Invariant: every download is answered exactly once, by whichever thread takes it from its writer's
-`followers`.
+Invariants: every download is answered exactly once, by whichever thread takes it from its writer's
+`followers`. No value is sent before the report of a failure that it may follow from: neither what a
+failed run left, nor a value of a later run.
 """
 
 from functools import partial
