@@ -1,8 +1,8 @@
-"""No cache answers for what was not tried: each says what its key leaves out, and what varies it.
+"""No cache answers for an untried call: each entry lists what its key leaves out and its tests.
 
-The code is read (`containers.py`): whatever of the kernel's and the executor's sides outlives a
-call and is looked up by a key is either a cache with an entry in `CACHES`, or state with one in
-`STATE`. A cache that nobody lists fails here, and so does an entry that nothing answers to.
+The code is read (`containers.py`): each container of the client and the executor that outlives a
+call and has keys is either a cache with an entry in `CACHES`, or state with one in `STATE`. A cache
+without an entry fails here, and so does an entry without a cache.
 """
 
 import ast
@@ -19,7 +19,7 @@ PACKAGES = (
     "jgpu.wire",
     "jgpu.sched",
 )
-#: kinds that remember by a key; a cached function or property is a cache whatever is said of it
+#: kinds that remember by a key; a cached function or property is always a cache
 KEYED = {"mapping", "set", "lazy", "function", "property"}
 ALWAYS = {"function", "property"}
 

@@ -18,12 +18,12 @@ FOLDER = Path(__file__).parent / "on_device"
 _AT_ONCE = 9
 #: it loses the device, and with it what others have made when they were collected
 _ALONE = "test_interrupted.py"
-#: what imports PyTorch's test databases: so many objects that every look at all of them is slow
+#: part of each import of PyTorch's test databases, whose many objects slow other files down
 _DATABASES = "torch.testing._internal"
 
 
 def _groups():
-    """File names, so many to a process; those that need the databases have their own."""
+    """File names by process; files that need the databases share one."""
     with_databases, others = [], []
     for path in sorted(FOLDER.glob("test_*.py")):
         kept = with_databases if _DATABASES in path.read_text() else others
@@ -54,7 +54,7 @@ _SEQUENCES, _CHUNK = 100_000, 5_000
 
 
 def sequences(broker, first):
-    """A chunk of the sequences of aliases, in a process of its own; what pytest said of it."""
+    """Run a chunk of the sequences of aliases in another process; return pytest's output."""
     done = processes.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
@@ -67,7 +67,7 @@ def sequences(broker, first):
         check=False,
     )
     said = done.stdout[-12000:] + done.stderr[-2000:]
-    if done.returncode:  # told at once, and whole: an hour may be ahead
+    if done.returncode:  # printed at once, and whole: an hour may be ahead
         sys.stdout.write(f"from {first}: exit {done.returncode}\n{said}\n")
         sys.stdout.flush()
     return first, done.returncode

@@ -1,9 +1,9 @@
-"""Bit for bit: what the shared device computes is what torch computes alone, at the same threads.
+"""Bit for bit, the shared device computes the results of torch alone, at the same threads.
 
 Each module of cases runs natively once, and through a real broker four times: once in a process
-that leaves what it leaves in the executor, then three times in another, always in another order. A
+that fills the executor's caches, then three times in another, always in another order. A
 test per case then compares every returned tensor and number of all four by its bytes: the first
-time that a program is met and those after it, when it is compiled and values are told unasked.
+run of a program and later ones, when it is compiled and values are sent early.
 """
 
 import importlib
@@ -36,9 +36,9 @@ def _native():
 
 
 class Outcomes:
-    """What every case of a module gave, natively and on the device; run at first use.
+    """Results of every case of a module, natively and on the device; run at first use.
 
-    `judge`: what else the native run is told.
+    `judge`: further arguments of the native run.
     """
 
     def __init__(self, broker, directory, *judge):

@@ -1,7 +1,7 @@
 """`torch.autocast("cuda")` on the shared device: CUDA's cast lists, applied at the backend's key.
 
-Which ops are cast is asked of the dispatcher (whatever has an AutocastCUDA kernel, also in a wheel
-without CUDA); how each is cast stands in the tables below, after `ATen/autocast_mode.h`. The state
+The dispatcher knows which ops are cast (those with an AutocastCUDA kernel, also in a wheel without
+CUDA); the tables below have how each is cast, after `ATen/autocast_mode.h`. The state
 that libraries read is the backend's, which is "cuda" to them.
 
 Invariant: an op that is not in the tables is not cast, and one that is runs its inner ops without
@@ -44,7 +44,7 @@ LOWER: Final = frozenset({
     "cudnn_convolution_transpose",
 })  # fmt: skip
 
-#: CUDA casts these inside, where it calls cuDNN: to float16, whatever the dtype of autocast
+#: CUDA casts these inside, where it calls cuDNN: to float16, for each dtype of autocast
 _HALF_ABOVE: Final = frozenset({
     "lstm.input", "lstm.data", "gru.input", "gru.data", "rnn_tanh.input", "rnn_tanh.data",
     "rnn_relu.input", "rnn_relu.data",
@@ -331,8 +331,8 @@ def _cast_weight(weight: torch.Tensor) -> torch.Tensor:
 
     The rules are those of C++ (`cached_cast`) in torch 2.11 and later. All grad modes share one
     cache, so a cast is made with gradients enabled. Inference mode neither reads nor fills it. An
-    entry is valid until the outermost region ends, whatever happens to the weight's values or to
-    the dtype of a nested region.
+    entry is valid until the outermost region ends, even if the weight's values or the dtype of a
+    nested region change.
     """
     found = _cache.get(id(weight))
     if found is not None and found[0]() is weight:

@@ -1,4 +1,4 @@
-"""The old tensor types: `torch.cuda.FloatTensor` and its like, to make tensors and to ask of them.
+"""The old tensor types: `torch.cuda.FloatTensor` and so on, to make tensors and for `isinstance`.
 
 `isinstance(x, torch.cuda.FloatTensor)`, `torch.cuda.FloatTensor(2, 3)`, `x.type("torch.cuda...")`
 and `torch.set_default_tensor_type` work as on CUDA, and so do the sparse types in coordinate form.

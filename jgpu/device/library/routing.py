@@ -1,8 +1,8 @@
 """Route calls of ops that have kernels in Python to these kernels, past `__torch_dispatch__`.
 
-Torch's dispatcher asks Python first for tensors such as the device's, and excludes the keys above
+Torch's dispatcher calls Python first for tensors such as the device's, and excludes the keys above
 it (autograd, autocast) while Python decides. A kernel of a notebook would run in that state, and
-without autocast. So an op with such a kernel gets a kernel of its own at the key for Python, which
+without autocast. So such an op gets another kernel at the key for Python, which
 passes the call on to the device's key with the dispatcher's state as it is. All other calls (modes,
 tensors of other classes) take torch's way into Python.
 """
@@ -51,7 +51,7 @@ _libraries: dict[str, Any] = {}
 def is_routed_key(name: str, key: str) -> bool:
     """Whether a kernel for `key` of the op `name` may be the one for device tensors.
 
-    The device's own kernels of torch's ops go before kernels that are composed of others.
+    The device's own kernels of torch's ops take precedence over kernels composed of other ops.
     """
     return key in _DEVICE or (key in _COMPOSITE and not name.startswith("aten::"))
 

@@ -1,12 +1,12 @@
 """What kind of op is it? Decided here, from torch's own schemas, once per op.
 
 Five kinds: STREAM (recorded, no wait), VIEW (no message: geometry over the same buffer), COPY
-(uploads, and downloads, which wait), WAIT (flush and one round trip), REFUSED (a sentence that
-says what to do instead); FACT, which geometries alone answer (`is_same_size`); ANSWERED, which the
-kernel itself answers (`answers`); and COMPOSITE, which torch takes apart itself. The schema says
-what aliases and what is written; the few names below are what no schema says, each with its reason.
+(uploads, and downloads, which wait), WAIT (flush and one round trip), REFUSED (an error that
+names an alternative); FACT, which geometries alone answer (`is_same_size`); ANSWERED, which the
+kernel itself answers (`answers`); and COMPOSITE, which torch takes apart itself. The schema has the
+aliases and the written arguments; the few names below are missing in schemas, each with its reason.
 
-`OpInfo.lift` tells which numbers become run parameters (those that no geometry depends on): number
+`OpInfo.lift` decides which numbers become run parameters (no geometry depends on these): number
 and float arguments of ops that take a tensor, never ints, lists of floats, or factories' numbers.
 """
 
@@ -68,7 +68,7 @@ COPIES: Final = frozenset({
     "aten::_linalg_check_errors",  # reads a tensor of codes and raises: a wait, as on CUDA
 })  # fmt: skip
 
-#: Output sizes depend on data: one round trip tells them. Whatever lacks a meta kernel waits too.
+#: Output sizes depend on data: one round trip brings them. Ops without a meta kernel wait too.
 DATA_DEPENDENT: Final = {
     "aten::nonzero", "aten::masked_select", "aten::_unique", "aten::_unique2",
     "aten::unique_dim", "aten::unique_consecutive", "aten::unique_dim_consecutive",
@@ -93,7 +93,7 @@ _ANSWERED: Final = frozenset({
 }) | {f"aten::{name}.Tensor" for name in WITH_NUMBERS}  # fmt: skip
 
 #: Meta kernels that disagree with the device's own kernels in shape or stride (measured over
-#: PyTorch's op database, 28 ops): the executor is asked once per new geometry.
+#: PyTorch's op database, 28 ops): the executor answers once per new geometry.
 PROBED: Final = frozenset({
     "aten::convolution", "aten::convolution_backward", "aten::_embedding_bag",
     "aten::_embedding_bag_forward_only", "aten::_fft_c2r", "aten::_fft_r2c", "aten::_fft_c2c",
@@ -131,15 +131,15 @@ PROBED_PERMUTED: Final = frozenset({
 #: As above, but only for half precision, whose statistics the CPU keeps in another type.
 PROBED_HALF: Final = frozenset({"aten::native_layer_norm"})
 
-#: Refusals beside those of `wire.vocabulary`, each with what to do instead.
+#: Refusals in addition to those of `wire.vocabulary`, each with an alternative.
 REFUSALS: Final = {
     "aten::record_stream": "streams share one order on the shared device; leave the call out",
 }
 
-#: What is said of an op of an extension with kernels of its own.
+#: The error text for an op of an extension that has its own kernels.
 FOREIGN: Final = "only PyTorch's own ops run there, and ops that are written in terms of them"
 
-#: What is said of functional collectives; the others are `collectives`' affair.
+#: The error text for functional collectives; `collectives` handles the others.
 _COLLECTIVE: Final = "use the collectives of torch.distributed that write into tensors"
 
 #: Host tensors that these ops take natively on CUDA too; they travel with the program's inputs.
@@ -191,7 +191,7 @@ class OpInfo:
         self.func = func
         self.call = func._op
         self.name = schema.name + ("." + schema.overload_name if schema.overload_name else "")
-        #: tells it from other ops, the same number in each process
+        #: identifies the op, by the same number in each process
         self.mark = crc32(self.name.encode())
         self.arguments = schema.arguments
         self.positions = {argument.name: i for i, argument in enumerate(schema.arguments)}
@@ -201,7 +201,7 @@ class OpInfo:
             if argument.alias_info is not None and argument.alias_info.is_write
         )  # fmt: skip
         base = schema.name.partition("::")[2]
-        #: positions of arguments that its kernels write, which its schema does not say
+        #: positions of arguments that its kernels write although its schema does not mark them
         self.unsaid = tuple(
             i for i, each in enumerate(schema.arguments) if (base, each.name) in WRITTEN_UNSAID
         )
@@ -291,15 +291,14 @@ class OpInfo:
 def _composite_key(func: Any) -> Any:
     """Which kernel of an op only calls other ops; None for the device's own ops.
 
-    The kernels that an op of a library has for the device itself (`torch.library.custom_op`) are
-    written in Python, and go before those for every device. Those of `c10d` are torch's own, for
-    devices with a backend of their own.
+    Kernels of a library for the device itself (`torch.library.custom_op`) are written in Python,
+    and take precedence over those for every device. Torch's own kernels of `c10d` for the device
+    are in C++, for devices with a backend there.
     """
     keys = torch._C.DispatchKey
     of_library = func.namespace != "aten"
-    if func.namespace not in ("aten", "c10d") and func.has_kernel_for_dispatch_key(
-        keys.PrivateUse1
-    ):
+    for_device = func.has_kernel_for_dispatch_key(keys.PrivateUse1)
+    if of_library and for_device and func.namespace != "c10d":
         return keys.PrivateUse1
     if func._can_decompose():
         return keys.CompositeImplicitAutograd
@@ -332,7 +331,7 @@ def _is_out(argument: Any) -> bool:
 
 
 def _liftable(argument: Any) -> int:
-    """0: no; 1: a number, float, or a number where a tensor may stand; 2: a list of numbers."""
+    """0: no; 1: a number, float, or a number in place of a tensor; 2: a list of numbers."""
     text = str(argument.type).removeprefix("Optional[").removesuffix("]")
     if argument.name.startswith("scales"):  # the upsample family's, which shape the result
         return 0

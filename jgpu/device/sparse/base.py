@@ -1,8 +1,8 @@
 """A tensor that is made of several device tensors, and whose ops are spelled out in dense ones.
 
-To torch's C++ it is one more strided tensor of the backend; to Python it says what it is. A
-subclass says, by the name of a method, a function or an op, what is done; the rest is refused with
-a sentence. The executor knows no such tensors, so nothing of theirs has to be checked there.
+Torch's C++ takes it for one more strided tensor of the backend; Python sees its real layout. A
+subclass has handlers by the name of a method, a function or an op; the rest raises an error with an
+alternative. The executor knows no such tensors, so nothing of theirs has to be checked there.
 """
 
 from collections.abc import Callable

@@ -4,9 +4,8 @@
 is made is in `conversions`, ops on them are in `compressed_ops`.
 
 Autograd sees the whole tensor: `values_of` and `assembled` are the two ways through its face, each
-the other's derivative. An op takes values by `values_of` and gives a result by `assembled`, or is a
-function of autograd's of its own, or is left to torch's C++, which derives it and comes back by
-dispatch.
+the other's derivative. An op takes values by `values_of` and gives a result by `assembled`, or has
+an autograd function, or is left to torch's C++, which derives it and dispatches to the handlers.
 """
 
 from typing import Any
@@ -48,7 +47,7 @@ class CompressedTensor(CompositeTensor):
     def __torch_dispatch__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Ops that torch's C++ calls, whose own autograd stands above."""
+        """Ops that torch's C++ calls below its autograd."""
         with torch.no_grad():
             return super().__torch_dispatch__(func, types, args, kwargs)
 
@@ -86,7 +85,7 @@ def wrapped(pattern: Pattern, values: torch.Tensor) -> CompressedTensor:
 
 
 class _Values(torch.autograd.Function):
-    """From the whole to its values; a gradient comes back in the same pattern."""
+    """From the whole to its values; the gradient has the same pattern."""
 
     @staticmethod
     def forward(ctx: Any, whole: Any) -> torch.Tensor:
@@ -100,7 +99,7 @@ class _Values(torch.autograd.Function):
 
 
 class _Assembled(torch.autograd.Function):
-    """From values to the whole; of a dense gradient, what stands at the entries comes back."""
+    """From values to the whole; of a dense gradient, the values at the entries remain."""
 
     @staticmethod
     def forward(ctx: Any, pattern: Pattern, values: torch.Tensor) -> CompressedTensor:
@@ -155,7 +154,7 @@ def blocks_of(dense: torch.Tensor, pattern: Pattern) -> torch.Tensor:
 
 
 def at_entries(dense: torch.Tensor, pattern: Pattern) -> torch.Tensor:
-    """What stands at the entries, shaped like values."""
+    """Elements of a dense tensor at the entries, shaped like values."""
     blocks = blocks_of(dense, pattern).index_select(0, pattern.flat())
     inner = pattern.block if pattern.blocked else ()
     return blocks.reshape(*pattern.plain.shape, *inner, *pattern.dense)

@@ -1,7 +1,7 @@
-"""What is done with compressed sparse tensors: sums, functions of entries, parts, conversions.
+"""Ops on compressed sparse tensors: sums, functions of entries, parts, conversions.
 
 Products are in `compressed_products`. Gradients are of the same pattern, but of `sum`, where they
-are dense, as natively. What is not in `_HANDLERS` is refused.
+are dense, as natively. Ops that are not in `_HANDLERS` are refused.
 """
 
 from collections.abc import Callable

@@ -58,7 +58,7 @@ def compressed(
     dense: torch.Tensor, layout: torch.layout, blocksize: Any = None, dense_dim: Any = None,
     *, kept: torch.Tensor | None = None,
 ) -> CompressedTensor:  # fmt: skip
-    """A dense tensor compressed: what is not zero, or where `kept` is true, by one wait."""
+    """Compress a dense tensor: elements that are not 0, or where `kept` is true; waits once."""
     if dense.requires_grad and torch.is_grad_enabled():
         made: CompressedTensor = _Compressed.apply(dense, layout, blocksize, dense_dim, kept)
         return made
@@ -166,7 +166,7 @@ def _block_of(values: torch.Tensor, plain: torch.Tensor, layout: torch.layout) -
 
 
 class _Uploaded(torch.autograd.Function):
-    """A sparse tensor of the host on the device; its gradient comes back to the host."""
+    """A sparse tensor of the host on the device; its gradient is copied to the host."""
 
     @staticmethod
     def forward(ctx: Any, host: Any, dtype: Any) -> Any:
@@ -179,7 +179,7 @@ class _Uploaded(torch.autograd.Function):
 
 
 def from_host(host: torch.Tensor, dtype: torch.dtype | None = None) -> Any:
-    """A sparse tensor of the host, in whatever layout, copied to the device."""
+    """A sparse tensor of the host, in any layout, copied to the device."""
     if isinstance(host, CompositeTensor):
         return host if dtype is None else host.to(dtype)
     if host.requires_grad and torch.is_grad_enabled():

@@ -4,9 +4,9 @@
 torch's C++, so torch's own autograd treats it: leaves, gradients and formulas are native ones.
 Autograd calls ops through `__torch_dispatch__`, where they are spelled out in dense ops on the
 pair. The executor knows no sparse tensors, and sums happen in the order in which native kernels
-sum. What is not spelled out is refused, with a sentence.
+sum. Other ops raise an error with an alternative.
 
-Invariant: the values of a `SparseTensor` have no autograd history of their own, and each op returns
+Invariant: the values of a `SparseTensor` have no autograd history, and each op returns
 a new tensor object: torch's autograd sets the history of what an op returns.
 
 Ops on it are in `coo_ops`: what gradients of embeddings, `SparseAdam`, and products of graphs need.
@@ -47,7 +47,7 @@ __all__ = [
 class SparseTensor(CompositeTensor):
     """Indices [sparse dimensions, entries] and values [entries, dense dimensions ...]."""
 
-    #: what is called by the name of a method or function, above autograd
+    #: handlers by the name of a method or function, above autograd
     functions: ClassVar[dict[str, Callable[..., Any]]] = {}
     _i: torch.Tensor
     _v: torch.Tensor
@@ -105,7 +105,7 @@ def make(
         requires_grad=False,
     )  # fmt: skip
     made._i, made._v = indices, values.detach()
-    made._c = bool(coalesced) or values.shape[0] < 2  # as native constructors say it
+    made._c = bool(coalesced) or values.shape[0] < 2  # as after native constructors
     result: SparseTensor = made
     return result
 
@@ -113,7 +113,7 @@ def make(
 def assembled(
     indices: torch.Tensor, values: torch.Tensor, size: Any, coalesced: bool | None = False
 ) -> Any:
-    """A sparse tensor of this pair; its gradient goes on to the values."""
+    """A sparse tensor of this pair; the values receive its gradient."""
     if not (values.requires_grad and torch.is_grad_enabled()):
         return make(indices, values, size, coalesced)
     return torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors(
@@ -195,7 +195,7 @@ def from_host(host: torch.Tensor, dtype: torch.dtype | None = None) -> SparseTen
 
 
 def sparsified(dense: torch.Tensor, dimensions: int | None = None) -> SparseTensor:
-    """`to_sparse`: what is not zero, by one wait."""
+    """`to_sparse`: the elements that are not 0; waits once."""
     count = dense.dim() if dimensions is None else int(dimensions)
     kept = dense if count == dense.dim() else dense.flatten(count).ne(0).any(-1)
     if dense.dim() == 0:
@@ -215,7 +215,7 @@ def to_host(tensor: Any) -> torch.Tensor:
 
 
 def places_of(indices: torch.Tensor, extents: tuple[int, ...]) -> torch.Tensor:
-    """One number per entry: where it stands among all."""
+    """One number per entry: its place among all elements."""
     place = torch.zeros_like(indices[0]) if len(indices) else indices.new_zeros(indices.shape[1])
     for row, extent in zip(indices, extents, strict=True):
         place = place * extent + row

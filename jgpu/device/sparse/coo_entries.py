@@ -76,7 +76,7 @@ def _scaled(name: str, *, in_place: bool = False) -> Callable[..., Any]:
             if isinstance(other, torch.Tensor) and other.dim():
                 other = _at_entries(tensor, other)
             made = _with_values(tensor, getattr(torch, name)(tensor._v, other, **keywords))
-            made._c = made._c and not (in_place and name == "mul")  # as the native kernel says it
+            made._c = made._c and not (in_place and name == "mul")  # as after the native kernel
         if not in_place:
             return made
         if made.dtype is not given.dtype and made.dtype.is_floating_point:
@@ -90,7 +90,7 @@ def _scaled(name: str, *, in_place: bool = False) -> Callable[..., Any]:
 
 
 def _at_entries(tensor: Any, dense: torch.Tensor) -> torch.Tensor:
-    """What a dense tensor has at the entries of a sparse one."""
+    """Elements of a dense tensor at the entries of a sparse one."""
     extents, rest = extents_of(tensor)
     there = dense.expand(tensor.shape).reshape(math.prod(extents), *rest)
     return there.index_select(0, places_of(tensor._i, extents))

@@ -1,6 +1,6 @@
 """Ops on sparse tensors in coordinate form, spelled out in dense ops on indices and values.
 
-What is not in `_HANDLERS` is refused.
+Ops that are not in `_HANDLERS` are refused.
 """
 
 import sys
@@ -111,7 +111,7 @@ def _clone(tensor: Any, **keywords: Any) -> Any:
     """A copy; of a gradient that only autograd holds, the same entries, as native torch does it.
 
     Native torch looks at its reference counts. A tensor with a Python object has other counts, so
-    autograd asks for a copy of it always.
+    autograd always requests a copy.
     """
     if keywords.get("memory_format") not in (None, torch.contiguous_format):
         raise RuntimeError("unsupported memory format option Preserve")
@@ -163,7 +163,7 @@ def _of_parts(
     sparse: int, dense: int, size: Any, indices: Any, values: Any, *, is_coalesced: Any = None,
     **keywords: Any,
 ) -> Any:  # fmt: skip
-    """What torch's C++ asks for, as the backward of an embedding does."""
+    """A tensor for torch's C++, as the backward of an embedding makes one."""
     return make(indices, values, size, is_coalesced)
 
 

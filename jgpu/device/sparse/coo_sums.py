@@ -53,10 +53,10 @@ def added(*, sign: int = 1, in_place: bool = False) -> Callable[..., Any]:
 def _merged(first: Any, second: Any, factor: Any) -> SparseTensor:
     """The sum of two sparse tensors, with the entries that native kernels leave.
 
-    CUDA's kernel puts the entries of both behind each other. That of the host walks along both
-    lists and joins entries of one place where it meets them at the same time. Where an operand is
-    not coalesced, only the indices tell what it joins, and they are downloaded for this; such are
-    gradients of embeddings that are used twice.
+    CUDA's kernel appends the entries of the second to those of the first. That of the host walks
+    along both lists and joins entries of one place where it meets them at the same time. If an
+    operand is not coalesced, such as the gradient of an embedding that is used twice, this depends
+    on the indices, which are downloaded.
     """
     _check(first, second, factor)
     dtype = torch.result_type(first._v, second._v)

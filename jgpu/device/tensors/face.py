@@ -1,7 +1,7 @@
-"""What a device tensor says of itself: "cuda:0", its type, its printing, its refusals.
+"""How a device tensor appears to Python: "cuda:0", its type, its printing, its refusals.
 
 Everything here is Python attributes of `DeviceTensor` and a few of `torch.Tensor`; no op is
-recorded but those that printing itself needs (one download).
+recorded except the ops that printing itself needs (one download).
 """
 
 from typing import Any, NoReturn
@@ -62,10 +62,10 @@ def install() -> None:
 
 
 def _is_cuda(self: torch.Tensor) -> Any:
-    """`is_cuda` of tensors of other classes, some of which stand for tensors of the device.
+    """`is_cuda` of tensors of other classes, some of which represent tensors of the device.
 
-    So do those that a transform of `torch.func` has wrapped, jagged, masked and fake tensors.
-    Torch's own attribute compares with its own kind of CUDA device.
+    These are wrapped tensors of `torch.func`, jagged, masked and fake tensors. Torch's own
+    attribute is true for its own kind of CUDA device only.
     """
     known = _TensorBase.is_cuda.__get__(self)
     if known is not False:

@@ -1,10 +1,10 @@
 """Pinned host memory, as far as a kernel without a GPU has any.
 
-`pin_memory()` copies, as natively, and the copy says that it is pinned; it is ordinary memory, and
-uploads of it are none the faster. Which storages are pinned is a mark on the storage itself, so
-views, data loaders and whoever asks a storage agree. Covers tensors, storages, and every callable
-of torch's that takes `pin_memory=`; torch's own allocator of pinned memory belongs to a device that
-is written in C++ and is never asked.
+`pin_memory()` copies, as natively, and the copy reports that it is pinned; it is ordinary memory,
+and uploads of it are not faster. Pinned storages carry a mark, so views, data loaders and storages
+give the same answer. Covers tensors, storages, and every callable of torch's that takes
+`pin_memory=`; torch's own allocator of pinned memory belongs to a device that is written in C++ and
+is never used.
 
 Does not cover the CUDA runtime (`cudaHostRegister`), which is refused.
 """
@@ -38,7 +38,7 @@ def install() -> None:
 
 
 def made_pinned(made: torch.Tensor) -> torch.Tensor:
-    """What a callable made that was told `pin_memory=True`."""
+    """Mark the result of a callable with `pin_memory=True`."""
     if made.device.type == "cuda":
         raise RuntimeError("Only dense CPU tensors can be pinned")
     _mark(made)
@@ -49,7 +49,7 @@ def pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
     """`Tensor.pin_memory()`"""
     if isinstance(self, DeviceTensor):
         refuse_pinning(self)
-    if _is_wrapped(self):  # by a transform of `torch.func`, which calls the ops on what it wrapped
+    if _is_wrapped(self):  # a transform of `torch.func` calls the ops on the inner tensor
         pinned: torch.Tensor = _TensorBase.pin_memory(self)
         return pinned
     if has_torch_function_unary(self):

@@ -111,7 +111,7 @@ def deepcopy(tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
 
 
 def _deepcopy_parameter(tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
-    """A parameter with a copy of the values; gradient, attributes and hooks stay behind."""
+    """A parameter with a copy of the values, without gradient, attributes and hooks."""
     found: torch.Tensor | None = memo.get(id(tensor))
     if found is None:
         values = tensor.data.clone(memory_format=torch.preserve_format)
@@ -125,7 +125,7 @@ def _over_copied_storage(tensor: DeviceTensor, memo: dict[Any, Any]) -> torch.Te
     shown = tensor._g
     plain = intern(shown.dtype, shown.shape, shown.stride)
     made: torch.Tensor = wrap(copied._b, plain, tensor._o)
-    if tensor.is_conj():  # torch computes these two, into a storage of their own
+    if tensor.is_conj():  # torch computes these two, into a new storage
         made = made.conj_physical()
     return made.neg() if tensor.is_neg() else made
 
@@ -158,7 +158,7 @@ def reduce(tensor: torch.Tensor, protocol: Any) -> Any:
         return torch._utils._rebuild_parameter_with_state, (*given, attributes)
     if isinstance(tensor, DeviceTensor):
         function, args = _reduce_plain(tensor, hooks)
-    else:  # torch asks a sparse tensor for its parts
+    else:  # torch reads the parts of a sparse tensor
         function, args = torch.Tensor._reduce_ex_internal(tensor, protocol)
     if not attributes:
         return function, args

@@ -79,7 +79,7 @@ def test_a_work_is_followed_by_few_downloads(host):
     host.settle()
     session = host.pump.sessions[1]
     program = chain(4, 3)
-    client.defined.add(program_hash(encode_program(program)))  # so they say
+    client.defined.add(program_hash(encode_program(program)))  # so the client claims
     client.run(program, [buffer])
     held = [client.ask(buffer, 4) for _ in range(FOLLOWERS + 5)]
     for _ in range(50):
@@ -243,7 +243,7 @@ def test_a_reader_holds_no_more_than_a_frame():
 def test_a_client_that_does_not_read_is_ended(executor):
     client, other = executor.connect("user1"), executor.connect("user2")
     buffer = client.upload(bytes(32 << 10))
-    with contextlib.suppress(ConnectionError):  # it may be ended before it has asked for all
+    with contextlib.suppress(ConnectionError):  # it may be ended before its last request
         for _ in range(1200):  # 38 MB, more than may wait and what the socket holds
             client.ask(buffer, 32 << 10)
     assert executor.ended(client.session).text == "The client does not read what it is sent."

@@ -50,7 +50,7 @@ def low():
 
 
 def accumulated(op):
-    """A dtype for what is accumulated, where none is given."""
+    """A dtype for accumulation, where none is given."""
     names = [argument.name for argument in op._schema.arguments]
     place = names.index("dtype")
 
@@ -143,7 +143,7 @@ def cases(given, names=frozenset(OPS), most=1):
 
 
 def results(call, sample, device, dtype, *, inference):
-    """What it returns, and its gradients."""
+    """Its results and its gradients."""
 
     def there(value):
         if not isinstance(value, torch.Tensor):

@@ -18,7 +18,7 @@ from torch import nn
 
 from jgpu.accelerator import loading
 
-#: without the accelerator a tensor's dictionary has entries of ours, and a pickler is given another
+#: without the accelerator a tensor's dictionary has further entries, and a pickler gets another
 CYCLES = ("with itself as attribute", "itself in a list", "twins")
 
 
@@ -75,7 +75,7 @@ def test_what_a_copy_is_written_with_is_in_the_file_of_the_original():
 
 
 def test_a_saved_storage_is_read_when_it_is_written():
-    """As torch does it: the bytes go into the file after everything was pickled."""
+    """As in torch: the bytes are written to the file after everything was pickled."""
 
     class Late:
         def __init__(self, tensor):
@@ -109,7 +109,7 @@ class Raising:
 
 
 def holders(device):
-    """What holds something that raises: a container, a tensor's attributes, a module."""
+    """Holders of an object that raises: a container, a tensor's attributes, a module."""
     x = torch.arange(3.0, device=device)
     held, net = x.clone(), nn.Linear(2, 1).to(device)
     held.attribute = Raising(x)

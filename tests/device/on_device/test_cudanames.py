@@ -10,7 +10,7 @@ import torch
 
 from jgpu.errors import NotSupported
 
-#: what a torch without CUDA says where its C++ has no such function
+#: the error text of a torch without CUDA whose C++ has no such function
 LACKING = re.compile(
     r"module 'torch\._C' has no attribute|not compiled|dummy base class|not supported on this plat|"
     r"'NoneType' object has no attribute"

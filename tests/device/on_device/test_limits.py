@@ -1,7 +1,7 @@
 """No program ends its session by a limit of the protocol: the client splits, or refuses in place.
 
 `REACHED` names every limit of `jgpu.wire.limits` and every bounded field of the messages that a
-client sends, each with a program that goes past it, or with the reason why none can.
+client sends, each with a program that exceeds it, or with the reason why none can.
 """
 
 import typing
@@ -117,7 +117,7 @@ def makes_large_sizes_and_strides():
 
 
 def calls_a_deep_recurrent_net():
-    # where the device has a library for such nets, it is asked how it packs their weights
+    # a device with a library for such nets reports how it packs their weights
     asked = current.session.device_facts().has_cuda_kernels
     with pytest.raises(RuntimeError, match="recurrent nets") if asked else nullcontext():
         net = nn.RNN(1, 1, 300, device="cuda")

@@ -1,4 +1,4 @@
-"""What joblib and cloudpickle write of device tensors, modules and optimizers is read back."""
+"""Device tensors, modules and optimizers survive round trips through joblib and cloudpickle."""
 
 import io
 

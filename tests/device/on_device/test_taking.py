@@ -1,8 +1,7 @@
-"""A run is taken out of the log alike by the accelerator and in Python, whatever the log.
+"""The accelerator and Python take equal runs out of any log.
 
-Both are given the same random logs, each its own buffers; compared is what they return and what
-they leave behind: the entries, the ids, the sizes, what the finalizers told. Does not cover what a
-program is made of it.
+Both get the same random logs, each with its own buffers. Their results and the remaining entries,
+ids, sizes and calls of finalizers are compared. Does not cover the program that is made of a run.
 """
 
 from array import array
@@ -58,7 +57,7 @@ BURIALS = st.fixed_dictionaries(
 
 
 class World:
-    """A log with buffers of its own; what of them somebody else holds is in `held`."""
+    """A log with its own buffers; `held` has those with other references."""
 
     def __init__(self, log):
         self.graveyard = []
@@ -80,7 +79,7 @@ class World:
         self.names = {id(buffer): at for at, buffer in enumerate(buffers)}
 
     def taken(self, log, form):
-        """What a form makes of the log, in words that are the same in each world."""
+        """The run that a form makes of the log, in words that both ways share."""
         take, settle = form
         count = max(1, len(self.entries) - log["left"])
         known, sizes = OrderedDict(), {}

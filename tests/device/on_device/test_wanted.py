@@ -1,4 +1,4 @@
-"""Values that are told unasked: right whatever is done to their buffers, and only while read."""
+"""Values that the executor sends early are right after any write, and stop when unread."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from jgpu.wire import messages as m
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Downloads that were asked for."""
+    """The downloads that the client requests."""
     sent = []
     queue = type(current.session.outbox.open()).queue
 
@@ -171,7 +171,7 @@ def test_only_a_few_small_values_are_kept():
 
 
 def wrong_writes(at):
-    """Ops in place that fail behind the first element, on a tensor that the same program made."""
+    """Ops in place that fail after the first element, on a tensor that the same program made."""
     ones = torch.ones(2, device="cuda")
     return {
         "scatter_": lambda x: x.scatter_(0, at, ones),

@@ -1,4 +1,4 @@
-"""Tensors of every kind say that they live on the device, whatever stands for them."""
+"""Tensors of every kind report that they live on the device, also inside wrappers."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 FUNC = torch.func
 
-# what torch says of its own use of TorchScript
+# a warning of torch about its own use of TorchScript
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 
 

@@ -1,8 +1,8 @@
 """The `cuda` device: one stream per lane, launched by the pump, polled by events.
 
 Jobs are launched inline; the stream does the waiting. Each job ends with an event; when the oldest
-event of a lane was reached, its job is finished and what it retired is given back. What would keep
-the pump waiting is put aside (`gpu.lane`), or done on another thread (`gpu.staging`).
+event of a lane was reached, its job is finished and its retired buffers are given back. A job that
+would block the pump is put aside (`gpu.lane`), or its copy runs on another thread (`gpu.staging`).
 
 Between streams: torch's allocator gives a dropped block to the stream that it was allocated on, at
 once. So a buffer that another lane used last is waited for before this lane uses it, and a buffer
@@ -32,13 +32,13 @@ from jgpu.errors import ConfigError
 
 __all__ = ["CudaDevice"]
 
-#: left free of what the device has: the driver's and the libraries' needs that nobody can count
+#: part of the device's memory that stays free, for needs of the driver and libraries
 _MARGIN: Final = 0.03
 #: workspaces of cuBLAS and cuDNN per lane
 _WORKSPACE: Final = 32 << 20
 #: torch hands out so many streams; the next one is the first again
 _STREAMS: Final = 32
-#: those that are no lanes': of the copies to and from the host, and of what is read early
+#: streams without a lane: for copies to and from the host, and for early reads
 _OTHERS: Final = 2
 #: seconds between two looks at the oldest events while something is in flight
 _POLL_S: Final = 20e-6
@@ -119,11 +119,11 @@ class CudaDevice:
         self._streams.append(closed.stream)
 
     def do_at_once(self, lane: int, jobs: list[LaneJob]) -> None:
-        """Nothing is ever said to be so."""
+        """Always false."""
         self.submit(lane, jobs)
 
     def does_at_once(self, lane: int, jobs: list[LaneJob]) -> bool:
-        """Streams go on by themselves."""
+        """Streams advance without help."""
         return False
 
     def port_at_once(self, lane: int, known_s: float) -> None:
@@ -138,11 +138,11 @@ class CudaDevice:
         self._looks = 0
 
     def take_back(self, lane: int) -> list[LaneJob]:
-        """What waits behind a job that was put aside; the stream gives nothing back."""
+        """Return the jobs that wait for one that was put aside; launched jobs stay."""
         return self._lanes[lane].take_back()
 
     def completions(self) -> list[tuple[int, LaneJob]]:
-        """Look at the oldest events; finish what is over, launch what waited for it.
+        """Look at the oldest events; finish completed jobs, launch those that waited.
 
         Raises what the device raised.
         """
@@ -168,7 +168,7 @@ class CudaDevice:
         return _POLL_S if self._looks >= self._most_looks else 0.0
 
     def at_work(self) -> bool:
-        """No thread of its own; while something is in flight it is asked again at once, or soon."""
+        """No thread of its own; while a job is in flight the pump polls at once, or soon."""
         return False
 
     def discard(self, buffers: Iterable[Buffer]) -> None:
@@ -222,7 +222,7 @@ class CudaDevice:
         return self._copies
 
     def pin(self, memory: memoryview) -> None:
-        """Make an arena's bytes ready for copies that nobody waits for. Any thread."""
+        """Register an arena for asynchronous copies. Any thread."""
         address = _address(memory)
         if self._calls.register(address, len(memory)):
             self._arenas.add(address)

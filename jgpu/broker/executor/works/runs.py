@@ -1,7 +1,7 @@
 """Runs of programs as works.
 
-Invariant: whatever comes of a run, every buffer that the client was to get is there afterwards,
-with a value or with the reason why it has none.
+Invariant: after a run, however it ends, each buffer that the client expects exists, with a value or
+with the reason why it has none.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -44,7 +44,7 @@ __all__ = ["RunWork"]
 #: programs of which a session's client is remembered to know the learnt geometry
 _TOLD: Final = 8192
 _SKIPPED: Final = LaneProgress.SKIPPED
-#: what is said of a run that an interrupt stopped
+#: the error text of a run that an interrupt stopped
 STOPPED: Final = "The computation was interrupted before it was over."
 
 
@@ -79,10 +79,10 @@ class RunWork(Work):
         self.spoiled: set[int] = set()
         self._failures: list[tuple[Failure, list[int]]] = []
         self._learnt: tuple[TensorReport, ...] = ()
-        #: what its masks say, and its inputs that end with it, when they were asked for
+        #: its masks and its last-used inputs, once they were computed
         self._masks: Masks | None = None
         self._dead: list[int] | None = None
-        #: wanted slots that were told
+        #: wanted slots whose values were sent
         self.told: set[int] = set()
 
     @property
@@ -91,24 +91,24 @@ class RunWork(Work):
         return self.definition is not None
 
     def predicted_s(self) -> float:
-        """What runs of this program took."""
+        """Seconds that runs of this program took."""
         if isinstance(self.definition, Definition):
             return self.definition.predicted_s or 0.0
         return 0.0
 
     def known_s(self) -> float:
-        """What runs of this program took that kept and dropped what this one will."""
+        """Seconds that runs of this program with the same masks took."""
         definition = self.definition
         if isinstance(definition, Definition) and definition.is_ready(*self.masks(definition).key):
             return definition.predicted_s or 0.0
         return 0.0
 
     def frees(self) -> set[int]:
-        """What the run names, too."""
+        """Include the buffers that the run names."""
         return super().frees().union(self.message.free) if self.before else set(self.message.free)
 
     def masks(self, definition: Definition) -> Masks:
-        """What the masks of its message say of its program."""
+        """Decode the masks of its message for its program."""
         if self._masks is None:
             message = self.message
             self._masks = definition.masks(message.live, message.dead, message.wanted)
@@ -139,9 +139,9 @@ class RunWork(Work):
         return any(message.inputs[slot] == buffer for slot in definition.written)
 
     def note(self, port: Port) -> None:
-        """Say which program begins here, and what its ops are called."""
+        """Put the program and the names of its ops on the flight page."""
         if self.begun is not None:
-            return  # it was said, and at which op it is
+            return  # the page has it already, and the current op
         definition, key = self.definition, self.message.program
         names, ops = b"", 0
         if isinstance(definition, Definition):
@@ -155,7 +155,7 @@ class RunWork(Work):
         return self.whole and not self._failures
 
     def touches(self) -> Iterable[int]:
-        """What it is given and what it makes."""
+        """Its inputs and its fresh buffers."""
         first, definition = self.message.first, self.definition
         fresh = definition.fresh if isinstance(definition, Definition) else 0
         return (*self.message.inputs, *range(first, first + fresh))
@@ -244,7 +244,7 @@ class RunWork(Work):
         self._conclude(outcome, definition, buffers, port)
 
     def _run_through(self, definition: Definition, buffers: list[Buffer], port: Port) -> None:
-        """The same where nobody can stop it before its last op, and nobody could have before."""
+        """As `_run`, where it cannot be stopped before its last op, now or earlier."""
         session, message = self.session, self.message
         done, suspended = 0, None
         try:
@@ -276,10 +276,10 @@ class RunWork(Work):
         self._suspended, self.whole, self._done = None, True, definition.ops
         self._settle(outcome, definition, buffers, port)
         if not outcome.learnt and message.program not in session.programs.told:
-            # An earlier session's run found out; this one has not been told yet.
+            # A run of an earlier session learnt it; this client does not know it yet.
             told = session.programs.told
             if len(told) >= _TOLD:
-                told.clear()  # what is told twice is known
+                told.clear()  # a client may learn it twice
             told.add(message.program)
             self._learnt = definition.learnt
         else:
@@ -292,7 +292,7 @@ class RunWork(Work):
         buffers: list[Buffer],
         context: RunContext,
     ) -> Outcome | None:
-        """What came of ops until they were over, or halted; None where nobody wants it any more."""
+        """Return the outcome when the ops are over or halted; None where the session has ended."""
         done = 0
         try:
             outcome = begin(context)
@@ -329,7 +329,7 @@ class RunWork(Work):
         for k in definition.plan.resized:
             self.session.table.remeasure(buffers[k])
         self._keep(outcome, port)
-        if self.message.wanted and not self._failures:  # else a value would come before its error
+        if self.message.wanted and not self._failures:  # a value must not precede its error
             tell_late(self, port)
 
     def _skip(self) -> None:
@@ -361,7 +361,7 @@ class RunWork(Work):
         return context
 
     def _claim(self, nbytes: int) -> None:
-        """Memory that the data ask for: held to the limits, and those who rest make room for it."""
+        """Claim memory for a result whose size the data decide; idle sessions make room for it."""
         self._take(nbytes, self.transient)
 
     def _count(self, context: RunContext, op: int, nbytes: int) -> None:
@@ -374,12 +374,12 @@ class RunWork(Work):
             self._op_bytes = nbytes
 
     def _claim_beside(self, context: RunContext, nbytes: int) -> None:
-        """Memory beside what the ops before have taken, and what the op itself is known to take."""
+        """Claim memory in addition to that of earlier ops and the known need of this op."""
         walker = context.running.walker if context.running is not None else None
         self._take(nbytes, self._op_bytes + (walker.added_bytes if walker is not None else 0))
 
     def _take(self, nbytes: int, added: int) -> None:
-        """Hold memory beside `added` bytes of the run to the limits."""
+        """Check `nbytes` in addition to `added` bytes of the run against the limits."""
         session = self.session
         if not session.may_use(added + nbytes):
             raise NeverFits(session.out_of_memory(nbytes, max(0, added)))
@@ -392,7 +392,7 @@ class RunWork(Work):
         if outcome.exact is None:
             self._keep_each(outcome, port)
             return
-        # As nearly always: each is a tensor, and what is to be known of it is known.
+        # The usual case: each output is a tensor with known geometry.
         fresh = outcome.made(self.message.first)
         replaced = self.session.table.add_made(fresh)
         if replaced:
@@ -433,7 +433,7 @@ class RunWork(Work):
         self._failures = told
 
     def _outputs(self) -> list[int]:
-        """Numbers of the buffers that somebody will ask for."""
+        """Numbers of the buffers that the client keeps."""
         return [self.message.first + k for k in bits(self.message.live, 8 * len(self.message.live))]
 
     def _fail(self, error: str, text: str, op: int = 0, name: str = "") -> None:

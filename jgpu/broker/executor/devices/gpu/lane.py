@@ -1,8 +1,8 @@
 """One stream of the `cuda` device, and the jobs that are on it or wait for it.
 
-A job is launched when it comes, unless one before it was put aside: it waits for something that the
-pump must not wait for (the stream to be empty, bytes to be copied, torch's switches), or has had
-the pump for long. Those behind it keep their order; other lanes go on.
+A job is launched when it is submitted, unless an earlier one was put aside: that one waits for a
+condition on which the pump must not block (an empty stream, a copy, torch's switches), or has used
+the pump for long. Later jobs of the lane keep their order; other lanes continue.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ class StreamLane(StreamPort):
 
     def __init__(self, stream: Any, shared: Uses, flight: Record) -> None:
         super().__init__(stream, shared, flight)
-        #: a job that is to be launched again, and those behind it, of which nothing was
+        #: a job that is to be launched again, and the later ones, which are not launched yet
         self.aside: LaneJob | None = None
         self.waiting: deque[LaneJob] = deque()
         #: seconds that the parts of it took which are over
@@ -30,11 +30,11 @@ class StreamLane(StreamPort):
 
     @property
     def busy(self) -> bool:
-        """Whether something is to come of it without a word from outside."""
+        """Whether it has jobs or values that are not finished."""
         return bool(self.flying or self.aside or self._glimpses)
 
     def submit(self, jobs: list[LaneJob]) -> None:
-        """Launch jobs, behind those that wait."""
+        """Launch jobs, after the waiting ones."""
         self.waiting.extend(jobs)
         if self.aside is None:
             self.advance()
@@ -121,14 +121,14 @@ class StreamLane(StreamPort):
                 job.finish()
         except Exception as error:
             job.broke(error)
-        # Nobody asks about it any more: it lies before `end`, and so before `last`.
+        # It is not needed any more: it lies before `end`, and so before `last`.
         self._spare.append(flight.begin)
 
     def look(self) -> None:
-        """Tell the values that have come of the oldest job.
+        """Send the values of the oldest job that have arrived.
 
-        Those of later jobs wait until it has landed: it may have an error to report, of which they
-        may be the consequence.
+        Values of later jobs wait until this one has landed: they may follow from an error that it
+        is still to report.
         """
         while self._glimpses and self._glimpses[0].flight is self.flying[0]:
             if not self._calls.done(self._glimpses[0].event):

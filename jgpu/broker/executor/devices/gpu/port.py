@@ -1,6 +1,6 @@
 """A stream of the `cuda` device as its jobs see it: bytes, uses, and when a job has to wait.
 
-What is launched is noted here, in `Flight`s; when that is over is `lane`'s.
+It keeps a `Flight` for each launched job; `lane` finds out when one is over.
 
 Invariant: every use on one stream of what another touched last has a wait between, every drop of a
 block that other streams used has a finished event. `fake` checks it.
@@ -62,12 +62,12 @@ class Flight:
         #: copies from pinned memory that take a while; and what became of them
         self.copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.hops: list[Hop] = []
-        #: buffers that go when the job is over
+        #: buffers to release when the job is over
         self.retired: list[Buffer] = []
 
 
 class Uses:
-    """What the lanes of a device share."""
+    """State that all lanes of a device share."""
 
     def __init__(self, calls: Calls, staging: Staging, clock_ns: Callable[[], int]) -> None:
         self.calls = calls
@@ -100,7 +100,7 @@ class StreamPort:
         self._flight: Flight | None = None
         self._began_ns = 0
         self._waits = False
-        #: events that nobody will ask about
+        #: events that can be reused
         self._spare: list[Any] = []
         #: values on their way, oldest first
         self._glimpses: deque[Glimpse] = deque()
@@ -111,7 +111,7 @@ class StreamPort:
     def _is_drained(self) -> bool:
         return not self.flying
 
-    # -- when a job goes on --------------------------------------------------------------------
+    # -- when a job continues --------------------------------------------------------------------
 
     def pauses(self, done: int, *, waits: bool) -> bool:
         """As `Port.pauses`: the stream is to be empty, or others are to have the pump."""
@@ -181,7 +181,7 @@ class StreamPort:
             self._flight.after.append(partial(host.copy_, pinned))
 
     def tell(self, storage: torch.UntypedStorage, then: Callable[[bytes], None]) -> bool:
-        """As `Port.tell`: a copy to a slot, and an event behind it."""
+        """See `Port.tell`: copy to a slot, and record an event after the copy."""
         source = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         copied = self._shared.ring.copy(source)
         if copied is None:
@@ -233,6 +233,6 @@ class StreamPort:
                 self._uses.pop(id(buffer), None)
                 self._calls.release(buffer)
             else:
-                # The end of this job must come after the other lane's last use, too.
+                # The end of this job must follow the other lane's last use, too.
                 self.use([buffer])
                 self._flight.retired.append(buffer)

@@ -28,7 +28,7 @@ class HostCalls:
     """`Calls` over the host's memory and the CPU's kernels."""
 
     def __init__(self, seed: int = 0, total: int = _TOTAL, *, pins: bool = True) -> None:
-        """`seed` decides what runs before what; `pins` says whether arenas can be registered."""
+        """`seed` decides the order of streams; `pins`: whether arenas can be registered."""
         self.torch_device = torch.device("meta")
         self.streams = HostStreams(seed)
         self.memory = HostMemory(self.streams, total)
@@ -39,12 +39,12 @@ class HostCalls:
         self._pinned: dict[int, int] = {}
 
     def facts(self, capacity: int) -> DeviceFacts:
-        """It says that it is a GPU."""
+        """Describe it as a GPU."""
         name = "CUDA on the host (shared)"
         return DeviceFacts("cuda", name, capacity, 1, _CAPABILITY, _PROCESSORS)
 
     def free_bytes(self) -> tuple[int, int]:
-        """Free for whoever asks, and in all."""
+        """Bytes that are free, and all bytes."""
         return self.memory.total - self.memory.used, self.memory.total
 
     def limit_bytes(self, nbytes: int) -> None:
@@ -68,11 +68,11 @@ class HostCalls:
         self.streams.record(event, stream)
 
     def wait(self, stream: HostStream, event: HostEvent) -> None:
-        """The stream goes on only then."""
+        """Have the stream wait for the event."""
         self.streams.wait(stream, event)
 
     def done(self, event: HostEvent) -> bool:
-        """Whether it was reached; what the seed says runs meanwhile."""
+        """Whether it was reached; streams advance meanwhile, as the seed decides."""
         return self.streams.done(event)
 
     def synchronize(self, event: HostEvent) -> None:
@@ -84,7 +84,7 @@ class HostCalls:
         return max(0.0, end.at_s - begin.at_s)
 
     def launching(self) -> AbstractContextManager[Any]:
-        """Have ops go to the thread's stream."""
+        """Launch ops of this context on the thread's stream."""
         return Launching(self.launcher)
 
     def asking(self) -> AbstractContextManager[Any]:
@@ -138,11 +138,11 @@ class HostCalls:
                 streams.drain(launcher.stream)
 
     def _as_it_is(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
-        """What shows the bytes that the tensor has now, when the stream comes to it."""
+        """Return a function that gives the stream the bytes that the tensor has now."""
         return self.shadows.seen(tensor).tensor if is_shadow(tensor) else lambda: tensor
 
     def release(self, buffer: Buffer) -> None:
-        """The block goes with the storage."""
+        """Free the block together with the storage."""
         buffer.release()
 
     def generator(self) -> torch.Generator:
