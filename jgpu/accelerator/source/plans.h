@@ -27,6 +27,7 @@ struct Planned {
     size_t place;
     double least, most;
     bool infinite;
+    bool zero;
     // compared with a double, a bound of this size may be rounded: Python compares
     bool is_whole;
   };
@@ -60,7 +61,7 @@ struct Planned {
       intervals.push_back(
           {static_cast<size_t>(integer(PyTuple_GET_ITEM(each, 0))), PyFloat_AsDouble(least),
            PyFloat_AsDouble(PyTuple_GET_ITEM(each, 2)), PyTuple_GET_ITEM(each, 3) == Py_True,
-           PyLong_Check(least) != 0});
+           PyTuple_GET_ITEM(each, 4) == Py_True, PyLong_Check(least) != 0});
     }
     const Owned two = attribute(ranges.get(), names.ordered);
     if (two.get() != Py_None) {
@@ -80,6 +81,9 @@ struct Planned {
       }
       if (!(each.least <= number && number <= each.most) &&
           !(each.infinite && !std::isfinite(number))) {
+        return false;
+      }
+      if (number == 0 && !each.zero) {
         return false;
       }
     }

@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 from jgpu.device.geometry import InternedGeometry, extent, is_dense
-from jgpu.device.likenative.words import try_on_host
+from jgpu.device.likenative.trying import call_quietly
 from jgpu.device.recording.infer import OpPlan
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import BufferHandle, DeviceTensor
@@ -95,7 +95,7 @@ def _try(
         return
     state = torch.default_generator.get_state() if info.seeded else None
     try:
-        try_on_host(info, args, kwargs, _twins(spans))
+        call_quietly(info, args, kwargs, _twins(spans))
     except (RuntimeError, IndexError, ValueError, TypeError) as error:
         if str(error).startswith(_UNSUPPORTED):
             raise

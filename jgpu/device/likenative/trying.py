@@ -1,6 +1,7 @@
 """The host's own kernel of an op, called with stand-ins for the device's tensors."""
 
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from jgpu.device.likenative import warned
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor
 
-__all__ = ["REFUSING", "call", "laid_out"]
+__all__ = ["REFUSING", "call", "call_quietly", "laid_out"]
 
 #: what kernels raise of arguments that do not fit
 REFUSING: Final = (RuntimeError, IndexError, ValueError, TypeError)
@@ -54,6 +55,19 @@ def call(
         text = re.sub(r"\btorch\.(?=[A-Z]\w*Tensor\b)", "torch.cuda.", str(error))
         error.args = (text,)
         raise
+
+
+def call_quietly(
+    info: OpInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    stand_in: Callable[[DeviceTensor], torch.Tensor],
+    number: Callable[[Any], Any] = lambda value: value,
+) -> None:
+    """Call the host's kernel for its errors alone: it writes into the stand-ins, and warns not."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        call(info, args, kwargs, stand_in, number)
 
 
 def _has_elements(value: Any) -> bool:

@@ -9,14 +9,13 @@ device tells of them.
 """
 
 import warnings
-from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 
 from jgpu.device.geometry import InternedGeometry, extent, intern
 from jgpu.device.likenative import warned
-from jgpu.device.likenative.trying import REFUSING, call, laid_out
+from jgpu.device.likenative.trying import REFUSING, call, call_quietly, laid_out
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device_tensors
 
@@ -30,7 +29,6 @@ __all__ = [
     "is_plain",
     "on_host",
     "raise_as_native",
-    "try_on_host",
     "warnings_of",
 ]
 
@@ -80,6 +78,14 @@ _LAID_ALIKE: Final = frozenset(
     for name in (
         "_log_softmax", "_softmax", "empty_like", "flip", "full_like", "index_put", "ones_like",
         "renorm", "sort", "tril", "triu", "zeros_like",
+    )
+)  # fmt: skip
+#: Ops whose kernels trust what they are given, and may read past it: other checks come first.
+_TRUSTING: Final = frozenset(
+    f"aten::{name}"
+    for name in (
+        "_embedding_bag", "_embedding_bag_forward_only", "_native_batch_norm_legit",
+        "_native_batch_norm_legit_no_training", "native_batch_norm",
     )
 )  # fmt: skip
 #: Types that elementwise kernels of the host and of CUDA take alike; of others CUDA takes more.
@@ -139,12 +145,10 @@ def check_types(
             shape = (0,) if draws_from_host else (1,) * tensor.dim()
         return fill(shape, dtype=tensor.dtype, device="cpu")
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if nothing or info.seeded:  # bounds have to be in order
-            call(info, args, kwargs, small)
-        else:
-            call(info, args, kwargs, small, number=lambda value: type(value)(1))
+    if nothing or info.seeded:  # bounds have to be in order
+        call_quietly(info, args, kwargs, small)
+    else:
+        call_quietly(info, args, kwargs, small, number=lambda value: type(value)(1))
 
 
 def raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -163,18 +167,15 @@ def raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any])
 def on_host(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the host's own kernel returns for such tensors; NotImplemented if it is not asked."""
     given = device_tensors((args, *kwargs.values()))
-    if not _asked(info.name, "CPU") or any(tensor.numel() > _QUICK for tensor in given):
+    trusting = info.name.partition(".")[0] in _TRUSTING
+    if trusting or not _asked(info.name, "CPU") or any(each.numel() > _QUICK for each in given):
         return NotImplemented
-    written = [args[at] for at in info.writes if at < len(args)]
-    written += [kwargs[name] for name in info.out_names if name in kwargs]
-    written = list(device_tensors(written))
 
     def of_its_size(tensor: DeviceTensor) -> torch.Tensor:
         if not tensor.numel():
             return laid_out(tensor._g)
-        if any(tensor is each for each in written):
-            return torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
-        return torch.zeros((), dtype=tensor.dtype, device="cpu").expand(tensor.shape)
+        # some kernels read as many elements as there are, whatever the steps
+        return torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
 
     return call(info, args, kwargs, of_its_size)
 
@@ -208,18 +209,6 @@ def check_outs(
                 return {}
             raise
     return made
-
-
-def try_on_host(
-    info: OpInfo,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    stand_in: Callable[[DeviceTensor], torch.Tensor],
-) -> None:
-    """Raise what the host's own kernel says of such tensors; it writes into them, and warns not."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        call(info, args, kwargs, stand_in)
 
 
 def warnings_of(

@@ -47,9 +47,9 @@ class OpPlan:
     """
 
     __slots__ = (
-        "args", "doubted", "geometries", "grown", "ident", "info", "kwargs", "looks", "many",
-        "native", "nbytes", "outs", "overlaps", "plain", "ranges", "returns_list", "several",
-        "single", "waits", "warns", "writes_first",
+        "args", "doubted", "foretold", "geometries", "grown", "ident", "info", "kwargs", "looks",
+        "many", "native", "nbytes", "outs", "overlaps", "plain", "ranges", "returns_list",
+        "several", "single", "waits", "warns", "writes_first",
     )  # fmt: skip
 
     def __init__(
@@ -85,6 +85,8 @@ class OpPlan:
         self.looks = False
         #: the native kernel reads an error code from the device and raises: so does the caller
         self.waits = False
+        #: a formula says what the op returns
+        self.foretold = False
         #: the device's kernel may refuse the call
         self.doubted = False
         #: numbers that it may refuse
@@ -196,9 +198,9 @@ def plan_for(
     """Infer a new plan. `args` and `kwargs` are the user's; `geometries` those of its tensors."""
     plan = _plan(info, args, kwargs, geometries, params, probe)
     if plan.outs is not None:
-        plan.ranges = ranges.ranges_of(plan, params)
-        plan.doubted = ranges.has_complex_for_real(info, geometries, params) or doubts.about_call(
-            info, args, kwargs, geometries
+        plan.ranges = ranges.ranges_of(plan, args, kwargs, params)
+        plan.doubted = doubts.about_call(
+            info, args, kwargs, geometries, params, foretold=plan.foretold
         )
         if plan.is_watched:  # `dispatch` alone does all that
             plan.forget_ways()
@@ -221,6 +223,7 @@ def _plan(
         words.check_types(info, args, kwargs, geometries)
         return plan
     if info.name in formulas.FORMULAS and _is_foretold(plan, args, kwargs):
+        plan.foretold = True
         return plan
     if info.name == "aten::convolution":
         mixed.check(info, args, kwargs)  # it compares types, too

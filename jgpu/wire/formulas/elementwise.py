@@ -63,7 +63,7 @@ def _one(made: Geometry | None) -> _Made:
 
 
 def _unary(given: Any, *, approximate: str = "none") -> _Made:
-    if not plain(given) or given.dtype not in FLOATS:
+    if not plain(given) or given.dtype not in FLOATS or approximate not in ("none", "tanh"):
         return None
     return _one(_together(given))
 

@@ -1,5 +1,6 @@
 """Wrong calls raise on their line what native PyTorch raises, and leave what they were given."""
 
+import itertools
 import re
 
 import pytest
@@ -8,6 +9,7 @@ import torch.nn.functional as F
 from torch.testing._internal.common_methods_invocations import op_db
 
 from jgpu.device import current
+from jgpu.device.recording import infer
 
 #: Error inputs that raise something else here, by op and number, each with the reason.
 EXCEPTIONS = {
@@ -179,6 +181,24 @@ numbers = {
     "celu": call(F.celu, ones(3), 0.0),
     "smooth_l1_loss": call(F.smooth_l1_loss, ones(3), ones(3), beta=-1.0),
     "mvlgamma": call(torch.mvlgamma, ones(3), 0),
+    "softshrink": call(F.softshrink, ones(3), -1.0),
+    "cdist": call(torch.cdist, ones(3, 2), ones(3, 2), -1.0),
+    "huber_loss": call(F.huber_loss, ones(3), ones(3), delta=0.0),
+    "clamp to a complex number": call(torch.clamp, ones(3), 1j),
+    "a number of 64 bits": call(torch.add, ones(3, dtype=torch.bool), 2**63),
+    "alpha of a type of its own": call(torch.sub, ones(3), ones(3), alpha=True),
+}
+large = {
+    "topk of many": call(torch.topk, ones(30_000), 30_001),
+    "kthvalue of many": call(torch.kthvalue, ones(30_000), 30_001),
+    "kthvalue of rows": call(torch.kthvalue, ones(20_000, 4), 0),
+    "too many samples of many": call(torch.multinomial, ones(30_000), 30_001),
+    "select_scatter into many": call(torch.select_scatter, ones(200, 300), ones(200), 0, 0),
+    "slice_scatter into many": call(torch.slice_scatter, ones(200, 300), ones(9, 300), 0, 0, 8),
+    "diagonal_scatter into many": call(torch.diagonal_scatter, ones(200, 300), ones(201)),
+    "a pool of many": call(F.adaptive_avg_pool2d, ones(64, 64, 6, 6), (2, -1)),
+    "columns of many": call(F.unfold, ones(64, 64, 6, 6), 9),
+    "an index of many": call(torch.index_add, ones(300, 300), 0, whole(0, 1), ones(2, 299)),
 }
 types = {
     "polar": call(torch.polar, ones(3), ones(3, dtype=torch.float64)),
@@ -186,13 +206,19 @@ types = {
     "logcumsumexp": call(torch.logcumsumexp, whole(1, 2), 0),
     "gcd": call(torch.gcd, ones(3), ones(3)),
     "lcm": call(torch.lcm, ones(3), ones(3)),
+    "group_norm of weights": call(
+        F.group_norm, ones(2, 4), 2, ones(4, dtype=torch.float64), ones(4, dtype=torch.float64)
+    ),
+    "conv2d of truth": call(
+        F.conv3d, ones(1, 1, 3, 3, 3, dtype=torch.bool), ones(1, 1, 2, 2, 2, dtype=torch.bool)
+    ),
     "indices of aminmax": lambda d: torch.aminmax(
         torch.ones(2, device=d),
         dim=0,
         out=(torch.ones((), device=d), torch.ones((), device=d).double()),
     ),
 }
-CASES = bad_shapes | bad_dimensions | empty | images | numbers | types
+CASES = bad_shapes | bad_dimensions | empty | images | numbers | large | types
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -203,6 +229,78 @@ def test_a_wrong_call_raises_on_its_line_what_native_pytorch_raises(wrong):
         found = raised(lambda: wrong("cuda"))
         assert (type(found), str(found)) == (type(native), str(native))
         torch.cuda.synchronize()
+
+
+DTYPES = (
+    torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool,
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64,
+)  # fmt: skip
+TAKING_NUMBERS = {
+    "fill_": lambda x, v: x.fill_(v),
+    "full_like": torch.full_like,
+    "new_full": lambda x, v: x.new_full((2,), v),
+    "setitem": lambda x, v: x.__setitem__(0, v),
+    "masked_fill_": lambda x, v: x.masked_fill_(x == 1, v),
+    "index_fill": lambda x, v: x.index_fill(
+        0, torch.zeros(1, dtype=torch.int64, device=x.device), v
+    ),
+    "scatter": lambda x, v: x.scatter(0, torch.zeros(1, dtype=torch.int64, device=x.device), v),
+    "pad": lambda x, v: F.pad(x, (1, 1), value=v),
+    "add_": lambda x, v: x + v,
+    "sub": lambda x, v: torch.sub(x, x, alpha=v),
+    "mul": lambda x, v: x * v,
+    "pow": lambda x, v: x**v,
+    "clamp": lambda x, v: x.clamp(v),
+    "clamp_": lambda x, v: x.clamp_(v),
+    "eq": lambda x, v: x == v,
+    "where": lambda x, v: torch.where(x == 1, x, v),
+    "addcmul": lambda x, v: torch.addcmul(x, x, x, value=v),
+    "lerp": lambda x, v: torch.lerp(x, x, v),
+    "threshold": lambda x, v: F.threshold(x, 0, v),
+    "hardtanh": lambda x, v: F.hardtanh(x, v, v),
+    "elu": F.elu,
+    "nan_to_num": torch.nan_to_num,
+    "_foreach_add": lambda x, v: torch._foreach_add([x], v),
+}
+PAST = (-1, 0.0, 300, -40_000, 70_000.0, 2**31, -(2**40), 1e39, float("inf"), float("nan"), 2**63)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_numbers_that_a_type_does_not_hold_raise_on_their_line_what_native_pytorch_raises(dtype):
+    different = []
+    for name, function in TAKING_NUMBERS.items():
+        for number in PAST:
+            native, found = (
+                raised(lambda d=d, f=function, v=number: f(torch.ones(3, dtype=dtype, device=d), v))
+                for d in ("cpu", "cuda")
+            )
+            late = raised(torch.cuda.synchronize)
+            if type(found) is not type(native) or late:
+                different.append((name, number, native, found, late))
+    assert different == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_right_call_of_the_op_database_is_waited_for_because_it_looks_wrong(monkeypatch):
+    waited = []
+    confirm = infer.OpPlan.confirm
+
+    def confirm_and_note(plan, params):
+        left = plan.ranges is not None and plan.ranges.are_left(params)
+        reads_data = plan.info.name == "aten::segment_reduce"  # so native PyTorch waits, too
+        if (plan.doubted or left) and not reads_data:
+            waited.append((plan.info.name, plan.geometries, tuple(params)))
+        confirm(plan, params)
+
+    monkeypatch.setattr(infer.OpPlan, "confirm", confirm_and_note)
+    for op in op_db[::6]:
+        if torch.float32 not in op.dtypes or op.name.startswith("jiterator"):
+            continue
+        for sample in itertools.islice(op.sample_inputs("cuda", torch.float32), 3):
+            raised(lambda op=op, s=sample: op(s.input, *s.args, **s.kwargs))
+    raised(torch.cuda.synchronize)
+    assert waited == []
 
 
 def test_what_a_refused_call_was_to_write_keeps_its_values():

@@ -9,15 +9,16 @@ Does not cover values that only the device knows, and numbers that may be others
 (`ranges`).
 """
 
-import warnings
+import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
 
 from jgpu.device.geometry import InternedGeometry
-from jgpu.device.likenative.trying import REFUSING, call
+from jgpu.device.likenative import words
+from jgpu.device.likenative.checks import asking
 from jgpu.device.recording.ops import OpInfo
-from jgpu.device.tensor import DeviceTensor, device_tensors
 
 __all__ = ["about_call"]
 
@@ -25,10 +26,10 @@ __all__ = ["about_call"]
 #: is called with small tensors.
 _BY_EQUAL_SIZES: Final = frozenset({
     "_safe_softmax", "_softmax", "_log_softmax", "amax", "amin", "aminmax", "any", "bucketize",
-    "complex", "cummax", "cummin", "diagonal_scatter", "embedding_renorm", "gcd", "heaviside",
+    "complex", "cummax", "cummin", "embedding_renorm", "gcd", "heaviside",
     "index_add", "index_copy", "index_put", "index_reduce", "lcm", "linalg_cross", "linalg_qr",
     "log_sigmoid_forward", "logcumsumexp", "masked_fill", "masked_scatter", "max", "median", "min",
-    "mode", "nanmedian", "nansum", "native_group_norm", "native_layer_norm", "nll_loss2d_forward",
+    "mode", "nanmedian", "nansum", "native_layer_norm", "nll_loss2d_forward",
     "nll_loss_forward", "polar", "polygamma", "put", "round", "scatter", "scatter_add",
     "scatter_reduce", "searchsorted", "smooth_l1_loss", "sort", "trace", "_native_batch_norm_legit",
     "gather", "hardswish", "gelu", "celu", "elu", "hardtanh", "mvlgamma", "_linalg_det",
@@ -40,14 +41,26 @@ _BY_TRUE_SIZES: Final = frozenset({
     "adaptive_max_pool2d", "adaptive_max_pool3d", "arange", "as_strided_scatter", "bernoulli",
     "bernoulli_", "full", "grid_sampler_2d", "grid_sampler_3d", "histc", "im2col", "kthvalue",
     "linspace", "multinomial", "randint_like", "random", "randperm", "segment_reduce",
-    "select_scatter", "slice_scatter", "topk", "upsample_bilinear2d", "upsample_trilinear3d",
+    "topk", "upsample_bilinear2d", "upsample_trilinear3d",
 })  # fmt: skip
-#: Sizes up to this one stay as they are among those that are only compared.
-_SMALL: Final = 4
-#: what `multinomial` draws from at most
+#: Ops that write into a view of a copy, with the op that makes the view.
+_SCATTERED: Final = {
+    f"{name}_scatter": getattr(torch.ops.aten, name) for name in ("diagonal", "select", "slice")
+}
+#: Ops whose kernels trust their callers (internal ones), and those with several kernels: the host's
+#: kernel is not called with types that it may not expect. Nor are those that compare products of
+#: sizes, which smaller sizes do not keep.
+_TRUSTED: Final = re.compile(
+    r"_(?!softmax$|log_softmax$|safe_softmax$|adaptive_avg_pool|fft_|cdist_forward$"
+    r"|standard_gamma$|linalg_det$|upsample_).*"
+    r"|.*(_backward|conv|rnn|lstm|gru_|cudnn|mkldnn|miopen|quantize|fused|sparse|ctc|_impl)"
+    r"|native_batch_norm|batch_norm|embedding_bag|.*_copy$|_foreach_.*|copy|empty|set"
+    r"|cholesky|lu_unpack|linalg_l[du].*|pixel_.*|.*channel_shuffle|col2im"
+)
+#: Ops that choose some elements of many.
+_CHOOSING: Final = frozenset({"kthvalue", "multinomial", "topk"})
+#: What `multinomial` draws from at most.
 _MOST_CATEGORIES: Final = 1 << 24
-#: elements up to which a call is made with true sizes
-_QUICK: Final = 1 << 14
 
 
 def about_call(
@@ -55,55 +68,91 @@ def about_call(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     geometries: tuple[InternedGeometry, ...],
+    params: Sequence[Any],
+    *,
+    foretold: bool,
 ) -> bool:
-    """Whether the device's kernel may refuse a call of these geometries and constants."""
-    base = info.func._schema.name[6:]
+    """Whether the device's kernel may refuse a call of these geometries, constants and numbers.
+
+    `foretold` says that a formula knows what the op returns for these types.
+    """
+    base = info.func._schema.name[6:].removesuffix("_")
     if base == "convolution":
         return _is_odd_convolution(*args)
-    base = base.removesuffix("_")
-    if base in _BY_EQUAL_SIZES:
-        sizes = sorted({size for each in geometries for size in each.shape if size > _SMALL})
-        small = {size: _SMALL + 1 + rank for rank, size in enumerate(sizes)}
-        return _is_refused(info, args, kwargs, small)
-    if base == "multinomial" and args[0].dim() and args[0].shape[-1] > _MOST_CATEGORIES:
+    if base == "native_group_norm":
+        return len({each.dtype for each in geometries}) > 1
+    if base in _SCATTERED:
+        return _is_odd_scatter(base, *args, **kwargs)
+    if base in _CHOOSING and _is_odd_choice(base, *args[:3]):
         return True
-    if base in _BY_TRUE_SIZES and sum(each.numel for each in geometries) <= _QUICK:
-        return _is_refused(info, args, kwargs, {})
-    return False
+    if base in _BY_TRUE_SIZES:
+        if asking.elements_of(geometries, {}) <= asking.QUICK:
+            return _is_refused(info, args, kwargs, {})
+        small = asking.smaller(geometries, asking.whole_numbers(info, args, kwargs))
+    elif base in _BY_EQUAL_SIZES or _has_odd_number(kwargs, geometries, params):
+        small = asking.smaller(geometries, ())
+    elif not foretold and _has_odd_types(geometries) and _is_asked_about_types(base, info):
+        small = asking.smaller(geometries, asking.whole_numbers(info, args, kwargs))
+    else:
+        return False
+    if asking.elements_of(geometries, small) > asking.QUICK:
+        return False
+    return _is_refused(info, args, kwargs, small)
+
+
+def _has_odd_number(
+    kwargs: dict[str, Any], geometries: tuple[InternedGeometry, ...], params: Sequence[Any]
+) -> bool:
+    """Whether a number has another type than the first tensor's elements."""
+    dtype = geometries[0].dtype if geometries else torch.complex128
+    complex_for_real = complex in map(type, params) and not dtype.is_complex
+    return complex_for_real or (type(kwargs.get("alpha")) is bool and dtype is not torch.bool)
+
+
+def _has_odd_types(geometries: tuple[InternedGeometry, ...]) -> bool:
+    """Whether tensors have several types, or one that is not a real float."""
+    first = geometries[0].dtype if geometries else torch.float32
+    return not first.is_floating_point or any(each.dtype is not first for each in geometries)
+
+
+def _is_asked_about_types(base: str, info: OpInfo) -> bool:
+    return _TRUSTED.fullmatch(base) is None and words.has_host_kernel(info)
 
 
 def _is_refused(
     info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], small: dict[int, int]
 ) -> bool:
-    """Whether the host's kernel refuses tensors of these sizes, of which `small` has smaller."""
-    named = {name: value for name, value in kwargs.items() if name in info.out_names}
-    written = [id(args[at]) for at in info.writes if at < len(args)]
-    draws_from_host = info.seeded and "generator" not in info.positions
-    written += [id(each) for each in device_tensors(tuple(named.values()))]
+    error = asking.refusal(info, args, kwargs, small)
+    return error is not None and str(error) != "ZeroDivisionError"  # zeros stand in
 
-    def stand_in(tensor: DeviceTensor) -> torch.Tensor:
-        geometry = tensor._g
-        shape = [0 if draws_from_host else small.get(size, size) for size in geometry.shape]
-        whole = not geometry.dtype.is_floating_point
-        fill = torch.zeros if whole and not geometry.dtype.is_complex else torch.ones
-        if id(tensor) in written or 0 in shape:
-            return fill(shape, dtype=geometry.dtype, device="cpu")
-        return fill((), dtype=geometry.dtype, device="cpu").expand(shape)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            call(info, args, kwargs, stand_in)
-        except (*REFUSING, ArithmeticError):
+def _is_odd_choice(base: str, given: Any, count: int, last: Any = None) -> bool:
+    """Whether elements are chosen of which there are too few."""
+    if base == "multinomial":
+        shape = given.shape
+        if not given.is_floating_point() or len(shape) not in (1, 2):
             return True
-    return False
+        if count < 1 or shape[-1] > _MOST_CATEGORIES:
+            return True
+        return not last and count > shape[-1]
+    dim = -1 if last is None else last
+    size = given.shape[dim] if given.dim() else 1
+    return not (1 if base == "kthvalue" else 0) <= count <= size
+
+
+def _is_odd_scatter(base: str, given: Any, source: Any, *args: Any, **kwargs: Any) -> bool:
+    """Whether a source does not have the shape of the view that it is written into."""
+    whole = torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device="meta")
+    return bool(_SCATTERED[base](whole, *args, **kwargs).shape != source.shape)
 
 
 def _is_odd_convolution(
     given: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
     transposed: bool, output_padding: Any, groups: int,
 ) -> bool:  # fmt: skip
-    """Whether a convolution's sizes or numbers are such as no kernel takes."""
+    """Whether a convolution's type, sizes or numbers are such as no kernel takes."""
+    if given.dtype is torch.bool:
+        return True
     spatial = given.dim() - 2
     numbers = (stride, padding, dilation, output_padding)
     if spatial < 1 or weight.dim() != given.dim() or groups < 1:

@@ -13,7 +13,6 @@ Does not cover values, random ops, and tensors with a conjugate or negative bit.
 """
 
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final
@@ -22,7 +21,7 @@ import torch
 
 from jgpu.device.geometry import InternedGeometry
 from jgpu.device.likenative import words
-from jgpu.device.likenative.trying import REFUSING, call
+from jgpu.device.likenative.trying import REFUSING, call_quietly
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device_tensors
 
@@ -55,7 +54,7 @@ def check(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return False
     plain = all(words.is_plain(tensor.dtype) for tensor in given)
     try:
-        _call(info, args, kwargs, _Shrinking(info).stand_in)
+        call_quietly(info, args, kwargs, _Shrinking(info).stand_in, _one)
     except REFUSING as error:
         of_shapes = str(error).startswith(_OF_SHAPES)
         if not of_shapes and not plain:
@@ -65,7 +64,8 @@ def check(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         if large and (not of_shapes or _is_on_lists(info)):
             return False
         # a kernel raises errors of shapes before it touches memory
-        _call(info, args, kwargs, _of_true_size(written, torch.empty if large else torch.ones))
+        stand_in = _of_true_size(written, torch.empty if large else torch.ones)
+        call_quietly(info, args, kwargs, stand_in, _one)
     return plain
 
 
@@ -121,15 +121,8 @@ def _is_tagged(func: Any) -> bool:
     return tagged
 
 
-def _call(
-    info: OpInfo,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    stand_in: Callable[[DeviceTensor], torch.Tensor],
-) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        call(info, args, kwargs, stand_in, number=lambda value: type(value)(1))
+def _one(value: Any) -> Any:
+    return type(value)(1)
 
 
 class _Shrinking:

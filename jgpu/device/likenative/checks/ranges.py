@@ -4,29 +4,35 @@ Numbers are parameters of a program, so a plan is made once for all of them. A c
 leave the ranges here is recorded and waited for, so that the device's own error is raised on its
 line (`doubts`). The accelerator compares, too: it leaves such calls to `dispatch`.
 
-Does not cover numbers past the range of float32, bfloat16 and float64.
+The ranges of most ops are found out once per op and types: the host's kernel is called with numbers
+at which kernels begin to refuse. Those of random ops are listed here.
+
+Does not cover numbers in lists, and operands that are refused only together with another number.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf, isfinite, nextafter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from jgpu.device.geometry import InternedGeometry
+from jgpu.device.likenative import words
+from jgpu.device.likenative.checks import asking
 from jgpu.device.recording.ops import OpInfo
 from jgpu.wire.program import Param
 
 if TYPE_CHECKING:
     from jgpu.device.recording.infer import OpPlan
 
-__all__ = ["Ranges", "has_complex_for_real", "ranges_of"]
+__all__ = ["Ranges", "ranges_of"]
 
 _POSITIVE: Final = (nextafter(0.0, 1.0), inf)
 _BELOW_ONE: Final = nextafter(1.0, 0.0)
 #: What numbers of random ops must be, by op and argument; both ends are allowed.
-_DRAWN: Final = {
+_LISTED: Final = {
     "bernoulli": {"p": (0.0, 1.0)},
     "cauchy": {"sigma": _POSITIVE},
     "exponential": {"lambd": _POSITIVE},
@@ -34,38 +40,58 @@ _DRAWN: Final = {
     "log_normal": {"std": _POSITIVE},
     "native_dropout": {"p": (0.0, 1.0)},
     "normal": {"std": (0.0, inf)},
+    "renorm": {"p": _POSITIVE, "maxnorm": (0.0, inf)},
 }
-#: Ops that convert a number to the type of their tensor, or refuse it.
-_CONVERTING: Final = frozenset({
-    "constant_pad_nd", "fill", "full_like", "index_fill", "masked_fill", "new_full", "scatter",
-})  # fmt: skip
-#: The same, whose numbers are compared only where their tensor has whole numbers.
-_REAL: Final = frozenset({"addcmul", "addmm", "hardtanh", "lerp", "linspace", "threshold"})
+_OVERFLOW: Final = re.compile(r"value cannot be converted to type (.+) without overflow")
+#: Types as errors name them.
+_NAMED: Final = {
+    "uint8_t": torch.uint8, "int8_t": torch.int8, "int16_t": torch.int16,
+    "int": torch.int32, "int64_t": torch.int64, "c10::Half": torch.float16,
+    "c10::BFloat16": torch.bfloat16, "float": torch.float32, "double": torch.float64,
+    "c10::complex<c10::Half>": torch.float16, "c10::complex<float>": torch.float32,
+    "c10::complex<double>": torch.float64, "uint16_t": torch.uint16, "uint32_t": torch.uint32,
+    "uint64_t": torch.uint64,
+}  # fmt: skip
+#: Numbers just past the ranges of whole types, in order.
+_PAST: Final = (200, 300, 40_000, 70_000, 1 << 31, 1 << 32)
+#: A number that fits few types.
+_BEYOND: Final[dict[type, int | float]] = {int: 1 << 63, float: 1e39}
+_Interval: TypeAlias = tuple[float, float, bool, bool]
+#: Any number is taken.
+_EVERY: Final[_Interval] = (-inf, inf, True, True)
+#: Tensors up to which a call is tried.
+_MANY: Final = 16
+#: what was found out, by op, types, and the kinds of its numbers
+_found: dict[Any, dict[str, _Interval]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
     """Ranges of a plan's numbers, by their place among a call's numbers.
 
-    `intervals` has place, least, most, and whether infinities and NaN are allowed, too. The second
-    number of `ordered` must not be less than the first.
+    `intervals` has place, least, most, whether infinities and NaN are allowed, too, and whether 0
+    is. The second number of `ordered` must not be less than the first.
     """
 
-    intervals: tuple[tuple[int, float, float, bool], ...]
+    intervals: tuple[tuple[int, float, float, bool, bool], ...]
     ordered: tuple[int, int] | None = None
 
     def are_left(self, numbers: Sequence[Any]) -> bool:
         """Whether a kernel may refuse these numbers."""
-        for place, least, most, infinite in self.intervals:
+        for place, least, most, infinite, zero in self.intervals:
             number = numbers[place]
             if not least <= number <= most and not (infinite and not isfinite(number)):
+                return True
+            if number == 0 and not zero:
                 return True
         return self.ordered is not None and not (
             numbers[self.ordered[0]] <= numbers[self.ordered[1]]
         )
 
 
-def ranges_of(plan: "OpPlan", params: Sequence[Any]) -> Ranges | None:
+def ranges_of(
+    plan: "OpPlan", args: tuple[Any, ...], kwargs: dict[str, Any], params: Sequence[Any]
+) -> Ranges | None:
     """Return what to compare the numbers of each call with; None where nothing is compared."""
     info, geometries = plan.info, plan.geometries
     if not geometries or not params or complex in map(type, params):
@@ -76,28 +102,105 @@ def ranges_of(plan: "OpPlan", params: Sequence[Any]) -> Ranges | None:
         return None
     if base == "uniform":
         return _uniform(places, geometries[0].dtype)
-    if base in _DRAWN:
-        allowed = _DRAWN[base]
-        found = [(at, *allowed[name], False) for name, at in places.items() if name in allowed]
-        return Ranges(tuple(found)) if found else None
-    dtype = geometries[0].dtype
-    is_whole = not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
-    if is_whole and (base in _CONVERTING or base in _REAL):
-        whole = torch.iinfo(dtype)
-        return Ranges(tuple((at, whole.min, whole.max, False) for at in places.values()))
-    if dtype is torch.float16 and base in _CONVERTING:
+    if base in _LISTED:
+        allowed = _LISTED[base]
+        listed = [
+            (at, *allowed[name], False, True) for name, at in places.items() if name in allowed
+        ]
+        return Ranges(tuple(listed)) if listed else None
+    if len(geometries) > _MANY or not words.has_host_kernel(info):
+        return None
+    kinds = tuple((name, type(params[at])) for name, at in places.items())
+    key = (info.name, tuple(each.dtype for each in geometries), kinds)
+    measured = _found.get(key)
+    if measured is None:
+        small = asking.smaller(geometries, asking.whole_numbers(info, args, kwargs))
+        if asking.elements_of(geometries, small) > asking.QUICK:
+            return None
+        measured = _measure(info, args, kwargs, kinds, small)
+        if measured is None:
+            return None
+        _found[key] = measured
+    found = [(places[name], *interval) for name, interval in measured.items()]
+    ordered = None
+    if base == "histc" and {"min", "max"} <= places.keys():
+        ordered = places["min"], places["max"]
+    return Ranges(tuple(found), ordered) if found or ordered else None
+
+
+def _measure(
+    info: OpInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    kinds: tuple[tuple[str, type], ...],
+    small: Mapping[int, int],
+) -> dict[str, _Interval] | None:
+    """Find out which numbers the host's kernel refuses; None if it refuses usual ones, too."""
+    usual = {name: kind(1) if kind is int else 0.5 for name, kind in kinds}
+
+    def ask(tried: str, number: Any) -> str | None:
+        numbers = usual | {tried: number}
+        given = tuple(
+            numbers.get(argument.name, value)
+            for argument, value in zip(info.arguments, args, strict=False)
+        )
+        named = {name: numbers.get(name, value) for name, value in kwargs.items()}
+        error = asking.refusal(info, given, named, small)
+        return None if error is None else str(error)
+
+    found = {}
+    for name, kind in kinds:
+        interval = _interval(partial(ask, name), kind, len(kinds) == 1)
+        if interval != _EVERY:
+            found[name] = interval
+    if found and ask(kinds[0][0], usual[kinds[0][0]]) is not None:
+        return None
+    return found
+
+
+def _interval(ask: Callable[[Any], str | None], kind: type, alone: bool) -> _Interval:
+    """Least and most of the numbers that are taken, whether infinities are, and whether 0 is.
+
+    A refusal for another reason than overflow counts only where the call has one number: others may
+    be compared with it.
+    """
+    least, most, infinite, zero = _EVERY
+    beyond = ask(_BEYOND[kind])
+    dtype = _type_of_overflow(ask, kind, beyond)
+    if dtype is not None and dtype.is_floating_point:
         most = torch.finfo(dtype).max
-        return Ranges(tuple((at, -most, most, True) for at in places.values()))
-    return None
+        least = -most
+    elif dtype is not None:
+        limits = torch.iinfo(dtype)
+        most, infinite = limits.max, False
+        least = limits.min
+        if not least and ask(kind(-1)) is None:  # kernels let negative numbers wrap around
+            least = -limits.max
+    elif kind is int and beyond is not None:  # such numbers have a type of their own
+        most = torch.iinfo(torch.int64).max
+    if alone and ask(kind(-1)) is not None:
+        least, infinite = (0.0 if ask(kind(0)) is None else _POSITIVE[0]), False
+    elif alone:
+        zero = ask(kind(0)) is None
+    return least, most, infinite, zero
 
 
-def has_complex_for_real(
-    info: OpInfo, geometries: tuple[InternedGeometry, ...], params: Sequence[Any]
-) -> bool:
-    """Whether the call gives a complex number to an op on real tensors, which may refuse it."""
-    if complex not in map(type, params) or not geometries or geometries[0].dtype.is_complex:
-        return False
-    return info.in_place or _base(info) in _CONVERTING | _REAL
+def _type_of_overflow(
+    ask: Callable[[Any], str | None], kind: type, beyond: str | None
+) -> torch.dtype | None:
+    """The narrowest type that numbers of this kind are converted to and have to fit.
+
+    `beyond` is what the kernel says of a number that fits none.
+    """
+    refused = _OVERFLOW.match(beyond or "")
+    if refused is None:
+        return None
+    widest = _NAMED.get(refused[1])
+    for number in _PAST if widest is not None and not widest.is_floating_point else ():
+        refused = _OVERFLOW.match(ask(kind(number)) or "")
+        if refused:
+            return _NAMED.get(refused[1])
+    return widest
 
 
 def _base(info: OpInfo) -> str:
@@ -117,12 +220,13 @@ def _places(plan: "OpPlan") -> Iterator[tuple[str, int]]:
 
 def _uniform(places: dict[str, int], dtype: torch.dtype) -> Ranges:
     """The bounds of `uniform_`: ordered, and their distance is a number of this type."""
-    most = torch.finfo(dtype).max / 2 if dtype.is_floating_point else inf
+    measured = dtype.is_floating_point or dtype.is_complex
+    most = torch.finfo(dtype).max / 2 if measured else inf
     low, high = places.get("from"), places.get("to")
     found = []
     if low is not None:
-        found.append((low, -most, most if high is not None else 1.0, False))
+        found.append((low, -most, most if high is not None else 1.0, False, True))
     if high is not None:
-        found.append((high, -most if low is not None else 0.0, most, False))
+        found.append((high, -most if low is not None else 0.0, most, False, True))
     ordered = None if low is None or high is None else (low, high)
     return Ranges(tuple(found), ordered)
