@@ -265,3 +265,51 @@ def a_checkpoint_in_memory_is_taken_up_again(device):
     again.load_state_dict(saved["optimizer"])
     found += train(saved["model"], again, loss_of(saved["model"]), batches(device, 2))
     return found + state_of(net, saved["model"], again)
+
+
+class Gate(nn.Module):
+    """A layer of an op that has a kernel of its own for the device."""
+
+    def __init__(self, op):
+        super().__init__()
+        self.op = op
+        self.scale = nn.Parameter(torch.ones(8))
+
+    def forward(self, x):
+        return self.op(x, self.scale)
+
+
+def gated(x, scale):
+    """The product of the input with its scaled sigmoid."""
+    return x * torch.sigmoid(x * scale)
+
+
+def remember_inputs(ctx, inputs, output):
+    """Keep what the gradients are computed from."""
+    ctx.save_for_backward(*inputs)
+
+
+def gate_gradients(context, grad):
+    """The gradients of `gated`."""
+    x, scale = context.saved_tensors
+    gate = torch.sigmoid(x * scale)
+    slope = grad * x * gate * (1 - gate)
+    return grad * gate + slope * scale, (slope * x).sum(0)
+
+
+@case
+def copies_of_a_layer_with_a_kernel_of_its_own(device):
+    @torch.library.custom_op("parity_copies::gate", mutates_args=())
+    def gate(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("The device has a kernel of its own.")
+
+    gate.register_kernel(torch.device(device).type)(gated)
+    gate.register_fake(lambda x, scale: torch.empty_like(x))
+    gate.register_autograd(gate_gradients, setup_context=remember_inputs)
+    net = nn.Sequential(nn.Linear(4, 8), Gate(gate), nn.Linear(8, 2)).to(device)
+    optimizer = torch.optim.Adam(net.parameters(), 1e-2)
+    found = train(net, optimizer, loss_of(net), batches(device, 3))
+    twin = copy.deepcopy(net)
+    found += train(net, optimizer, loss_of(net), batches(device, 3))
+    found += [loss_of(twin)(*batch) for batch in batches(device, 2)]
+    return found + state_of(net, twin, optimizer)
