@@ -17,7 +17,7 @@ import torch
 from jgpu.device import current
 from jgpu.device.geometry import InternedGeometry, from_wire, geometry_of, has_idle_steps
 from jgpu.device.likenative import indexing, mixed, powers, warned, words
-from jgpu.device.likenative.checks import codes, degenerate, doubts, inplace, ranges
+from jgpu.device.likenative.checks import codes, degenerate, doubts, dtypes, inplace, ranges
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor, device
 from jgpu.wire import formulas
@@ -199,8 +199,8 @@ def plan_for(
     plan = _plan(info, args, kwargs, geometries, params, probe)
     if plan.outs is not None:
         plan.ranges = ranges.ranges_of(plan, args, kwargs, params)
-        plan.doubted = doubts.about_call(
-            info, args, kwargs, geometries, params, foretold=plan.foretold
+        plan.doubted = doubts.about_call(info, args, kwargs, geometries, params) or (
+            not plan.foretold and dtypes.may_be_refused(info, args, kwargs, geometries, plan.outs)
         )
         if plan.is_watched:  # `dispatch` alone does all that
             plan.forget_ways()

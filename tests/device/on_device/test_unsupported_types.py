@@ -1,7 +1,12 @@
 """Types that an op does not take: errors of native classes, on the line that causes them."""
 
+import warnings
+
 import pytest
 import torch
+import torch.nn.functional as F
+
+from jgpu.device import current
 
 _CALLS = {
     "complex": lambda x: torch.complex(x, x),
@@ -12,6 +17,83 @@ _CALLS = {
     ),
     "polar": lambda x: torch.polar(x, x),
 }
+
+
+#: Ops whose kernels do not take all types, while their meta kernels do: dimensions, and the call.
+_OF_FLOATING_POINT = {
+    "adaptive_avg_pool2d": (4, lambda x: F.adaptive_avg_pool2d(x, 2)),
+    "adaptive_max_pool3d": (5, lambda x: F.adaptive_max_pool3d(x, 2)),
+    "avg_pool1d": (3, lambda x: F.avg_pool1d(x, 2)),
+    "avg_pool3d": (5, lambda x: F.avg_pool3d(x, 2)),
+    "cholesky_solve": (3, lambda x: torch.cholesky_solve(x, x)),
+    "conv2d": (4, lambda x: F.conv2d(x, x[:, :, :3, :3])),
+    "conv_transpose2d": (4, lambda x: F.conv_transpose2d(x, x[:, :, :3, :3])),
+    "fractional_max_pool2d": (4, lambda x: _fractional(F.fractional_max_pool2d, x)),
+    "fractional_max_pool3d": (5, lambda x: _fractional(F.fractional_max_pool3d, x)),
+    "glu": (3, F.glu),
+    "householder_product": (3, lambda x: torch.linalg.householder_product(x, x[:, 0])),
+    "huber_loss": (3, lambda x: F.huber_loss(x, x)),
+    "interpolate": (3, lambda x: F.interpolate(x, scale_factor=2, mode="linear")),
+    "local_response_norm": (4, lambda x: F.local_response_norm(x, 2)),
+    "lu_factor": (3, torch.linalg.lu_factor),
+    "max_pool3d": (5, lambda x: F.max_pool3d(x, 2)),
+    "multi_margin_loss": (3, lambda x: F.multi_margin_loss(x[0], _zeros(6, x))),
+    "multilabel_margin_loss": (3, lambda x: F.multilabel_margin_loss(x[0], _zeros((6, 6), x))),
+    "pad by reflection": (3, lambda x: F.pad(x, (1, 1), mode="reflect")),
+    "pdist": (3, lambda x: F.pdist(x[0])),
+    "prelu": (3, lambda x: F.prelu(x, x[0, 0, :1])),
+    "smoothed interpolate": (4, lambda x: F.interpolate(
+        x, scale_factor=0.5, mode="bilinear", antialias=True
+    )),
+    "triangular_solve": (3, lambda x: torch.triangular_solve(x, x)[0]),
+}  # fmt: skip
+
+
+def _zeros(shape, x):
+    return torch.zeros(shape, dtype=torch.int64, device=x.device)
+
+
+def _fractional(pool, x):
+    samples = torch.ones(6, 6, x.dim() - 2).to(x)
+    return pool(x, 2, output_size=2, _random_samples=samples)
+
+
+def _outcome(call, x):
+    """The error's class and text, or how it lies; whatever is late would be raised here, too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            made = call(x)
+        except RuntimeError as error:
+            is_missing = isinstance(error, NotImplementedError)
+            return is_missing, str(error).partition("\n")[0].replace("torch.cuda.", "torch.")
+    torch.cuda.synchronize()
+    made = made[0] if isinstance(made, tuple) else made
+    return made.dtype, made.shape
+
+
+_TYPES = [torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool, torch.complex64]
+
+
+@pytest.mark.parametrize("dtype", _TYPES, ids=str)
+def test_a_type_that_a_kernel_lacks_is_refused_on_the_line_as_natively(dtype):
+    differing = {}
+    for name, (dims, call) in _OF_FLOATING_POINT.items():
+        for last in (6, 300):
+            x = torch.ones(*(6,) * (dims - 1), last).to(dtype)
+            expected, made = _outcome(call, x), _outcome(call, x.to("cuda"))
+            if made != expected:
+                differing[name, last] = expected, made
+    assert differing == {}
+
+
+def test_types_that_a_kernel_takes_are_not_waited_for():
+    for size in (6, 40):
+        x = torch.ones(2, 4, size, size, dtype=torch.bfloat16, device="cuda")
+        before = current.session.round_trips
+        made = F.max_pool2d(F.interpolate(x, scale_factor=2, mode="bilinear"), 2)
+        assert current.session.round_trips == before
+        assert made.shape == (2, 4, size, size)
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float8_e4m3fn], ids=str)

@@ -8,6 +8,7 @@ Does not cover relations between products of sizes, and values: stand-ins hold z
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import prod
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -50,9 +51,13 @@ def elements_of(geometries: Iterable[InternedGeometry], small: Mapping[int, int]
 
 
 def refusal(
-    info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], small: Mapping[int, int]
+    info: OpInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    small: Mapping[int, int],
+    types: Mapping[torch.dtype, torch.dtype] = MappingProxyType({}),
 ) -> Exception | None:
-    """Return what the host's kernel raises for tensors whose sizes `small` replaces."""
+    """Return what the host's kernel raises for tensors whose sizes and types are replaced."""
     draws_from_host = info.seeded and "generator" not in info.positions
     kinds = [str(argument.type) for argument in info.arguments]
 
@@ -66,7 +71,7 @@ def refusal(
     def stand_in(tensor: DeviceTensor) -> torch.Tensor:
         geometry = tensor._g
         shape = [small.get(size, size) for size in geometry.shape]
-        dtype = geometry.dtype
+        dtype = types.get(geometry.dtype, geometry.dtype)
         fill = torch.ones if dtype.is_floating_point or dtype.is_complex else torch.zeros
         return fill(shape, dtype=dtype, device="cpu")
 

@@ -5,18 +5,16 @@ meta kernels leave such checks out. A call that looks wrong is recorded and wait
 device's own kernel raises its own error on the line that called it. If the kernel accepts the call,
 nothing but one wait was lost, and the plan is trusted from then on.
 
-Does not cover values that only the device knows, and numbers that may be others at each call
-(`ranges`).
+Does not cover values that only the device knows, types that a kernel lacks (`dtypes`), and numbers
+that may be others at each call (`ranges`).
 """
 
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
 
 from jgpu.device.geometry import InternedGeometry
-from jgpu.device.likenative import words
 from jgpu.device.likenative.checks import asking
 from jgpu.device.recording.ops import OpInfo
 
@@ -47,16 +45,6 @@ _BY_TRUE_SIZES: Final = frozenset({
 _SCATTERED: Final = {
     f"{name}_scatter": getattr(torch.ops.aten, name) for name in ("diagonal", "select", "slice")
 }
-#: Ops whose kernels trust their callers (internal ones), and those with several kernels: the host's
-#: kernel is not called with types that it may not expect. Nor are those that compare products of
-#: sizes, which smaller sizes do not keep.
-_TRUSTED: Final = re.compile(
-    r"_(?!softmax$|log_softmax$|safe_softmax$|adaptive_avg_pool|fft_|cdist_forward$"
-    r"|standard_gamma$|linalg_det$|upsample_).*"
-    r"|.*(_backward|conv|rnn|lstm|gru_|cudnn|mkldnn|miopen|quantize|fused|sparse|ctc|_impl)"
-    r"|native_batch_norm|batch_norm|embedding_bag|.*_copy$|_foreach_.*|copy|empty|set"
-    r"|cholesky|lu_unpack|linalg_l[du].*|pixel_.*|.*channel_shuffle|col2im"
-)
 #: Ops that choose some elements of many.
 _CHOOSING: Final = frozenset({"kthvalue", "multinomial", "topk"})
 #: What `multinomial` draws from at most.
@@ -69,13 +57,8 @@ def about_call(
     kwargs: dict[str, Any],
     geometries: tuple[InternedGeometry, ...],
     params: Sequence[Any],
-    *,
-    foretold: bool,
 ) -> bool:
-    """Whether the device's kernel may refuse a call of these geometries, constants and numbers.
-
-    `foretold` says that a formula knows what the op returns for these types.
-    """
+    """Whether the device's kernel may refuse a call of these geometries, constants and numbers."""
     base = info.func._schema.name[6:].removesuffix("_")
     if base == "convolution":
         return _is_odd_convolution(*args)
@@ -91,8 +74,6 @@ def about_call(
         small = asking.smaller(geometries, asking.whole_numbers(info, args, kwargs))
     elif base in _BY_EQUAL_SIZES or _has_odd_number(kwargs, geometries, params):
         small = asking.smaller(geometries, ())
-    elif not foretold and _has_odd_types(geometries) and _is_asked_about_types(base, info):
-        small = asking.smaller(geometries, asking.whole_numbers(info, args, kwargs))
     else:
         return False
     if asking.elements_of(geometries, small) > asking.QUICK:
@@ -107,16 +88,6 @@ def _has_odd_number(
     dtype = geometries[0].dtype if geometries else torch.complex128
     complex_for_real = complex in map(type, params) and not dtype.is_complex
     return complex_for_real or (type(kwargs.get("alpha")) is bool and dtype is not torch.bool)
-
-
-def _has_odd_types(geometries: tuple[InternedGeometry, ...]) -> bool:
-    """Whether tensors have several types, or one that is not a real float."""
-    first = geometries[0].dtype if geometries else torch.float32
-    return not first.is_floating_point or any(each.dtype is not first for each in geometries)
-
-
-def _is_asked_about_types(base: str, info: OpInfo) -> bool:
-    return _TRUSTED.fullmatch(base) is None and words.has_host_kernel(info)
 
 
 def _is_refused(
