@@ -21,7 +21,7 @@ from jgpu.device.recording.copies import upload, upload_fresh
 from jgpu.device.sparse import conversions, coo
 from jgpu.device.sparse.base import CompositeTensor
 from jgpu.device.sparse.pattern import LAYOUTS
-from jgpu.device.tensors import nested, pinned, rng
+from jgpu.device.tensors import nested, pinned, rng, storage
 from jgpu.device.tracebacks import hide, seam, unseen
 
 __all__ = ["install"]
@@ -45,6 +45,9 @@ def _taking_device(function: Callable[..., Any]) -> Callable[..., Any]:
                     del kwargs["pin_memory"]
                     return pinned.made_pinned(call(*args, **kwargs))
             if warns and not _is_quiet(name, args):
+                made = storage.tensor_of(name, function, args, kwargs) if reads else None
+                if made is not None:
+                    return made
                 return warned.as_caller(function, args, kwargs)
             result = function(*args, **kwargs)
             if "generator" in kwargs:
@@ -56,6 +59,7 @@ def _taking_device(function: Callable[..., Any]) -> Callable[..., Any]:
 
     name = function.__name__
     warns = name in _WARNING
+    reads = name in _READING
     of_numbers = name in _OF_NUMBERS
     return seam(call)
 
@@ -67,6 +71,9 @@ _HOST: Final = torch.device("cpu")
 
 #: constructors that warn of what they are given, or of themselves
 _WARNING: Final = frozenset({"tensor", "new_tensor", "as_tensor", "asarray", "frombuffer", "range"})
+
+#: constructors that take storages, too
+_READING: Final = _WARNING - {"frombuffer", "range"}
 
 
 def _is_quiet(name: str, args: tuple[Any, ...]) -> bool:

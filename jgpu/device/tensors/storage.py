@@ -17,7 +17,7 @@ from jgpu.device.recording.growth import resize_storage
 from jgpu.device.tensor import CUDA, BufferHandle, DeviceTensor, wrap
 from jgpu.device.tracebacks import unseen, unseen_methods
 
-__all__ = ["Storage", "install", "storage_of", "untyped"]
+__all__ = ["Storage", "install", "storage_of", "tensor_of", "untyped"]
 
 
 @unseen_methods
@@ -170,6 +170,37 @@ def untyped(storage: Any) -> Any:
     return storage._untyped_storage if isinstance(storage, torch.TypedStorage) else storage
 
 
+def tensor_of(
+    name: str, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> torch.Tensor | None:
+    """What `torch.tensor` and its like make of a device storage; None if they are given none.
+
+    The function is called with a host storage of one element, so types and errors are its own.
+    """
+    if name == "new_tensor":
+        like: Any = args[0]
+        args = args[1:]
+        kwargs = {"dtype": like.dtype, "device": like.device} | kwargs
+        function = torch.tensor
+    found: Any = args[0] if args else kwargs.get("data", kwargs.get("obj"))
+    storage = untyped(found)
+    if not isinstance(storage, Storage):
+        return None
+    twin: Any = torch.UntypedStorage(16, device="cpu")
+    twin_of_bytes = twin
+    if storage is not found:
+        twin = torch.TypedStorage(wrap_storage=twin, dtype=found.dtype, _internal=True)
+    given = {key: value for key, value in kwargs.items() if key not in ("data", "obj", "device")}
+    small = function(twin, *args[1:], **given, device="cpu")
+    count = storage.nbytes() // small.element_size()
+    made: Any = wrap(storage._b, intern(small.dtype, (count,), (1,)))
+    if small.untyped_storage().data_ptr() != twin_of_bytes.data_ptr():
+        made = made.clone()
+    where = kwargs.get("device")
+    made = made if where is None else made.to(where)
+    return made.requires_grad_() if small.requires_grad else made  # type: ignore[no-any-return]
+
+
 def install() -> None:
     """Let host storages go to the device and take bytes from there."""
     target: Any = torch
@@ -228,4 +259,6 @@ def _of(tensor: torch.Tensor) -> Storage:
 def _bytes_of(storage: Any) -> torch.Tensor:
     if isinstance(storage, Storage):
         return storage._whole
+    if storage.device.type == "meta":
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)

@@ -95,3 +95,46 @@ def test_a_saved_storage_loads_on_a_machine_without_a_device(name):
     kept.seek(0)
     loaded = torch.load(kept, weights_only=False, map_location="cpu")
     assert list(loaded) == list(getattr(X, name)())
+
+
+# -- tensors of storages -----------------------------------------------------------------------
+
+_MADE_OF_STORAGES = {
+    "tensor": torch.tensor,
+    "tensor with gradient": lambda s: torch.tensor(s, requires_grad=True).detach(),
+    "tensor of bytes": lambda s: torch.tensor(s.untyped(), dtype=torch.float32),
+    "as_tensor": torch.as_tensor,
+    "as_tensor of another type": lambda s: torch.as_tensor(s.untyped(), dtype=torch.int16),
+    "asarray": torch.asarray,
+    "new_tensor": lambda s: torch.ones(1, device=s.device).new_tensor(s),
+}
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+@pytest.mark.parametrize("name", _MADE_OF_STORAGES)
+def test_a_constructor_takes_a_storage_and_shares_it_or_not_as_natively(name):
+    found = []
+    for device in ("cpu", "cuda"):
+        storage = torch.arange(4.0, device=device).storage()
+        made = _MADE_OF_STORAGES[name](storage)
+        before = made.tolist()
+        storage.fill_(7)
+        found.append((made.dtype, before, made.tolist()))
+    assert found[0] == found[1]
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_a_tensor_on_the_host_is_made_of_a_device_storage():
+    assert torch.equal(torch.tensor(on_device().storage(), device="cpu"), X)
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_a_storage_of_another_type_is_refused_as_natively():
+    with pytest.raises(RuntimeError, match="Expected a Storage of type Long"):
+        torch.tensor(on_device().storage(), dtype=torch.int64)
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_a_storage_without_data_is_not_copied_to_the_device():
+    with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor; no data!"):
+        torch.TypedStorage([1, 2], device="meta", dtype=torch.float32).cuda()
