@@ -68,11 +68,13 @@ def as_taken(info: OpInfo, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         return None
     many = isinstance(args[at], list | tuple)
     given = list(args[at]) if many else [args[at]]
-    if not any(isinstance(mask, torch.Tensor) and mask.dtype is torch.uint8 for mask in given):
+    count = sum(isinstance(mask, torch.Tensor) and mask.dtype is torch.uint8 for mask in given)
+    if not count:
         return None
     if "index_put" in info.name and args[2].numel() == 1:
         return None  # natively refused
-    warned.tell(((UserWarning, _OF_WHERE if info.name == "aten::where.self" else _OF_INDEX),))
+    text = _OF_WHERE if info.name == "aten::where.self" else _OF_INDEX
+    warned.tell(((UserWarning, text),) * count)
     masks = [
         mask.bool() if isinstance(mask, torch.Tensor) and mask.dtype is torch.uint8 else mask
         for mask in given

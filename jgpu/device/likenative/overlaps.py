@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 from jgpu.device.geometry import InternedGeometry, extent, is_dense
-from jgpu.device.likenative.trying import call_quietly
+from jgpu.device.likenative import trying, warned
 from jgpu.device.recording.infer import OpPlan
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import BufferHandle, DeviceTensor
@@ -24,6 +24,7 @@ __all__ = ["check", "check_itself"]
 _BRIEF: Final = 1 << 20
 _ALIGNED: Final = 16
 _UNSUPPORTED: Final = "unsupported operation: "
+_EXPANDED: Final = "on expanded tensors is deprecated"
 
 #: what two tensors have in common: all, some, or nothing that torch would look for
 _FULL, _PARTIAL, _NOTHING = range(3)
@@ -43,16 +44,26 @@ def check(
         if j != k
     )
     if ways not in plan.overlaps and set(ways) != {_NOTHING}:
-        _try(plan.info, args, kwargs, tensors)
+        with warned.collected():
+            _try(plan.info, args, kwargs, tensors)
     plan.overlaps.add(ways)
 
 
 def check_itself(
     plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Sequence[DeviceTensor]
 ) -> None:
-    """The same of a tensor that is written and shows some of its memory more than once."""
-    if any(_is_repeated(tensors[k]._g) for k in plan.written()):
+    """The same of a tensor that is written and shows some of its memory more than once.
+
+    Some kernels warn of it instead: so does each call of the plan.
+    """
+    if not any(_is_repeated(tensors[k]._g) for k in plan.written()):
+        return
+    with warned.collected() as found:
         _try(plan.info, args, kwargs, tensors)
+    said = tuple(each for each in found if _EXPANDED in each[1] and each not in plan.warns)
+    if said:
+        plan.warns += said
+        plan.forget_ways()
 
 
 def _is_repeated(geometry: InternedGeometry) -> bool:
@@ -95,7 +106,7 @@ def _try(
         return
     state = torch.default_generator.get_state() if info.seeded else None
     try:
-        call_quietly(info, args, kwargs, _twins(spans))
+        trying.call(info, args, kwargs, _twins(spans))
     except (RuntimeError, IndexError, ValueError, TypeError) as error:
         if str(error).startswith(_UNSUPPORTED):
             raise

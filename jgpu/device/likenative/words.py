@@ -145,10 +145,15 @@ def check_types(
             shape = (0,) if draws_from_host else (1,) * tensor.dim()
         return fill(shape, dtype=tensor.dtype, device="cpu")
 
-    if nothing or info.seeded:  # bounds have to be in order
-        call_quietly(info, args, kwargs, small)
+    as_they_are = nothing or info.seeded  # bounds have to be in order
+    try:
+        call_quietly(info, args, kwargs, small, *(() if as_they_are else (lambda n: type(n)(1),)))
+    except REFUSING as error:
+        refusal = error
     else:
-        call_quietly(info, args, kwargs, small, number=lambda value: type(value)(1))
+        return
+    raise_as_native(info, args, kwargs)  # of true sizes it may refuse something else first
+    raise refusal
 
 
 def raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -224,3 +224,13 @@ def test_what_has_gaps_on_the_host_lies_on_the_device_as_its_copy_does(make):
     shared, native = x.cuda(), x.to("cpu", copy=True)
     assert shared.stride() == native.stride()
     assert torch.equal(shared.cpu(), native)
+
+
+def test_values_of_a_wrong_shape_and_type_are_refused_for_their_shape_as_natively():
+    found = []
+    for device in ("cpu", "cuda"):
+        index = torch.tensor([0, 1, 2], device=device)
+        with pytest.raises(RuntimeError) as caught:
+            torch.arange(4, device=device)[index] = torch.ones(2, device=device)
+        found.append(str(caught.value))
+    assert found[0] == found[1]

@@ -21,6 +21,10 @@ def bytes_as_mask(where):
     return torch.tensor([1, 0, 1, 0, 0, 1], dtype=torch.uint8, device=where)
 
 
+def expanded(where):
+    return torch.zeros(1, device=where).expand(6)
+
+
 def into(where, *sizes):
     return torch.zeros(sizes, device=where)
 
@@ -46,6 +50,14 @@ CALLS = {
     "std of one, uncorrected": lambda at: x(at)[:1].std(correction=0),
     "complex as real": lambda at: torch.ones(2, dtype=torch.complex64, device=at).float(),
     "complex into real": lambda at: x(at).copy_(x(at).to(torch.complex64)),
+    "a number at indices of an expanded tensor": lambda at: expanded(at).index_fill_(
+        0, torch.tensor([2, 1], device=at), 1.0
+    ),
+    "values at indices of an expanded tensor": lambda at: expanded(at).index_put_(
+        (torch.tensor([2, 1], device=at),), torch.zeros(2, device=at)
+    ),
+    "a number in an expanded tensor": lambda at: expanded(at).masked_fill_(x(at) > 2, 0.0),
+    "two masks of bytes": lambda at: x(at).view(2, 3)[bytes_as_mask(at)[:2], bytes_as_mask(at)[3:]],
     "cholesky": lambda at: torch.cholesky(torch.eye(2, device=at)),
     "triangular_solve": lambda at: torch.triangular_solve(
         torch.eye(2, device=at), torch.eye(2, device=at)
