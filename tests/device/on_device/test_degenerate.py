@@ -170,3 +170,25 @@ def test_an_index_into_nothing_is_an_error_on_its_line():
         with pytest.raises(RuntimeError, match="index 3 is out of bounds for dimension 1 with s"):
             call(torch.zeros(1, 0, device="cuda"))
     assert torch.zeros(1, 0, device="cuda").scatter_(1, index[:, :0], 1.0).shape == (1, 0)
+
+
+# -- convolutions ------------------------------------------------------------------------------
+
+
+def gradients(sizes, kernel, device):
+    given = [torch.ones(each, device=device) for each in (sizes, kernel, kernel[:1])]
+    for each in given:
+        each.requires_grad_()
+    made = F.conv1d(*given)
+    made.sum().backward()
+    return (made.detach(), *(each.grad for each in given))
+
+
+def test_a_convolution_of_nothing_has_gradients_as_natively():
+    calls = {
+        sizes: partial(gradients, sizes, kernel)
+        for sizes, kernel in [
+            ((0, 4, 6), (5, 4, 3)), ((1, 0, 6), (5, 0, 3)), ((0, 0, 6), (5, 0, 3)),
+        ]
+    }  # fmt: skip
+    assert differing(calls) == {}
