@@ -432,6 +432,12 @@ def test_what_cuda_asserts_on_the_device_is_asserted(name, args):
         run(name, *args)
 
 
+def test_the_type_of_a_result_is_looked_at_before_the_weights():
+    out = torch.empty(0, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="expects Long tensor out, got: Double"):
+        run("multinomial.out", torch.zeros(2), 1, False, out=out)
+
+
 @pytest.mark.parametrize("weights", [[1.0, -1.0], [math.nan, 1.0], [0.0, 0.0]])
 def test_what_cuda_looks_at_on_the_host_is_an_error_there(weights):
     with pytest.raises(RuntimeError, match="probabilit"):

@@ -270,3 +270,114 @@ def test_what_answers_with_a_number_is_waited_for(gpu):
     with torch._C._AutoDispatchBelowAutograd(), gpu.calls.launching():
         assert bool(shadow)
         assert not bool(~shadow)
+
+
+#: calls that CUDA refuses on the host: for sizes, types, numbers, or memory that arguments share
+REFUSED = {
+    "types that differ": lambda x: torch.complex(x, x.double()),
+    "a type without a kernel": lambda x: torch.gcd(x, x),
+    "a mask of bytes": lambda x: x.masked_scatter(torch.ones_like(x).byte(), x),
+    "boundaries in rows": lambda x: torch.bucketize(x, torch.ones(2, 2, device=x.device)),
+    "a source of other sizes": lambda x: x.index_add(
+        0, torch.arange(2, device=x.device), torch.ones(2, 4, device=x.device)
+    ),
+    "no dilation": lambda x: torch.nn.functional.conv2d(
+        x.view(1, 1, 4, 5), torch.ones(1, 1, 2, 2, device=x.device), dilation=0
+    ),
+    "places past the storage": lambda x: x.as_strided_scatter(x, (4, 5), (200, 1)),
+    "a result without memory of its own": lambda x: torch.index_select(
+        x, 0, torch.arange(2, device=x.device), out=torch.empty(1, device=x.device).expand(2, 5)
+    ),
+    "a result over an argument": lambda x: torch.bitwise_not(
+        x.view(torch.int32)[:3], out=x.view(torch.int32)[1:]
+    ),
+    "more than there is to draw from": lambda x: x.abs().multinomial(6),
+    "a result of another type": lambda x: x.abs().multinomial(
+        2, out=torch.empty(0, dtype=torch.float64, device=x.device)
+    ),
+}
+
+
+def raised(call):
+    try:
+        call()
+    except Exception as error:
+        return type(error), str(error)
+    return None
+
+
+@pytest.mark.parametrize("refused", REFUSED.values(), ids=REFUSED)
+def test_a_refused_call_is_an_error_of_the_launch_and_breaks_nothing(gpu, refused):
+    shadow, right = gpu.bring(matrix()), raised(lambda: refused(matrix()))
+    assert right is not None
+    generator = gpu.calls.generator()
+    for _ in range(2):  # also where something of it is remembered
+        with gpu.calls.launching():
+            assert raised(lambda: generator.lend(refused, shadow)) == right
+    assert generator.place.offset == 0
+    assert torch.equal(gpu.fetch(shadow), matrix())
+
+
+def test_a_refused_call_waits_for_nothing(gpu):
+    shadow = gpu.bring(matrix())
+    with gpu.calls.launching():
+        shadow.add_(1)
+        before = len(gpu.first.tasks)
+        with pytest.raises(RuntimeError, match="scalar type"):
+            torch.complex(shadow, shadow.double())
+    assert len(gpu.first.tasks) >= before > 0
+
+
+LARGE = (1 << 20) + 1
+
+
+def test_a_refused_call_with_large_tensors_is_an_error_of_the_launch(gpu):
+    shadow = gpu.bring(torch.zeros(LARGE))
+    with gpu.calls.launching(), pytest.raises(RuntimeError, match="scalar type"):
+        torch.complex(shadow, shadow.double())
+    gpu.settle()
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_large_index_out_of_range_breaks_the_device(gpu, is_known):
+    rows, index = gpu.bring(torch.zeros(3)), torch.zeros(LARGE, dtype=torch.int64)
+    if is_known:
+        with gpu.calls.launching():
+            rows.gather(0, gpu.bring(index))
+    index[-1] = 5
+    places = gpu.bring(index)
+
+    def gather():
+        with gpu.calls.launching():
+            rows.gather(0, places)
+        gpu.settle()
+
+    with pytest.raises(torch.AcceleratorError, match="device-side assert triggered"):
+        gather()
+
+
+def test_only_the_first_call_with_large_tensors_is_waited_for(gpu):
+    shadow = gpu.bring(torch.zeros(LARGE))
+    for waits in (True, False):
+        with gpu.calls.launching():
+            shadow.add_(1)
+        assert (not gpu.first.tasks) is waits
+    assert gpu.fetch(shadow)[-1] == 2
+
+
+def test_a_kernel_that_only_zeros_stop_is_not_waited_for(gpu):
+    shadow = gpu.bring(torch.tensor([1, 2, 5]))
+    with gpu.calls.launching():
+        made = torch.div(10, shadow, rounding_mode="floor")
+    assert gpu.first.tasks
+    assert gpu.fetch(made).tolist() == [10, 5, 2]
+
+
+@pytest.mark.parametrize("op", [torch.floor_divide, torch.copysign, torch.heaviside])
+def test_a_number_of_the_host_may_be_on_either_side(gpu, op):
+    number, vector = torch.tensor(2.0), torch.tensor([1.0, 5.0, -7.0])
+    shadow = gpu.bring(vector)
+    with gpu.calls.launching():
+        made = op(shadow, number), op(number, shadow)
+    assert torch.equal(gpu.fetch(made[0]), op(vector, number))
+    assert torch.equal(gpu.fetch(made[1]), op(number, vector))

@@ -62,6 +62,11 @@ class PhiloxGenerator(torch.Generator):
         finally:
             _default.generator = before
 
+    @property
+    def place(self) -> Philox:
+        """What the next launch draws from."""
+        return self._place
+
     def take(self, increment: int) -> Philox:
         """What a launch draws from that needs so much of the sequence."""
         taken, self._place = self._place, self._place.after(increment)

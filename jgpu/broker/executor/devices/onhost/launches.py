@@ -6,7 +6,8 @@ sequence now. What CUDA waits for (values that decide a size, or that the host l
 for here, too.
 
 What meta kernels say is tried once (`trials`); where the kernel says something else, the op is
-waited for as well, and the kernel is right.
+waited for as well, and the kernel is right. A kernel that refuses sizes, types or numbers does so
+at the launch. Once an op is on its stream, an error of its kernel is an assert on the device.
 """
 
 from collections import OrderedDict
@@ -18,7 +19,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from jgpu.broker.executor.devices.onhost.generator import found_in, standing
+from jgpu.broker.executor.devices.onhost.generator import PhiloxGenerator, found_in, standing
 from jgpu.broker.executor.devices.onhost.kernels import DRAWS, KERNELS, DeviceAssert, Philox
 from jgpu.broker.executor.devices.onhost.shadows import Shadows, is_shadow
 from jgpu.broker.executor.devices.onhost.streams import HostStream, HostStreams
@@ -26,9 +27,11 @@ from jgpu.broker.executor.devices.onhost.tasks import HostCall, Op, is_out
 from jgpu.broker.executor.devices.onhost.trials import (
     Strides,
     attempt,
+    is_small,
     key_of,
     laid_out,
-    on_meta,
+    refused_whatever_values,
+    shaped,
 )
 from jgpu.broker.executor.programs.checking.waiting import waits_for_its_stream
 from jgpu.broker.executor.programs.lazybits import lazy_bits
@@ -70,21 +73,31 @@ class Launcher:
         if not any(is_shadow(leaf) or leaf == _META for leaf in leaves):
             return op(*args, **kwargs)
         self.streams.check()
-        draws = _place(op, args, kwargs, leaves)
+        generator = _generator(op, leaves)
+        needed = DRAWS[op](*args, **kwargs) if generator else 0
+        draws = generator.place if generator else None
         call = HostCall(op, self.shadows.all_seen(args), self.shadows.all_seen(kwargs), draws)
-        strides = None if _is_waited_for(op, args, kwargs) else self._strides(call)
+        strides: Strides | None = None
+        is_new = False
+        if not _is_waited_for(op, args, kwargs):
+            strides, is_new = self._strides(call)
         if strides is None:
-            return self._wait_for(call, args, kwargs)
-        result = laid_out(op(*on_meta(args), **on_meta(kwargs)), strides)
-        self._settle(call, kwargs, leaves, result)
-        return _with_seeds(op, args, kwargs, result, draws)
+            result = self._wait_for(call, args, kwargs)
+        else:
+            result = laid_out(shaped(op, args, kwargs), strides)
+            if self._settle(call, kwargs, leaves, result):
+                self._queue(call, is_new)
+            result = _with_seeds(op, args, kwargs, result, draws)
+        if generator:  # not moved by a call that is refused
+            generator.take(needed)
+        return result
 
     # -- later -------------------------------------------------------------------------------
 
     def _settle(
         self, call: HostCall, kwargs: dict[str, Any], leaves: Sequence[Any], result: Any
-    ) -> None:
-        """Have the shadows that an op made, or changed, filled on the stream."""
+    ) -> bool:
+        """Give blocks to the shadows that an op made or changed; whether there is work to queue."""
         shadows = [leaf for leaf in leaves if is_shadow(leaf)]
         given = {leaf.untyped_storage()._cdata for leaf in shadows}
         made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
@@ -92,8 +105,8 @@ class Launcher:
         for leaf in (*shadows, *made):
             self._follow(leaf)
         op = call.op
-        if op._opname.startswith(_LAYS_OUT) or not (any(fresh) or op._schema.is_mutable):
-            return
+        if _lays_out(op) or not (any(fresh) or op._schema.is_mutable):
+            return False
         seen = self.shadows.seen
         call.results = [seen(leaf) if new else None for leaf, new in zip(made, fresh, strict=True)]
         call.outs = {
@@ -101,7 +114,35 @@ class Launcher:
             for argument in op._schema.arguments
             if is_out(argument) and argument.name in kwargs
         }
-        self.streams.put(self.stream, call.compute)
+        return True
+
+    def _queue(self, call: HostCall, is_new: bool) -> None:
+        """Put an op on the stream. Wait for it if `is_new`: it was too large for a trial.
+
+        Raises what the kernel raises if no value is the reason. Other failures break the device.
+        """
+        if not is_new:
+            self.streams.put(self.stream, call.compute)
+            return
+        failures: list[Exception] = []
+
+        def compute() -> None:
+            try:
+                call.compute()
+            except DeviceAssert:
+                raise
+            except Exception as error:
+                failures.append(error)
+
+        self.streams.put(self.stream, compute)
+        self.streams.drain(self.stream)
+        if failures:
+            refused = refused_whatever_values(call)
+            if refused is not None:
+                raise refused
+            self.streams.break_down(failures[0])
+            self.streams.check()
+        self._remember(key_of(call), ())
 
     def _follow(self, leaf: torch.Tensor) -> None:
         """Have a block for a storage that is new, or that has grown."""
@@ -111,17 +152,25 @@ class Launcher:
             self.streams.put(self.stream, lambda: new.bytes[: old.nbytes].copy_(old.bytes))
             self.shadows.release(old)
 
-    def _strides(self, call: HostCall) -> Strides | None:
-        """How the kernel lays out what it returns; None if that is not what the meta kernel says.
+    def _strides(self, call: HostCall) -> tuple[Strides | None, bool]:
+        """Return the strides of the kernel's results, and whether the call is new and not tried.
 
-        Nothing is known of large calls, and of those that do not take zeros.
+        None if the op must be waited for; () if strides are as the meta kernel says. Calls with
+        large tensors are not tried.
         """
+        if _lays_out(call.op):
+            return (), False
         key = key_of(call)
         if key not in self._tried:
-            self._tried[key] = attempt(call)
-            if len(self._tried) > _MOST:
-                self._tried.popitem(last=False)
-        return self._tried[key]
+            if not is_small(call):
+                return (), True
+            self._remember(key, attempt(call))
+        return self._tried[key], False
+
+    def _remember(self, key: Any, strides: Strides | None) -> None:
+        self._tried[key] = strides
+        if len(self._tried) > _MOST:
+            self._tried.popitem(last=False)
 
     # -- at once -----------------------------------------------------------------------------
 
@@ -184,10 +233,8 @@ class Launching(TorchDispatchMode):
             return self._launcher.launch(func, args, kwargs or {})
 
 
-def _place(
-    op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]
-) -> Philox | None:
-    """Where a random op draws from; its generator has moved on then."""
+def _generator(op: Op, leaves: Sequence[Any]) -> PhiloxGenerator | None:
+    """What a random op draws from."""
     if op not in DRAWS:
         if torch.Tag.nondeterministic_seeded in op.tags and op not in KERNELS:
             raise NotImplementedError(f"{op} draws, and has no version for the host.")
@@ -195,7 +242,7 @@ def _place(
     generator = found_in(leaves) or standing()
     if generator is None:
         raise RuntimeError(f"{op} draws from nobody's generator.")
-    return generator.take(DRAWS[op](*args, **kwargs))
+    return generator
 
 
 def _with_seeds(
@@ -220,6 +267,10 @@ def _is_waited_for(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> boo
         return True
     to_host = op._opname == "copy_" and not is_shadow(args[0])
     return to_host or _goes_to_host(op, kwargs) or _tells_the_host(op)
+
+
+def _lays_out(op: Op) -> bool:
+    return bool(op._opname.startswith(_LAYS_OUT))
 
 
 def _tells_the_host(op: Op) -> bool:

@@ -36,6 +36,8 @@ class Seen:
     offset: int
     conj: bool
     neg: bool
+    #: bytes of its storage; the block may be longer
+    held: int
 
     @property
     def nbytes(self) -> int:
@@ -111,6 +113,7 @@ class Shadows:
             int(tensor.storage_offset()),
             tensor.is_conj(),
             tensor.is_neg(),
+            tensor.untyped_storage().nbytes(),
         )
 
     def all_seen(self, tree: Any) -> Any:

@@ -23,9 +23,10 @@ def _increment(weights: Tensor, count: int, replacement: bool, *rest: Any) -> in
     return fill_increment(weights) if _races(count, replacement) else LANES
 
 
-def _outline(weights: Tensor, count: int, replacement: bool) -> None:
+def _outline(weights: Tensor, count: int, replacement: bool, **out: Tensor) -> None:
     """Raise what the op raises of sizes and types, in its own words."""
-    torch.multinomial(torch.ones_like(weights), count, replacement, generator=torch.Generator())
+    generator = torch.Generator()
+    torch.multinomial(torch.ones_like(weights), count, replacement, generator=generator, **out)
 
 
 @drawing("multinomial", increment=_increment)
@@ -74,4 +75,5 @@ def _by_search(draw: Philox, weights: Tensor, count: int) -> Tensor:
 def _multinomial_out(
     draw: Philox, weights: Tensor, count: int, replacement: bool, generator: Any, out: Tensor
 ) -> Tensor:
+    _outline(weights, count, replacement, out=torch.empty(0, dtype=out.dtype))
     return into(out, _multinomial(draw, weights, count, replacement, generator))
