@@ -27,6 +27,27 @@ from torch import nn
 _HIDDEN = {"_is_param", "_b", "_g", "_o", "_i", "_v", "_c", "_p"}
 
 
+def _numbers(generator):
+    return torch.rand(3, generator=generator, device=generator.device).tolist()
+
+
+#: what a description says of a generator's state
+drawn = _numbers
+
+
+def draws_before(generator):
+    """How often a generator drew before: for devices that draw different numbers."""
+    numbers = _numbers(generator)
+    for first in ([], [5]):
+        fresh = torch.Generator(generator.device).manual_seed(generator.initial_seed())
+        for count in first:
+            torch.rand(count, generator=fresh, device=fresh.device)
+        for times in range(20):
+            if _numbers(fresh) == numbers:
+                return len(first) + times
+    raise AssertionError(f"no numbers of seed {generator.initial_seed()}: {numbers}")
+
+
 class Description:
     """Plain data of a graph of objects; `walk` adds one root at a time."""
 
@@ -71,9 +92,8 @@ class Description:
             self.places.add(value.device.type)
             return "storage", value.tolist(), self._storage(value)
         if isinstance(value, torch._C.Generator):
-            drawn = torch.rand(3, generator=value, device=value.device).tolist()
             self.places.add(value.device.type)
-            return "generator", value.initial_seed(), drawn
+            return "generator", value.initial_seed(), drawn(value)
         if isinstance(value, dict | types.MappingProxyType):
             items = [(self.walk(k), self.walk(v)) for k, v in value.items()]
             return type(value).__name__, items, self._attributes(value)
