@@ -88,7 +88,7 @@ test-anywhere: $(STAMP)
 	$(BIN)/python tests/anywhere.py $(ARGS)
 
 coverage: $(STAMP)
-	$(PYTEST) tests/sched tests/wire -m "not slow and not long" --cov=jgpu.sched --cov=jgpu.wire --cov-branch --cov-fail-under=100 --cov-report=term-missing:skip-covered $(ARGS)
+	$(PYTEST) $(SIDE_BY_SIDE) tests/sched tests/wire -m "not slow and not long" --cov=jgpu.sched --cov=jgpu.wire --cov-branch --cov-fail-under=100 --cov-report=term-missing:skip-covered $(ARGS)
 
 lint: $(STAMP) docs
 	$(BIN)/ruff check .
