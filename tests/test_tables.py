@@ -425,6 +425,7 @@ FIXED = {
         broker.executor.devices.onhost.branches._library
         broker.executor.devices.onhost.calls.HostCalls._pinned
         broker.executor.devices.onhost.generator._all
+        broker.executor.devices.onhost.launches.Launcher._queue.failures
         broker.executor.devices.onhost.launches.Launcher._tried
         broker.executor.devices.onhost.memory.HostMemory._kept
         broker.executor.devices.onhost.shadows.Shadows._blocks
@@ -435,6 +436,8 @@ FIXED = {
         broker.executor.devices.onhost.tasks.HostCall.kwargs
         broker.executor.devices.onhost.tasks.HostCall.outs
         broker.executor.devices.onhost.tasks.HostCall.results
+        broker.executor.devices.onhost.trials._stand_ins.storages
+        broker.executor.devices.onhost.trials.key_of.blocks
     """,
     "made by an administrator": """
         broker.control.quotas.groups.Groups._members

@@ -381,3 +381,11 @@ def test_a_number_of_the_host_may_be_on_either_side(gpu, op):
         made = op(shadow, number), op(number, shadow)
     assert torch.equal(gpu.fetch(made[0]), op(vector, number))
     assert torch.equal(gpu.fetch(made[1]), op(number, vector))
+
+
+def test_a_trial_tells_no_dimensions_from_all(gpu):
+    shadow = gpu.bring(matrix())
+    for dims in (None, [], None):
+        with gpu.calls.launching():
+            made = torch.ops.aten.any.dims(shadow, dims)
+        assert torch.equal(gpu.fetch(made), torch.ops.aten.any.dims(matrix(), dims))

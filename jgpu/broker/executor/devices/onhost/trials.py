@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from jgpu.broker.executor.devices.onhost.kernels import KERNELS, DeviceAssert
 from jgpu.broker.executor.devices.onhost.shadows import Seen
@@ -80,8 +80,8 @@ def key_of(call: HostCall) -> Any:
             return leaf.dtype, tuple(leaf.shape)
         return repr(leaf)
 
-    named = tuple((name, *map(part, tree_leaves(value))) for name, value in call.kwargs.items())
-    return call.op, call.dtype, tuple(map(part, tree_leaves(call.args))), named
+    leaves, structure = tree_flatten((call.args, call.kwargs))
+    return call.op, call.dtype, structure, tuple(map(part, leaves))
 
 
 def laid_out(result: Any, strides: Strides) -> Any:
