@@ -214,3 +214,19 @@ def test_a_bag_without_words_has_gradients_of_zeros(mode, dtype, offsets):
 
     native, shared = both_ways(make)
     assert bits_of(shared) == bits_of(native)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("word", [torch.int64, torch.int32])
+@pytest.mark.parametrize("offset", [torch.int64, torch.int32])
+def test_bags_take_words_and_offsets_of_two_types(mode, word, offset):
+    def make(device):
+        table = torch.arange(20.0).view(5, 4).to(device).requires_grad_()
+        words = torch.tensor([0, 3, 2, 3], dtype=word, device=device)
+        bags = torch.tensor([0, 1], dtype=offset, device=device)
+        made = functional.embedding_bag(words, table, bags, mode=mode)
+        made.sum().backward()
+        return made.detach().cpu(), table.grad.cpu()
+
+    native, shared = both_ways(make)
+    assert bits_of(shared) == bits_of(native)

@@ -49,7 +49,9 @@ def _embedding_bag_backward(call: Call) -> None:
     call.same("per_sample_weights", "indices")
     call.require(call["mode"] in (0, 1, 2), "its mode is unknown")
     if call["mode"] == 2:
-        call.saved("maximum_indices", grad, indices.dtype)
+        maximum = call["maximum_indices"]  # of the wider type where offsets are of another one
+        call.require(maximum.dtype in _INDEX, "maximum_indices must be integers")
+        call.saved("maximum_indices", grad, maximum.dtype)
 
 
 @contract("_embedding_bag_per_sample_weights_backward")
