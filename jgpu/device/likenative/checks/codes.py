@@ -4,6 +4,8 @@ Native PyTorch waits in these ops on every device, CUDA included: LAPACK's and c
 report in a tensor whether a factorization succeeded, and the kernel reads it. Which ops do so is
 read off PyTorch's sources: each caller of `_linalg_check_errors` in
 `aten/src/ATen/native/BatchLinearAlgebra.cpp`, and `linalg_eig`, which looks for infinite values.
+`normal` reads whether all deviations in a tensor are positive, and `histc` the range of its values
+unless the call names one.
 
 Does not cover composites: they reach the device as the ops listed here, or call
 `_linalg_check_errors` themselves, which is an op that waits.
@@ -28,14 +30,20 @@ _ALWAYS: Final = frozenset({
     "aten::linalg_eig",
     "aten::linalg_pinv.atol_rtol_tensor",  # one kernel that calls `_linalg_svd` or `_linalg_eigh`
 })  # fmt: skip
+#: draws with deviations in a tensor
+_DEVIATING: Final = ("aten::normal.float_Tensor", "aten::normal.Tensor_Tensor")
+_HISTOGRAM: Final = "aten::histc"
 #: the argument of the `*_ex` ops that asks for the error
 _WANTED: Final = "check_errors"
 
 
 def are_read(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether the native kernel of this call reads an error code and raises."""
-    if info.name in _ALWAYS:
+    if info.name in _ALWAYS or info.name.removesuffix("_out") in _DEVIATING:
         return True
+    if info.name.removesuffix(".out") == _HISTOGRAM:
+        low, high = (*args[2:4], 0, 0)[:2]
+        return bool(low == high and args[0].numel())
     at = info.positions.get(_WANTED)
     if at is None:
         return False
