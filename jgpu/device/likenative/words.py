@@ -152,7 +152,8 @@ def check_types(
         refusal = error
     else:
         return
-    raise_as_native(info, args, kwargs)  # of true sizes it may refuse something else first
+    with warned.collected():
+        raise_as_native(info, args, kwargs)  # of true sizes it may refuse something else first
     raise refusal
 
 

@@ -27,6 +27,11 @@ __all__ = ["OpPlan", "TensorRef", "fact", "list_returns", "plan_for"]
 
 _DATA = object()
 _HALF = (torch.float16, torch.bfloat16)
+#: ops that the executor refuses in its own words, whose kernels check what they are given
+_CHECKED_BY_KERNELS = frozenset({
+    "aten::_ctc_loss", "aten::_embedding_bag", "aten::_embedding_bag_forward_only",
+    "aten::segment_reduce",
+})  # fmt: skip
 
 
 class TensorRef:
@@ -270,7 +275,12 @@ def _plan(
     if plan.outs is not None and any(map(has_idle_steps, geometries)):
         plan.settle(words.idle_as_native(info, args, kwargs, plan.outs))
     if returned is _DATA or _must_ask(info, geometries):
-        answer = probe(plan, params)
+        try:
+            answer = probe(plan, params)
+        except RuntimeError:  # in the executor's words
+            if info.func._schema.name in _CHECKED_BY_KERNELS:
+                words.raise_as_native(info, args, kwargs)
+            raise
         if answer is None:
             return plan
         before = plan.outs or [None] * len(answer)
