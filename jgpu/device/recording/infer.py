@@ -29,8 +29,7 @@ _DATA = object()
 _HALF = (torch.float16, torch.bfloat16)
 #: ops that the executor refuses in its own words, whose kernels check what they are given
 _CHECKED_BY_KERNELS = frozenset({
-    "aten::_ctc_loss", "aten::_embedding_bag", "aten::_embedding_bag_forward_only",
-    "aten::segment_reduce",
+    "aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::segment_reduce",
 })  # fmt: skip
 
 
