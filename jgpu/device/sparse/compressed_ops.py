@@ -271,6 +271,12 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     "clone": lambda t, **keywords: assembled(t._p, values_of(t).clone()),
     "zeros_like": _empty,
     "empty_like": lambda t, **keywords: assembled(t._p, torch.empty_like(t._v)),
+    "ones_like": lambda t, *, dtype=None, **keywords: assembled(
+        t._p, torch.ones_like(t._v, dtype=dtype)
+    ),
+    "full_like": lambda t, fill_value, *, dtype=None, **keywords: assembled(
+        t._p, torch.full_like(t._v, fill_value, dtype=dtype)
+    ),
     "new_empty_strided": lambda t, *sizes, **keywords: assembled(t._p, torch.zeros_like(t._v)),
     "_to_copy": _to_copy,
     "copy_": _copy_,

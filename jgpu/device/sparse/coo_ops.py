@@ -132,6 +132,8 @@ def _threshold_backward(grad: Any, tensor: Any, threshold: Any) -> Any:
 
 def _empty(tensor: Any, **keywords: Any) -> Any:
     """`zeros_like`: without entries."""
+    if keywords.get("memory_format") is not None:
+        raise RuntimeError("memory format option is only supported by strided tensors")
     values = tensor._v if keywords.get("dtype") is None else tensor._v.to(keywords["dtype"])
     return make(tensor._i[:, :0], values[:0], tensor.shape, True)
 

@@ -394,6 +394,20 @@ def test_what_is_not_spelled_out_is_refused(unknown):
         unknown(made("csr", "cuda"))
 
 
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize(
+    "make",
+    [
+        torch.ones_like,
+        lambda t: torch.ones_like(t, dtype=torch.int64),
+        lambda t: torch.full_like(t, 2.5),
+        lambda t: torch.full_like(t, fill_value=3, dtype=torch.float64),
+    ],
+)
+def test_one_that_is_filled_has_the_same_entries(name, make):
+    same(*on_both(lambda device: make(made(name, device))))
+
+
 def test_an_index_that_nobody_checked_harms_nothing():
     wild = torch.sparse_csr_tensor([0, 1], [7], [1.0], (1, 3), device="cuda")
     with pytest.raises((IndexError, WorkFailed)):

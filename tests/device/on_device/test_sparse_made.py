@@ -128,3 +128,9 @@ def test_an_unchecked_index_is_an_error_of_the_op_that_uses_it(index):
         with pytest.raises((JgpuError, RuntimeError, IndexError), match=OUT_OF_RANGE[on_cuda]):
             use(bad()).cpu()
     assert ONES.cuda().sum().item() == 2.0
+
+
+@pytest.mark.parametrize("make", [torch.empty_like, torch.zeros_like])
+def test_a_memory_format_is_refused_as_natively(make):
+    with pytest.raises(RuntimeError, match="memory format option is only supported by strided"):
+        make(torch.eye(3, device="cuda").to_sparse(), memory_format=torch.preserve_format)
