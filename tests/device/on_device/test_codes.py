@@ -88,6 +88,16 @@ def test_the_error_is_raised_by_the_call_as_in_native_pytorch(call):
     assert (before + 1).tolist() == [3, 3, 3]  # and nothing is raised later
 
 
+def test_a_range_that_a_known_plan_has_not_seen_is_checked_too():
+    x = torch.tensor([1.0, 2.0, 3.0], device="cuda")
+    for _ in range(2):
+        assert torch.histc(x, bins=2, min=0, max=4).tolist() == [1, 2]
+        with pytest.raises(RuntimeError, match="max must be larger than min"):
+            torch.histc(x, bins=2, min=4, max=0)
+        with pytest.raises(RuntimeError, match="is not finite"):
+            torch.histc(x / 0, bins=2, min=1, max=1)
+
+
 class Wrong(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
