@@ -26,6 +26,7 @@ __all__ = [
     "has_host_kernel",
     "idle_as_native",
     "is_computed_on_host",
+    "is_elementwise",
     "is_plain",
     "on_host",
     "raise_as_native",
@@ -119,7 +120,7 @@ def check_types(
     """Raise here and now where types do not go together."""
     base = info.name.partition(".")[0]
     dtypes = {geometry.dtype for geometry in geometries}
-    elementwise = _is_elementwise(info) and not _counts(info)
+    elementwise = is_elementwise(info) and not _counts(info)
     nothing = any(geometry.numel == 0 for geometry in geometries)
     if info.seeded:
         if base not in _DRAWN and any(geometry.numel for geometry in geometries):
@@ -197,7 +198,7 @@ def check_outs(
     """
     given = list(device_tensors((args, *kwargs.values())))
     brief = sum(extent(each._g.shape, each._g.stride) for each in given) <= _BRIEF
-    if not brief or not {each.dtype for each in given} <= _PLAIN or info.seeded:
+    if not brief or not {each.dtype for each in given} <= _PLAIN | _HALVES or info.seeded:
         return {}
     made = {id(each): laid_out(each._g) for each in given}
 
@@ -248,7 +249,7 @@ def idle_as_native(
 
     They lead nowhere, but a slice that ends there begins where they say.
     """
-    alike = info.name.partition(".")[0] in _LAID_ALIKE or _is_elementwise(info)
+    alike = info.name.partition(".")[0] in _LAID_ALIKE or is_elementwise(info)
     given = list(device_tensors((args, *kwargs.values())))
     brief = sum(each._g.numel or 1 for each in given) <= _FEW
     if not (alike and brief) or info.seeded or any(each._g.bits for each in given):
@@ -280,7 +281,8 @@ def _counts(info: OpInfo) -> bool:
     return any(str(argument.type) == "int" for argument in info.arguments)
 
 
-def _is_elementwise(info: OpInfo) -> bool:
+def is_elementwise(info: OpInfo) -> bool:
+    """Whether the op computes each element by itself."""
     base = info.name.partition(".")[0]
     return torch.Tag.pointwise in info.func.tags or base.startswith(_ELEMENTWISE)
 

@@ -87,6 +87,27 @@ def test_a_type_that_a_kernel_lacks_is_refused_on_the_line_as_natively(dtype):
     assert differing == {}
 
 
+_INTO = {
+    "all": lambda x, out: torch.all(x, 0, out=out),
+    "any": lambda x, out: torch.any(x, 0, out=out),
+    "argmax": lambda x, out: torch.argmax(x, 0, out=out),
+    "nonzero": lambda x, out: torch.nonzero(x, out=out),
+    "sort": lambda x, out: torch.sort(x, out=(out.to(x.dtype), out)),
+    "take": lambda x, out: torch.take(x, x.long(), out=out),
+}
+
+
+@pytest.mark.parametrize("name", _INTO)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("target", [torch.float64, torch.int32], ids=str)
+def test_an_out_of_a_wrong_type_is_refused_as_natively(name, dtype, target):
+    def into(x):
+        return _INTO[name](x, torch.empty(3, dtype=target, device=x.device))
+
+    x = torch.ones(3, 3, dtype=dtype)
+    assert _outcome(into, x.to("cuda")) == _outcome(into, x)
+
+
 def test_types_that_a_kernel_takes_are_not_waited_for():
     for size in (6, 40):
         x = torch.ones(2, 4, size, size, dtype=torch.bfloat16, device="cuda")

@@ -6,6 +6,7 @@ stays on the same side of every whole number of the call.
 Does not cover relations between products of sizes, and values: stand-ins hold zeros or ones.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from types import MappingProxyType
@@ -14,18 +15,30 @@ from typing import Any, Final
 import torch
 
 from jgpu.device.geometry import InternedGeometry
+from jgpu.device.likenative import words
 from jgpu.device.likenative.trying import REFUSING, call_quietly
 from jgpu.device.recording.ops import OpInfo
 from jgpu.device.tensor import DeviceTensor
 
-__all__ = ["QUICK", "elements_of", "refusal", "smaller", "whole_numbers"]
+__all__ = ["QUICK", "elements_of", "is_trusting", "refusal", "smaller", "whole_numbers"]
 
 #: Elements up to which the host's kernel is called.
 QUICK: Final = 1 << 14
 #: Sizes up to this one stay as they are.
 _SMALL: Final = 4
+#: Internal ops, whose callers have checked their arguments, and others that trust them; and those
+#: that only CUDA has for all types that they take.
+_TRUSTING: Final = re.compile(
+    r"aten::(_(?!adaptive|cdist_forward|foreach|pdist_forward|prelu_kernel|upsample)"
+    r"|mkldnn|fused|fbgemm|quantize|segment)"
+)
 #: Types of arguments that hold whole numbers.
 _WHOLE: Final = ("int", "List[int]", "Optional[int]", "Optional[List[int]]")
+
+
+def is_trusting(info: OpInfo) -> bool:
+    """Whether the op trusts its arguments, so that a call with stand-ins could end the process."""
+    return _TRUSTING.match(info.name) is not None
 
 
 def whole_numbers(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[int]:
@@ -59,6 +72,7 @@ def refusal(
 ) -> Exception | None:
     """Return what the host's kernel raises for tensors whose sizes and types are replaced."""
     draws_from_host = info.seeded and "generator" not in info.positions
+    elementwise = words.is_elementwise(info)
     kinds = [str(argument.type) for argument in info.arguments]
 
     def resized(value: Any, kind: str) -> Any:
@@ -72,7 +86,9 @@ def refusal(
         geometry = tensor._g
         shape = [small.get(size, size) for size in geometry.shape]
         dtype = types.get(geometry.dtype, geometry.dtype)
-        fill = torch.ones if dtype.is_floating_point or dtype.is_complex else torch.zeros
+        measured = dtype.is_floating_point or dtype.is_complex
+        # elementwise kernels may divide, some without a check; zeros are in the bounds of any index
+        fill = torch.ones if measured or elementwise else torch.zeros
         return fill(shape, dtype=dtype, device="cpu")
 
     given = tuple(map(resized, args, kinds))

@@ -7,7 +7,7 @@ types than those of the host, so only the device's own kernel decides.
 
 Factorizations and solvers are not called, for they read pivots without checks: LAPACK and cuSOLVER
 take the same four types. Calls whose floating-point tensors are all float32, or all float64, are
-trusted.
+trusted, unless they write an `out` of another type.
 
 Does not cover backward ops of large tensors: with smaller ones they might read out of bounds.
 """
@@ -29,10 +29,6 @@ _FACTORIZING: Final = re.compile(
     r"aten::_?(linalg_(?!cross|matrix_exp|vector_norm)|lu_|ormqr|geqrf|orgqr|cholesky|triangular)\w*(\..*)?"
 )
 _FACTORIZED: Final = (torch.float32, torch.float64, torch.complex64, torch.complex128)
-#: Ops that trust their arguments, and those that only CUDA has for all types that they take.
-_TRUSTING: Final = re.compile(
-    r"aten::_?(mkldnn|fused|fbgemm|quantize|ctc|segment|(log_)?softmax_backward)"
-)
 _SINGLE: Final = (frozenset({torch.float32}), frozenset({torch.float64}))
 _INDICES: Final = frozenset({torch.int64, torch.int32, torch.bool})
 #: Elements up to which the host's kernel is called with the true sizes.
@@ -52,7 +48,8 @@ def may_be_refused(
     """Return whether the device's kernel may refuse tensors of these types."""
     dtypes = tuple([each.dtype for each in geometries])
     floating = frozenset(each for each in dtypes if each not in _INDICES)
-    if not dtypes or floating in _SINGLE:
+    is_mixed = bool(info.out_names) and len(set(dtypes)) > 1
+    if not dtypes or (floating in _SINGLE and not is_mixed):
         return False
     switches = [each for each in (*args, *kwargs.values()) if type(each) in (bool, str)]
     key = (info.name, dtypes, tuple(len(each.shape) for each in geometries), *switches)
@@ -60,7 +57,7 @@ def may_be_refused(
     if found is None:
         if _FACTORIZING.fullmatch(info.name):
             found = dtypes[0] not in _FACTORIZED
-        elif _TRUSTING.match(info.name) or not words.has_host_kernel(info):
+        elif asking.is_trusting(info) or not words.has_host_kernel(info):
             found = False
         elif _is_brief(geometries) and _is_brief(outs):
             found = _is_of_types(asking.refusal(info, args, kwargs, {}))
