@@ -61,6 +61,16 @@ CACHES = {
         "device/on_device/test_interrupted.py"
         "::test_whose_code_is_at_an_address_is_what_the_linker_says_whenever_it_is_asked",
     ),
+    "jgpu.device.likenative.checks.dtypes._known": (
+        "sizes: they do not decide which types a kernel takes; of nothing it is not asked",
+        "device/on_device/test_unsupported_types.py"
+        "::test_a_type_that_a_kernel_lacks_is_refused_on_the_line_as_natively",
+    ),
+    "jgpu.device.likenative.checks.ranges._found": (
+        "sizes: they do not decide which numbers a kernel takes; of nothing it is not asked",
+        "device/on_device/test_error_inputs.py"
+        "::test_what_is_known_of_empty_tensors_does_not_hide_what_a_kernel_refuses",
+    ),
     "jgpu.device.likenative.mixed._declared": (
         "nothing: what torch declares of an op stands in a file of torch's",
         "device/on_device/test_mixed.py::test_wrappers_have_the_names_that_people_report",

@@ -306,7 +306,9 @@ def copies_of_a_layer_with_a_kernel_of_its_own(device):
     gate.register_kernel(torch.device(device).type)(gated)
     gate.register_fake(lambda x, scale: torch.empty_like(x))
     gate.register_autograd(gate_gradients, setup_context=remember_inputs)
-    net = nn.Sequential(nn.Linear(4, 8), Gate(gate), nn.Linear(8, 2)).to(device)
+    net = nn.Sequential(nn.Linear(4, 8), Gate(lambda *given: gate(*given)), nn.Linear(8, 2)).to(
+        device
+    )
     optimizer = torch.optim.Adam(net.parameters(), 1e-2)
     found = train(net, optimizer, loss_of(net), batches(device, 3))
     twin = copy.deepcopy(net)

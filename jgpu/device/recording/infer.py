@@ -27,10 +27,8 @@ __all__ = ["OpPlan", "TensorRef", "fact", "list_returns", "plan_for"]
 
 _DATA = object()
 _HALF = (torch.float16, torch.bfloat16)
-#: ops that the executor refuses in its own words, whose kernels check what they are given
-_CHECKED_BY_KERNELS = frozenset({
-    "aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::segment_reduce",
-})  # fmt: skip
+#: the op that the executor refuses in its own words, and whose kernel checks what it is given
+_CHECKED_BY_KERNEL = "aten::segment_reduce"
 
 
 class TensorRef:
@@ -277,7 +275,7 @@ def _plan(
         try:
             answer = probe(plan, params)
         except RuntimeError:  # in the executor's words
-            if info.func._schema.name in _CHECKED_BY_KERNELS:
+            if info.func._schema.name == _CHECKED_BY_KERNEL:
                 words.raise_as_native(info, args, kwargs)
             raise
         if answer is None:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch.testing._internal.common_methods_invocations import op_db
 
 from jgpu.device import current
+from jgpu.device.likenative.checks import ranges
 from jgpu.device.recording import infer
 
 #: Error inputs that raise something else here, by op and number, each with the reason.
@@ -283,6 +284,19 @@ def test_numbers_that_a_type_does_not_hold_raise_on_their_line_what_native_pytor
             if type(found) is not type(native) or late:
                 different.append((name, number, native, found, late))
     assert different == []
+
+
+def test_what_is_known_of_empty_tensors_does_not_hide_what_a_kernel_refuses():
+    name, dtype = "fill_", torch.float16
+    ranges._found.clear()
+    for size in (0, 3):
+        given = torch.ones(size, dtype=dtype, device="cuda")
+        found = raised(lambda x=given: TAKING_NUMBERS[name](x, 70_000.0))
+        assert isinstance(found, RuntimeError) == bool(size)
+    bags = [torch.ones(2, 2, size, size, size, dtype=torch.bool, device="cuda") for size in (0, 4)]
+    for each in bags:
+        found = raised(lambda x=each: F.avg_pool3d(x, 2))
+        assert isinstance(found, RuntimeError)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -499,24 +499,3 @@ def test_a_forked_child_is_told_on_the_line_that_makes_a_tensor():
         "multiprocessing, you must use the 'spawn' start method"
     )
     assert works()
-
-
-_BAG = torch.embedding_bag
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda x: _BAG(x, x[None, None].long(), x[0].long()),
-        lambda x: _BAG(x[None], x[0].long(), x[0].long()),
-        lambda x: _BAG(x, x[0].long(), x.long()),
-    ],
-    ids=["words", "table", "offsets"],
-)
-def test_what_the_executor_refuses_is_refused_in_the_words_of_the_kernel(call):
-    found = []
-    for device in ("cpu", "cuda"):
-        with pytest.raises(RuntimeError) as caught:
-            call(torch.zeros(2, 2, device=device))
-        found.append((isinstance(caught.value, NotImplementedError), str(caught.value)))
-    assert found[0] == found[1]

@@ -51,6 +51,8 @@ def may_be_refused(
     is_mixed = bool(info.out_names) and len(set(dtypes)) > 1
     if not dtypes or (floating in _SINGLE and not is_mixed):
         return False
+    if not all(each.numel for each in geometries):  # many kernels look at no type then
+        return False
     switches = [each for each in (*args, *kwargs.values()) if type(each) in (bool, str)]
     key = (info.name, dtypes, tuple(len(each.shape) for each in geometries), *switches)
     found = _known.get(key)
