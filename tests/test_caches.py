@@ -67,9 +67,9 @@ CACHES = {
         "::test_a_type_that_a_kernel_lacks_is_refused_on_the_line_as_natively",
     ),
     "jgpu.device.likenative.checks.ranges._found": (
-        "sizes: they do not decide which numbers a kernel takes; of nothing it is not asked",
+        "sizes, except one element and nothing: they do not decide which numbers a kernel takes",
         "device/on_device/test_error_inputs.py"
-        "::test_what_is_known_of_empty_tensors_does_not_hide_what_a_kernel_refuses",
+        "::test_what_is_known_of_small_tensors_does_not_hide_what_a_kernel_refuses",
     ),
     "jgpu.device.likenative.mixed._declared": (
         "nothing: what torch declares of an op stands in a file of torch's",

@@ -61,7 +61,7 @@ _Interval: TypeAlias = tuple[float, float, bool, bool]
 _EVERY: Final[_Interval] = (-inf, inf, True, True)
 #: Tensors up to which a call is tried.
 _MANY: Final = 16
-#: what was found out, by op, types, and the kinds of its numbers
+#: what was found out, by op, types, the kinds of its numbers, and whether it is of one element
 _found: dict[Any, dict[str, _Interval]] = {}
 
 
@@ -110,12 +110,13 @@ def ranges_of(
         return Ranges(tuple(listed)) if listed else None
     if len(geometries) > _MANY or asking.is_trusting(info) or not words.has_host_kernel(info):
         return None
-    if not all(each.numel for each in geometries):  # many kernels look at no number then
-        return None
     kinds = tuple((name, type(params[at])) for name, at in places.items())
-    key = (info.name, tuple(each.dtype for each in geometries), kinds)
+    one = geometries[0].numel == 1  # which some kernels of the host write in another way
+    key = (info.name, one, tuple(each.dtype for each in geometries), kinds)
     measured = _found.get(key)
     if measured is None:
+        if not all(each.numel for each in geometries):  # many kernels look at no number then
+            return None
         small = asking.smaller(geometries, asking.whole_numbers(info, args, kwargs))
         if asking.elements_of(geometries, small) > asking.QUICK:
             return None
