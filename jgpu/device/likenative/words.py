@@ -150,12 +150,15 @@ def check_types(
     try:
         call_quietly(info, args, kwargs, small, *(() if as_they_are else (lambda n: type(n)(1),)))
     except REFUSING as error:
-        refusal = error
+        refusal = error.with_traceback(None)
     else:
         return
-    with warned.collected():
-        raise_as_native(info, args, kwargs)  # of true sizes it may refuse something else first
-    raise refusal
+    try:
+        with warned.collected():
+            raise_as_native(info, args, kwargs)  # of true sizes it may refuse something else first
+        raise refusal
+    finally:
+        del refusal  # it keeps this frame, and the call's tensors
 
 
 def raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -1,7 +1,9 @@
 """Wrong calls raise on their line what native PyTorch raises, and leave what they were given."""
 
+import gc
 import itertools
 import re
+import weakref
 
 import pytest
 import torch
@@ -284,6 +286,20 @@ def test_numbers_that_a_type_does_not_hold_raise_on_their_line_what_native_pytor
             if type(found) is not type(native) or late:
                 different.append((name, number, native, found, late))
     assert different == []
+
+
+def test_a_kernel_that_was_asked_keeps_no_tensor_of_the_call(monkeypatch):
+    monkeypatch.setattr(ranges, "_found", {})
+    gc.collect()
+    gc.disable()
+    try:
+        x = torch.ones(7, 77, device="cuda").add_(1.5)
+        buffer = weakref.ref(x._b)
+        torch.cuda.synchronize()  # until then the recorded ops keep it
+        del x
+        assert buffer() is None
+    finally:
+        gc.enable()
 
 
 def test_what_is_known_of_small_tensors_does_not_hide_what_a_kernel_refuses():

@@ -96,7 +96,7 @@ def refusal(
     try:
         call_quietly(info, given, kwargs, stand_in)
     except (*REFUSING, ArithmeticError) as error:
-        return error
+        return error.with_traceback(None)  # whose frames would keep the call's tensors
     finally:
         if state is not None:
             torch.default_generator.set_state(state)
