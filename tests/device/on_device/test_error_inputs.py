@@ -87,7 +87,7 @@ def assign(index, value):
 
 
 def call(function, *given, **named):
-    """Calls a function with tensors made for a device where a maker stands."""
+    """Call a function; makers among its arguments make tensors for the device."""
 
     def at(device):
         args = [item(device) if callable(item) else item for item in given]
@@ -175,6 +175,7 @@ numbers = {
     "fill_ of half precision": call(lambda x: x.fill_(1e9), ones(3, dtype=torch.half)),
     "fill_ of a complex number": call(lambda x: x.fill_(1j), ones(3)),
     "full of bytes": lambda d: torch.full((2,), 300, dtype=torch.uint8, device=d),
+    "full_like of another type": call(torch.full_like, ones(3), 300, dtype=torch.uint8),
     "full_like of integers": call(torch.full_like, ones(3, dtype=torch.int32), 2**31),
     "masked_fill of half precision": call(
         torch.masked_fill, ones(3, dtype=torch.half), ones(3, dtype=torch.bool), -1e9
@@ -222,7 +223,7 @@ types = {
     ),
 }
 CASES = bad_shapes | bad_dimensions | empty | images | numbers | large | types
-#: what CUDA's kernels take, whatever the number
+#: calls that CUDA's kernels accept with any number
 TAKEN_ON_CUDA = ["native_dropout"]
 
 
@@ -300,6 +301,18 @@ def test_a_kernel_that_was_asked_keeps_no_tensor_of_the_call(monkeypatch):
         assert buffer() is None
     finally:
         gc.enable()
+
+
+def test_a_type_that_is_asked_for_has_a_range_of_its_own():
+    x = torch.ones(3, device="cuda")
+    wide, narrow = (
+        torch.full_like(x, 1000),
+        raised(lambda: torch.full_like(x, 1000, dtype=torch.uint8)),
+    )
+    assert isinstance(narrow, RuntimeError)
+    before = current.session.round_trips
+    wide += torch.full_like(x, 2000)
+    assert current.session.round_trips == before
 
 
 def test_what_is_known_of_small_tensors_does_not_hide_what_a_kernel_refuses():

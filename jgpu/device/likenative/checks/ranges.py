@@ -31,7 +31,7 @@ __all__ = ["Ranges", "ranges_of"]
 
 _POSITIVE: Final = (nextafter(0.0, 1.0), inf)
 _BELOW_ONE: Final = nextafter(1.0, 0.0)
-#: What numbers of random ops must be, by op and argument; both ends are allowed.
+#: Ranges of numbers of random ops, by op and argument; both ends are allowed.
 _LISTED: Final = {
     "bernoulli": {"p": (0.0, 1.0)},
     "cauchy": {"sigma": _POSITIVE},
@@ -61,7 +61,7 @@ _Interval: TypeAlias = tuple[float, float, bool, bool]
 _EVERY: Final[_Interval] = (-inf, inf, True, True)
 #: Tensors up to which a call is tried.
 _MANY: Final = 16
-#: what was found out, by op, types, the kinds of its numbers, and whether it is of one element
+#: measured ranges, by op, whether the tensor has one element, types, and kinds of numbers
 _found: dict[Any, dict[str, _Interval]] = {}
 
 
@@ -111,11 +111,12 @@ def ranges_of(
     if len(geometries) > _MANY or asking.is_trusting(info) or not words.has_host_kernel(info):
         return None
     kinds = tuple((name, type(params[at])) for name, at in places.items())
-    one = geometries[0].numel == 1  # which some kernels of the host write in another way
-    key = (info.name, one, tuple(each.dtype for each in geometries), kinds)
+    one = geometries[0].numel == 1  # some kernels of the host write it in another way
+    dtypes = (kwargs.get("dtype"), *(each.dtype for each in geometries))
+    key = (info.name, one, dtypes, kinds)
     measured = _found.get(key)
     if measured is None:
-        if not all(each.numel for each in geometries):  # many kernels look at no number then
+        if not all(each.numel for each in geometries):  # many kernels check no number then
             return None
         small = asking.smaller(geometries, asking.whole_numbers(info, args, kwargs))
         if asking.elements_of(geometries, small) > asking.QUICK:
@@ -125,10 +126,7 @@ def ranges_of(
             return None
         _found[key] = measured
     found = [(places[name], *interval) for name, interval in measured.items()]
-    ordered = None
-    if base == "histc" and {"min", "max"} <= places.keys():
-        ordered = places["min"], places["max"]
-    return Ranges(tuple(found), ordered) if found or ordered else None
+    return Ranges(tuple(found)) if found else None
 
 
 def _measure(
@@ -179,7 +177,7 @@ def _interval(ask: Callable[[Any], str | None], kind: type, alone: bool) -> _Int
         least = limits.min
         if not least and ask(kind(-1)) is None:  # kernels let negative numbers wrap around
             least = -limits.max
-    elif kind is int and beyond is not None:  # such numbers have a type of their own
+    elif kind is int and beyond is not None:  # numbers past int64 have another type
         most = torch.iinfo(torch.int64).max
     if alone and ask(kind(-1)) is not None:
         least, infinite = (0.0 if ask(kind(0)) is None else _POSITIVE[0]), False
@@ -193,7 +191,7 @@ def _type_of_overflow(
 ) -> torch.dtype | None:
     """The narrowest type that numbers of this kind are converted to and have to fit.
 
-    `beyond` is what the kernel says of a number that fits none.
+    `beyond` is the kernel's error for a number that fits none.
     """
     refused = _OVERFLOW.match(beyond or "")
     if refused is None:
