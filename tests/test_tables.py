@@ -2,12 +2,12 @@
 
 Found by reading the code (`containers`): each dictionary, set, list, queue, memo and cached
 function that outlives a call, in the broker, the scheduler and the wire. (The kernel's own side has
-one client, its notebook; what grows there is that process's.) What grows and is not in one of the
-lists below fails, and so does an entry for what is not there any more.
+one client, its notebook; what grows there is that process's.) A table that is missing in the
+lists below fails, and so does an entry without a table.
 
-`BOUNDED` are those that what clients send can fill: whose they are, what bounds them, and the test
-that pushes past it. `OWNED` hold a few entries of something that is bounded itself, and go with
-it. `FIXED` cannot be grown by a client. Each group says why in a word.
+`BOUNDED` can be filled by clients' messages: owner, bound, and the test that exceeds the bound.
+`OWNED` hold a few entries of an object that is bounded, and are freed with it. `FIXED` cannot be
+grown by a client. Each group has its reason.
 """
 
 import ast

@@ -31,7 +31,7 @@ def _numbers(generator):
     return torch.rand(3, generator=generator, device=generator.device).tolist()
 
 
-#: what a description says of a generator's state
+#: the part of a description that has a generator's state
 drawn = _numbers
 
 
@@ -116,7 +116,7 @@ class Description:
         return [(name, self.walk(each)) for name, each in found.items()]
 
     def _storage(self, storage):
-        # an empty storage has no address of its own
+        # an empty storage has no address
         key = storage._cdata if storage.nbytes() else ("empty", len(self.kept))
         self.kept.append(storage)
         return self.storages.setdefault(key, len(self.storages)), storage.nbytes()
@@ -221,7 +221,7 @@ def pairs():
 
 
 def outcome(name, operation, device):
-    """What an operation on an object gives: descriptions before and after a write, or an error."""
+    """Describe an object before and after a write to the operation's result, or the error."""
     torch.manual_seed(5)
     torch.utils.hooks.RemovableHandle.next_id = 1000
     with warnings.catch_warnings(record=True) as caught:

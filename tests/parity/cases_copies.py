@@ -268,7 +268,7 @@ def a_checkpoint_in_memory_is_taken_up_again(device):
 
 
 class Gate(nn.Module):
-    """A layer of an op that has a kernel of its own for the device."""
+    """A layer whose op has a user's kernel for the device."""
 
     def __init__(self, op):
         super().__init__()
@@ -306,6 +306,7 @@ def copies_of_a_layer_with_a_kernel_of_its_own(device):
     gate.register_kernel(torch.device(device).type)(gated)
     gate.register_fake(lambda x, scale: torch.empty_like(x))
     gate.register_autograd(gate_gradients, setup_context=remember_inputs)
+    # a function around the op, for deepcopy refuses the op itself
     net = nn.Sequential(nn.Linear(4, 8), Gate(lambda *given: gate(*given)), nn.Linear(8, 2)).to(
         device
     )

@@ -77,7 +77,7 @@ _READING: Final = _WARNING - {"frombuffer", "range"}
 
 
 def _is_quiet(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether nothing is said of such data: numbers, or lists of them."""
+    """Whether torch warns of no such data: numbers, or lists of numbers."""
     value = args[-1] if args else None
     while type(value) in LISTS and value:
         value = value[0]
@@ -135,13 +135,13 @@ def _uploading(to: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_sparse(tensor: torch.Tensor) -> bool:
-    """Whether it is of the host, in a layout of which the device has one of its own."""
+    """Whether it is a host tensor of a layout that has a device class."""
     plain = tensor.layout is torch.strided or tensor.layout is torch.jagged
     return not plain and not isinstance(tensor, CompositeTensor)
 
 
 def _known_to_torchscript() -> None:
-    """TorchScript looks builtins up by object; ours stand for those that they wrap."""
+    """Let TorchScript, which looks builtins up by object, find our wrappers, too."""
     from torch.jit import _builtins
 
     original: Callable[..., Any] = _builtins._find_builtin
@@ -154,7 +154,7 @@ def _known_to_torchscript() -> None:
 
 
 def _refuse_pointers() -> None:
-    """DLPack by the functions that do not ask the tensor."""
+    """Refuse DLPack in functions that do not call the tensor's methods."""
     from torch.utils import dlpack
 
     target: Any = torch
@@ -207,7 +207,7 @@ def _install_constructors() -> None:
         "randint_like", "normal", "frombuffer", "from_file",
     ):  # fmt: skip
         setattr(torch, name, _taking_device(getattr(torch, name)))
-    # Tell DeviceContext of the new objects; the originals stay (TorchScript looks them up).
+    # DeviceContext gets the new objects; the originals stay (TorchScript looks them up).
     everything = originals | set(patched.values())
     devices._device_constructors = lambda: everything  # type: ignore[assignment]
 
@@ -236,7 +236,7 @@ def _install_tensor_methods() -> None:
 
 
 def _install_default_dtype() -> None:
-    """What ops return may depend on the default dtype: what was inferred before is forgotten."""
+    """Drop inferred results: they may depend on the default dtype."""
     from jgpu.device.recording.dispatch import forget_plans
 
     original = torch.set_default_dtype

@@ -2,7 +2,7 @@
 
 Masks and labels of bytes; complex numbers that fill real tensors; vectors with gaps in batch norm's
 backward; that gradients are to be sparse, of which a forward knows nothing; and several tensors
-that show one place, where a kernel asks whether they are one.
+that share memory, where a kernel compares their identity.
 """
 
 import operator
@@ -34,7 +34,7 @@ _OF_WHERE: Final = (
 _LABELLED: Final = {"aten::nll_loss_forward": 1, "aten::nll_loss_backward": 2}
 
 
-#: lookups whose backward alone makes sparse gradients: which argument asks for them
+#: lookups whose backward makes sparse gradients, with the argument that requests them
 _SPARSE: Final = {"aten::_embedding_bag": 5, "aten::_embedding_bag_forward_only": 5}
 
 
@@ -90,7 +90,7 @@ def is_elementwise(info: OpInfo, args: tuple[Any, ...]) -> bool:
 def told_apart(info: OpInfo, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments, with copies where tensors that are several here would be one to the executor.
 
-    That is so of whatever shows one place in the same way, as `vmap` makes it of one tensor.
+    Tensors of one buffer and geometry are one to it, such as those that `vmap` makes of a tensor.
     """
     if info.name != _ASKS_WHETHER_ONE:
         return args
@@ -123,7 +123,7 @@ def _with_real_number(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
 def _without_gaps(
     info: OpInfo, args: tuple[Any, ...], names: tuple[str, ...]
 ) -> tuple[Any, ...] | None:
-    """Dense copies, whose values the kernel would have read, where it goes by strides."""
+    """Return dense copies with the values that the kernel would have read by strides."""
     places = [info.positions[name] for name in names]
     apart = [at for at in places if args[at] is not None and not args[at].is_contiguous()]
     if not apart:

@@ -1,10 +1,10 @@
 """Writing into memory that is read at the same time, or that several elements share.
 
-Many kernels refuse that, each by a rule of its own: the same tensor, in part the same, or not even
-the same. What two tensors have in common is found as torch finds it; whether the op minds is asked
-of the host's own kernel, with tensors that share memory as these do, once for each way of sharing.
+Many kernels refuse that, by different rules: some refuse the same tensor, some only a partial
+overlap. The overlap of two tensors is computed as in torch. Whether the op accepts it is tried on
+the host's kernel, with tensors that share memory in the same way, once for each way of sharing.
 
-Does not cover tensors too large to be tried, and ops on lists: there the device tells, later.
+Does not cover tensors too large to be tried, and ops on lists: their errors come later.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""The host's own kernel of an op, called with stand-ins for the device's tensors."""
+"""Calls of the host's kernels with stand-ins for the device's tensors."""
 
 import re
 import warnings
@@ -26,10 +26,10 @@ def call(
     number: Callable[[Any], Any] = lambda value: value,
     func: Any = None,
 ) -> Any:
-    """What the op returns on the host; errors name types as they are named on CUDA.
+    """Return what the op returns on the host; errors name types as CUDA does.
 
-    What it draws is not taken from the notebook's numbers there: NotImplemented, and nothing was
-    called, where an op that takes no generator would draw any.
+    It draws no random numbers of the notebook: NotImplemented, without a call, where an op without
+    a generator argument would draw any.
     """
 
     def twin(value: Any, lift: int) -> Any:
@@ -64,7 +64,7 @@ def call_quietly(
     stand_in: Callable[[DeviceTensor], torch.Tensor],
     number: Callable[[Any], Any] = lambda value: value,
 ) -> None:
-    """Call the host's kernel for its errors alone: it writes into the stand-ins, and warns not."""
+    """Call the host's kernel for its errors: only stand-ins are written, and warnings dropped."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         call(info, args, kwargs, stand_in, number)

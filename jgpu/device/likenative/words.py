@@ -1,11 +1,11 @@
-"""What torch's own kernels say of shapes and types that do not fit, on the notebook's line.
+"""Errors of the host's kernels for wrong shapes and types, raised on the notebook's line.
 
-Meta kernels infer what an op returns, but some are written in Python and word errors of their own,
-and many do not look at types, of which the device would tell only later, when the op has been sent.
-So the host's own kernel is asked, with stand-ins that cost nothing.
+Meta kernels infer results, but some are written in Python and word errors differently, and many do
+not check types, so the device's error would come later, once the op is sent. The host's kernel is
+called with cheap stand-ins instead.
 
-Does not cover values (exponents of integers: `powers`), nor types that CUDA alone refuses: the
-device tells of them.
+Does not cover values (exponents of integers: `powers`), nor types that only CUDA refuses: their
+errors come from the device.
 """
 
 import warnings
@@ -33,16 +33,16 @@ __all__ = [
     "warnings_of",
 ]
 
-#: whether the host has a kernel that could be asked; of products that widen CUDA alone has
+#: whether the host has a kernel of the op; products that widen exist on CUDA only
 _asked: Any = torch._C._dispatch_has_computed_kernel_for_dispatch_key
 #: Elements up to which an op that failed is tried once more in its own shapes.
 _QUICK: Final = 1 << 22
 #: Elements up to which an op is tried with an `out` that has to be resized or converted.
 _BRIEF: Final = 1 << 12
-#: elements up to which the host's kernel is asked for its warnings
+#: elements up to which the host's kernel is called for its warnings
 _FEW: Final = 1 << 14
-#: Ops whose meta kernels let types through that all devices refuse. Of tensors with one element
-#: each they make sense whatever their other arguments are; so do elementwise ops.
+#: Ops whose meta kernels accept types that all devices refuse. A call with tensors of one element
+#: each is valid for all values of their other arguments; so are elementwise ops.
 _TYPED: Final = frozenset({
     "aten::_log_softmax", "aten::_softmax", "aten::addbmm", "aten::addmm", "aten::addmv",
     "aten::addr", "aten::baddbmm", "aten::binary_cross_entropy", "aten::bmm", "aten::dot",
@@ -70,10 +70,10 @@ _DRAWN: Final = frozenset({
     "aten::bernoulli", "aten::bernoulli_", "aten::normal", "aten::poisson", "aten::rand_like",
     "aten::random_", "aten::uniform_",
 })  # fmt: skip
-#: Elementwise, though torch does not say so.
+#: Elementwise ops without torch's tag.
 _ELEMENTWISE: Final = ("aten::_foreach_", "aten::rsub")
-#: Ops beside elementwise ones whose results lie as what they are given, dimensions of one element
-#: included, while their meta kernels lay those row by row.
+#: Further ops whose results have the strides of their arguments, also in dimensions of one
+#: element, where their meta kernels use row-major strides.
 _LAID_ALIKE: Final = frozenset(
     f"aten::{name}"
     for name in (
@@ -81,7 +81,7 @@ _LAID_ALIKE: Final = frozenset(
         "renorm", "sort", "tril", "triu", "zeros_like",
     )
 )  # fmt: skip
-#: Ops whose kernels trust what they are given, and may read past it: other checks come first.
+#: Ops whose kernels trust their arguments and may read past them: they are not called.
 _TRUSTING: Final = frozenset(
     f"aten::{name}"
     for name in (
@@ -117,7 +117,7 @@ def check_types(
     kwargs: dict[str, Any],
     geometries: tuple[InternedGeometry, ...],
 ) -> None:
-    """Raise here and now where types do not go together."""
+    """Raise at once where types do not fit together."""
     base = info.name.partition(".")[0]
     dtypes = {geometry.dtype for geometry in geometries}
     elementwise = is_elementwise(info) and not _counts(info)
@@ -142,7 +142,7 @@ def check_types(
     def small(tensor: DeviceTensor) -> torch.Tensor:
         if nothing:
             shape: tuple[int, ...] = tensor.shape
-        else:  # of nothing many kernels look at no type; those that draw do
+        else:  # many kernels check no types of empty tensors; random ops do
             shape = (0,) if draws_from_host else (1,) * tensor.dim()
         return fill(shape, dtype=tensor.dtype, device="cpu")
 
@@ -162,20 +162,20 @@ def check_types(
 
 
 def raise_as_native(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Raise what the host's own kernel says of tensors of these sizes, where that is quick.
+    """Raise the error of the host's kernel for tensors of these sizes, where that is quick.
 
-    Whether it was asked and had nothing to say.
+    Returns whether the kernel was called and raised nothing.
     """
     try:
         return on_host(info, args, kwargs) is not NotImplemented
     except RuntimeError as error:
-        if str(error) != "ZeroDivisionError":  # of the zeros that stand in
+        if str(error) != "ZeroDivisionError":  # caused by the zeros
             raise
         return True
 
 
 def on_host(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the host's own kernel returns for such tensors; NotImplemented if it is not asked."""
+    """Return the result of the host's kernel for such tensors; NotImplemented without a call."""
     given = device_tensors((args, *kwargs.values()))
     trusting = info.name.partition(".")[0] in _TRUSTING
     if trusting or not _asked(info.name, "CPU") or any(each.numel() > _QUICK for each in given):
@@ -184,7 +184,7 @@ def on_host(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     def of_its_size(tensor: DeviceTensor) -> torch.Tensor:
         if not tensor.numel():
             return laid_out(tensor._g)
-        # some kernels read as many elements as there are, whatever the steps
+        # some kernels ignore strides and read as many elements as the shape has
         return torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
 
     return call(info, args, kwargs, of_its_size)
@@ -193,11 +193,11 @@ def on_host(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def check_outs(
     info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: dict[str, Any]
 ) -> dict[int, torch.Tensor]:
-    """Raise what the host's own kernel says of an `out`, where it computes without it.
+    """Raise the error of the host's kernel for an `out`, where it computes without one.
 
-    `inputs` are the keywords without it. Each kernel looks at types and overlaps on its own.
-    Returns tensors of the host that lie as the written ones lie then, by what they stand for; none
-    where it was not tried.
+    `inputs` are the keywords without `out`. Kernels differ in their checks of types and overlaps.
+    Returns host tensors with the geometry of the written ones, by the ids of the device's tensors;
+    none where the kernel was not called.
     """
     given = list(device_tensors((args, *kwargs.values())))
     brief = sum(extent(each._g.shape, each._g.stride) for each in given) <= _BRIEF
@@ -227,7 +227,7 @@ def warnings_of(
     kwargs: dict[str, Any],
     geometries: tuple[InternedGeometry, ...],
 ) -> warned.Said:
-    """What the host's own kernel warns of tensors like these, where that is quick."""
+    """Return the warnings of the host's kernel for such tensors, where that is quick."""
     if any(geometry.numel > _FEW for geometry in geometries):
         return ()
 
@@ -248,9 +248,9 @@ def idle_as_native(
     kwargs: dict[str, Any],
     outs: list[InternedGeometry | int | None],
 ) -> list[InternedGeometry | int | None]:
-    """What is returned, with the host's strides where a dimension has one element.
+    """Return geometries with the host's strides in dimensions of one element.
 
-    They lead nowhere, but a slice that ends there begins where they say.
+    No element depends on them, but an empty slice of such a dimension has its offset from them.
     """
     alike = info.name.partition(".")[0] in _LAID_ALIKE or is_elementwise(info)
     given = list(device_tensors((args, *kwargs.values())))
@@ -280,7 +280,7 @@ def _with_idle(out: InternedGeometry | int | None, native: Any) -> InternedGeome
 
 
 def _counts(info: OpInfo) -> bool:
-    """Whether an argument may say how much there is to do, as an order does."""
+    """Whether an argument may be a count, such as an order."""
     return any(str(argument.type) == "int" for argument in info.arguments)
 
 

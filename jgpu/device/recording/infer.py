@@ -1,9 +1,8 @@
-"""What would an op return? Answered once per op, geometries and constants; looked up ever after.
+"""Infer what an op returns, once per op, geometries and constants.
 
-Four sources, in this order: formulas (`wire.formulas`), for what is plain; torch's meta kernels,
-which raise torch's own errors on the user's line; the executor, asked by `Probe`, for the ops whose
-meta kernels are known to differ from the device's own; and, where none of them knows without the
-data, the run itself (a WAIT).
+Four sources, in this order: formulas (`wire.formulas`) for common cases; torch's meta kernels,
+which raise torch's errors on the user's line; the executor (`Probe`), for ops whose meta kernels
+are known to differ from the device's; and the run itself (a WAIT), where only data decides.
 
 A `Plan` is the answer: the geometries to make, the arguments written, and the op's template in the
 program form. Plans are corrected when the executor reports what an op really returned.
@@ -41,7 +40,7 @@ class TensorRef:
 
 
 class OpPlan:
-    """What one op does to given geometries; `outs` is None where only a run can tell.
+    """The effect of one op on given geometries; `outs` is None where only a run decides it.
 
     `outs`: per flattened returned tensor its geometry; None for an undefined tensor; an int for
     "the k-th tensor argument itself". `grown`: written arguments whose geometry changes: pairs of
@@ -87,7 +86,7 @@ class OpPlan:
         self.looks = False
         #: the native kernel reads an error code from the device and raises: so does the caller
         self.waits = False
-        #: a formula says what the op returns
+        #: a formula predicts what the op returns
         self.foretold = False
         #: the device's kernel may refuse the call
         self.doubted = False
@@ -101,7 +100,7 @@ class OpPlan:
 
     @property
     def is_watched(self) -> bool:
-        """Whether each call warns, raises or waits beside being recorded."""
+        """Whether each call warns, raises or waits, in addition to being recorded."""
         return bool(self.warns) or self.looks or self.waits or self.doubted
 
     def confirm(self, params: Sequence[Any]) -> None:
@@ -185,7 +184,7 @@ def next_ident() -> int:
     return _last
 
 
-#: None: only the run can tell
+#: None: only the run decides
 Probe = Callable[[OpPlan, Sequence[Any]], list[InternedGeometry | None] | None]
 
 
@@ -283,13 +282,13 @@ def _plan(
         before = plan.outs or [None] * len(answer)
         if plan.outs is None:
             plan.returns_list = list_returns(info, len(answer))
-        # of an argument that is returned, the device tells nothing
+        # the device reports nothing for an argument that is returned
         plan.settle([a if isinstance(a, int) else b for a, b in zip(before, answer, strict=True)])
     return plan
 
 
 def _is_foretold(plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a formula says what is returned: then there is nothing to refuse or to warn of."""
+    """Whether a formula predicts the result: then nothing is refused, and nothing warned of."""
 
     def shown(value: Any) -> Any:
         if isinstance(value, DeviceTensor):
@@ -306,7 +305,7 @@ def _is_foretold(plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _is_by_numbers(info: OpInfo, geometries: tuple[InternedGeometry, ...]) -> bool:
-    """Whether it is an index without masks, whose sizes say what is returned."""
+    """Whether it is an index without masks, whose sizes decide the result's."""
     indices = {geometry.dtype for geometry in geometries[1:]}
     return info.name == "aten::index.Tensor" and indices <= {torch.int64, torch.int32}
 
@@ -321,14 +320,14 @@ def _must_ask(info: OpInfo, geometries: tuple[InternedGeometry, ...]) -> bool:
 
 
 def fact(info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What geometries alone answer: ops that return no tensor, asked of their meta twins."""
+    """Return the result of an op that returns no tensor and depends on geometries only."""
     return _run_meta(info, _meta_call(info, args, kwargs)[0])
 
 
 def _infer(
     info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, list[torch.Tensor]]:
-    """What the meta kernel returns, and the meta tensors that it was given.
+    """Return the meta kernel's result, and the meta tensors among its arguments.
 
     Some meta kernels do not take numbers of the host: those get meta tensors instead.
     """
@@ -372,7 +371,7 @@ def _meta_call(
             tensors.append(made)
             return made
         if isinstance(value, torch.Tensor) and (numbers or value.dim()):
-            return value.to("meta")  # of the host: only facts are asked of both
+            return value.to("meta")  # a host tensor: only its geometry matters
         if isinstance(value, list | tuple):
             return [convert(item, written) for item in value]
         if isinstance(value, torch.device):

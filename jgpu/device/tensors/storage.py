@@ -1,7 +1,7 @@
 """The storage of a device tensor as Python sees it: size, place, identity; its bytes by copies.
 
-To torch it is one of its own untyped storages, of no bytes on the host; what looks at bytes goes
-through a device tensor over the whole buffer. Does not cover storages that show a part of another
+To torch it is an untyped storage without bytes on the host; bytes are read and written through a
+device tensor over the whole buffer. Does not cover storages that show a part of another
 one (`storage[2:5]`).
 """
 
@@ -22,7 +22,7 @@ __all__ = ["Storage", "install", "storage_of", "tensor_of", "untyped"]
 
 @unseen_methods
 class Storage(torch.UntypedStorage):
-    """Stands for one buffer; two tensors over one buffer give the same object."""
+    """The storage of one buffer; two tensors over one buffer share the object."""
 
     _b: BufferHandle
 
@@ -60,7 +60,7 @@ class Storage(torch.UntypedStorage):
         return False
 
     def is_shared(self) -> bool:
-        """As torch says of CUDA storages."""
+        """The same as for CUDA storages."""
         return True
 
     def share_memory_(self) -> "Storage":
@@ -137,11 +137,11 @@ class Storage(torch.UntypedStorage):
         return "torch.cuda.UntypedStorage" if dtype is None else super().type(dtype, non_blocking)
 
     def _write_file(self, *args: Any) -> None:
-        """Write the bytes into a file, as `torch.save` asks for; waits."""
+        """Write the bytes into a file for `torch.save`; waits."""
         self.cpu()._write_file(*args)
 
     def _set_from_file(self, *args: Any) -> "Storage":
-        """Read the bytes from a file, as `torch.load` asks for."""
+        """Read the bytes from a file for `torch.load`."""
         host = torch.UntypedStorage(self._b.nbytes)
         host._set_from_file(*args)
         return self.copy_(host)
@@ -151,7 +151,7 @@ class Storage(torch.UntypedStorage):
         return f" {lines}\n[torch.storage.UntypedStorage(device=cuda:0) of size {len(self)}]"
 
 
-# What names a storage's class in a file names torch's own.
+# In files the class is torch's, so that they load without jgpu.
 Storage.__name__ = torch.UntypedStorage.__name__
 
 _proxies: weakref.WeakValueDictionary[BufferHandle, Storage] = weakref.WeakValueDictionary()
@@ -166,7 +166,7 @@ def storage_of(buffer: BufferHandle) -> Storage:
 
 
 def untyped(storage: Any) -> Any:
-    """The untyped storage behind a typed one; anything else as it is."""
+    """Return the untyped storage of a typed one; any other value unchanged."""
     return storage._untyped_storage if isinstance(storage, torch.TypedStorage) else storage
 
 
@@ -202,7 +202,7 @@ def tensor_of(
 
 
 def install() -> None:
-    """Let host storages go to the device and take bytes from there."""
+    """Let host storages be copied to the device and from it."""
     target: Any = torch
     theirs: Any = torch.UntypedStorage
     copy, to, is_storage = theirs.copy_, theirs.to, torch.is_storage

@@ -32,7 +32,7 @@ _GRADIENTS: Final = (
 
 
 def _together(*given: Geometry, dtype: str = "") -> Geometry | None:
-    """What an elementwise op makes of these; their types are not looked at."""
+    """Return the result's geometry of an elementwise op; types are not checked."""
     first = given[0]
     dtype = dtype or first.dtype
     if not elements(first.shape):  # kernels differ in how these lie

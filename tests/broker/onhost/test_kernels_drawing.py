@@ -82,7 +82,7 @@ CALLS = {
     "_cudnn_attention_forward": (*HEADS, None, None, None, 6, 6, True, 0.25),
     "rrelu_with_noise_functional": (some(70, 9) - 0.5, torch.zeros(70, 9), 0.1, 0.3, True),
 }
-#: Forms without a call of their own: the op whose arguments they take.
+#: Overloads without arguments here: the op whose arguments they take.
 LIKE = {
     "uniform": "uniform_", "normal_functional": "normal_", "normal": "normal_",
     "log_normal": "log_normal_", "exponential": "exponential_", "cauchy": "cauchy_",
@@ -100,7 +100,7 @@ OUTS = {
 
 
 def plain_name(each):
-    """The op's name without what says that it takes a generator or an `out`."""
+    """The op's name without the suffixes for a generator or an `out`."""
     base, words = each._schema.name[6:], each._overloadname.split("_")
     left = "_".join(word for word in words if word not in ("", "default", "generator", "out"))
     if base == "randint_like" and left == "low":
@@ -111,7 +111,7 @@ def plain_name(each):
 
 
 def call_of(each):
-    """Arguments for an op of the table, made anew."""
+    """Make arguments for an op of the table."""
     name = plain_name(each)
     name = LIKE.get(name, name)
     arguments = {argument.name: argument for argument in each._schema.arguments}
@@ -176,7 +176,7 @@ def test_the_same_launch_draws_the_same_and_the_next_one_others(each):
 
 
 def test_every_op_that_draws_has_a_kernel_here():
-    """But for those that become others, and those that this device is never sent."""
+    """Except ops that become others, and ops that this device never gets."""
     elsewhere = {
         # composites that torch takes apart into ops of the table
         "gru", "lstm", "rnn_relu", "rnn_tanh", "rrelu", "rrelu_", "scaled_dot_product_attention",

@@ -173,7 +173,7 @@ def test_what_meta_kernels_draw_from_no_generator_is_drawn_all_the_same(gpu):
 
 
 def test_a_composite_that_reads_a_value_is_waited_for(gpu):
-    """Where autograd is off `bool` and `item` come whole."""
+    """Without autograd `bool` and `item` arrive as one op."""
     one = gpu.bring(torch.tensor([7]))
     with gpu.calls.launching(), torch._C._AutoDispatchBelowAutograd():
         one.add_(1)
@@ -198,7 +198,7 @@ def test_a_state_is_a_seed_and_an_offset(gpu):
 
 
 def test_a_kernel_that_returns_otherwise_than_was_said_is_right(gpu, monkeypatch):
-    """Other geometries of the same op have an answer of their own, and so have other numbers."""
+    """Results of trials are kept per op, geometries and numbers."""
     op = torch.ops.aten.clamp_min.default
     monkeypatch.setitem(KERNELS, op, lambda a, least: a[: len(a) - int(least)].clone())
     shadow = gpu.bring(torch.arange(4.0))
@@ -266,7 +266,7 @@ def test_a_draw_that_torch_knows_without_a_generator_alone_takes_one(gpu):
 
 def test_what_answers_with_a_number_is_waited_for(gpu):
     shadow = gpu.bring(torch.tensor([True]))
-    # as where what torch would do in steps comes whole: below autograd
+    # below autograd torch does not decompose the op
     with torch._C._AutoDispatchBelowAutograd(), gpu.calls.launching():
         assert bool(shadow)
         assert not bool(~shadow)

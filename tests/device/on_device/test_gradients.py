@@ -90,7 +90,7 @@ def pairs(device):
 
 
 def outcome(op, device):
-    """What it returns, or says."""
+    """Its result or error."""
     try:
         found = op(pairs(device))
     except RuntimeError as error:

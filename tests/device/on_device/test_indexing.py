@@ -1,4 +1,4 @@
-"""Batches: an index of numbers says by its sizes what is returned, so nobody waits for it."""
+"""Batches: sizes of a numeric index decide the result's shape, so nothing waits."""
 
 import os
 from contextlib import nullcontext
@@ -62,7 +62,7 @@ def test_an_index_that_is_not_there_is_told_of_with_its_op():
     assert x[torch.tensor([0, 2], device="cuda")].tolist() == [0.0, 2.0]
 
 
-#: of how many indices of what is empty one is tried
+#: one in so many indices of empty tensors is tried
 EVERY = int(os.environ.get("JGPU_EVERY", "1"))
 EMPTY = [(0,), (0, 3), (3, 0), (0, 0), (0, 3, 0), (2, 0, 3), (1, 2)]
 PUT = torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default
@@ -92,7 +92,7 @@ def indices(dimensions):
 
 
 def outcome(form, shape, index, where):
-    """The shape of what is returned, or the error."""
+    """The shape of the result, or the error."""
     made = [each if each is None else each.to(where) for each in index]
     try:
         return form(torch.zeros(shape, device=where), made).shape
@@ -121,7 +121,7 @@ def put_at(x, index, value):
 
 
 TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
-#: numbers that are written where an index says
+#: numbers that are written at indices
 FILLS = [
     lambda x, i: put_at(x[:0], [0], 4),
     lambda x, i: put_at(x[:0], i, 4),
@@ -155,7 +155,7 @@ def test_every_way_to_write_an_index_of_what_is_empty(form):
     before = current.session.round_trips
     told = [said("cuda", place) for place in ("cuda", "cpu", "cuda")]
     waited = current.session.round_trips - before
-    if form in FILLS and TORCH >= (2, 15):  # it fills there, and the device knows what is told
+    if form in FILLS and TORCH >= (2, 15):  # that release fills, so the result is known
         assert waited
         if form is not FILLS[0]:  # but where the index is elsewhere it puts
             assert told.pop(1) == (IndexError, "index is out of bounds for dimension with size 0")

@@ -59,7 +59,7 @@ def _fractional(pool, x):
 
 
 def _outcome(call, x):
-    """The error's class and text, or how it lies; whatever is late would be raised here, too."""
+    """The error's class and text, or the geometry; late errors are raised here, too."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

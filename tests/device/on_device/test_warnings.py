@@ -1,4 +1,4 @@
-"""Warnings name the line that a person wrote, say what they say natively, and as often."""
+"""Warnings name the user's line, with the text and frequency of native ones."""
 
 import re
 import warnings
@@ -86,7 +86,7 @@ if not hasattr(torch.ops.aten, "cholesky"):  # from torch 2.14 on it is an error
 
 
 def said(call, where):
-    """What is warned of, and where, in two calls from one line; natively, CUDA would say it."""
+    """Texts and lines of the warnings of two calls from one line."""
     with warnings.catch_warnings(record=True) as met:
         warnings.simplefilter("always")
         for _ in range(2):
@@ -99,7 +99,7 @@ def said(call, where):
 
 @pytest.fixture
 def always():
-    """What torch says once in a process is said each time."""
+    """Show warnings that torch shows once in a process each time."""
     torch.set_warn_always(True)
     torch.storage._set_always_warn_typed_storage_removal(True)
     yield
@@ -121,7 +121,7 @@ def test_most_of_these_do_warn():
 def test_a_warning_is_shown_once_a_line():
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("ignore")
-        torch.tensor(torch.ones(2, device="cuda"))  # what is new to the device is looked at
+        torch.tensor(torch.ones(2, device="cuda"))  # infers the first plan
         warnings.simplefilter("default")
         for _ in range(3):
             torch.tensor(torch.ones(2, device="cuda"))

@@ -1,9 +1,9 @@
-"""Ask the host's kernel with small stand-ins whether it refuses a call.
+"""Call the host's kernel with small stand-ins to learn whether it refuses a call.
 
 Large sizes become small ones. Equal sizes stay equal, different sizes stay in order, and each size
 stays on the same side of every whole number of the call.
 
-Does not cover relations between products of sizes, and values: stand-ins hold zeros or ones.
+Does not cover relations between products of sizes, and values: all elements are zeros or ones.
 """
 
 import re

@@ -33,7 +33,7 @@ _ALWAYS: Final = frozenset({
 #: draws with deviations in a tensor
 _DEVIATING: Final = ("aten::normal.float_Tensor", "aten::normal.Tensor_Tensor")
 _HISTOGRAM: Final = "aten::histc"
-#: the argument of the `*_ex` ops that asks for the error
+#: the argument of the `*_ex` ops that requests the error
 _WANTED: Final = "check_errors"
 
 

@@ -51,7 +51,7 @@ def may_be_refused(
     is_mixed = bool(info.out_names) and len(set(dtypes)) > 1
     if not dtypes or (floating in _SINGLE and not is_mixed):
         return False
-    if not all(each.numel for each in geometries):  # many kernels look at no type then
+    if not all(each.numel for each in geometries):  # many kernels check no type then
         return False
     switches = [each for each in (*args, *kwargs.values()) if type(each) in (bool, str)]
     key = (info.name, dtypes, tuple(len(each.shape) for each in geometries), *switches)
@@ -72,7 +72,7 @@ def may_be_refused(
 
 
 def _is_of_types(refusal: Exception | None) -> bool:
-    return refusal is not None and str(refusal) != "ZeroDivisionError"  # zeros stand in
+    return refusal is not None and str(refusal) != "ZeroDivisionError"  # caused by the zeros
 
 
 def _is_brief(geometries: Any) -> bool:

@@ -7,7 +7,7 @@ nothing.
 
 `check` calls the host's kernel with small stand-ins, once per plan: sizes other than 0 and 1 become
 small ones, and steps of 0 stay. If that call fails, a second one with the true sizes words the
-error. `check_geometry` covers the other ops: it refuses whatever a meta kernel has resized.
+error. `check_geometry` covers the other ops: it refuses a call that a meta kernel has resized.
 
 Does not cover values, random ops, and tensors with a conjugate or negative bit.
 """

@@ -1,7 +1,7 @@
 """The device's random number generators: a seed and an offset, as CUDA's are.
 
-What is drawn is decided when a kernel is launched: it takes seed and offset, and the offset moves
-on by what it may need (`kernels.philox`).
+The launch of a kernel decides which numbers it draws: it takes seed and offset, and the offset
+advances by as much as the kernel may need (`kernels.philox`).
 """
 
 from collections.abc import Callable, Iterable
@@ -33,7 +33,7 @@ def found_in(leaves: Iterable[object]) -> "PhiloxGenerator | None":
 
 
 def standing() -> "PhiloxGenerator | None":
-    """Which generator stands for the device's default one on this thread."""
+    """Return the generator that this thread uses as the device's default one."""
     return getattr(_default, "generator", None)
 
 
@@ -51,7 +51,7 @@ class PhiloxGenerator(torch.Generator):
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        """Where shadows say that they are."""
+        """Return the device that shadows report."""
         return torch.device("meta")
 
     def lend(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -64,11 +64,11 @@ class PhiloxGenerator(torch.Generator):
 
     @property
     def place(self) -> Philox:
-        """What the next launch draws from."""
+        """Seed and offset of the next launch."""
         return self._place
 
     def take(self, increment: int) -> Philox:
-        """What a launch draws from that needs so much of the sequence."""
+        """Return seed and offset for a launch, and advance the offset by `increment`."""
         taken, self._place = self._place, self._place.after(increment)
         return taken
 

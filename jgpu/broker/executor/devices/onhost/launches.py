@@ -1,12 +1,11 @@
-"""What becomes of an op that is launched: its geometry at once, its numbers later, on its stream.
+"""Launch ops: geometry is inferred at once, values are computed later on the op's stream.
 
-When a launch returns, an op has shadows for results, as torch's meta kernels say; a task on the
-stream of the moment computes them (`tasks`). A random op takes its place in the generator's
-sequence now. What CUDA waits for (values that decide a size, or that the host looks at) is waited
-for here, too.
+A launch returns shadows as results, with the geometry of torch's meta kernels; a task on the
+current stream computes them (`tasks`). A random op takes its place in the generator's sequence at
+the launch. Launches wait where CUDA waits: for values that decide a size or that the host reads.
 
-What meta kernels say is tried once (`trials`); where the kernel says something else, the op is
-waited for as well, and the kernel is right. A kernel that refuses sizes, types or numbers does so
+A trial compares each meta kernel with the kernel once (`trials`); where they differ, the launch
+waits and takes the kernel's result. A kernel that refuses sizes, types or numbers does so
 at the launch. Once an op is on its stream, an error of its kernel is an assert on the device.
 """
 
@@ -41,7 +40,7 @@ __all__ = ["Launcher", "Launching"]
 _META: Final = torch.device("meta")
 _HOST: Final = torch.device("cpu")
 _EFFICIENT: Final = torch.ops.aten._scaled_dot_product_efficient_attention.default
-#: ops that say where bytes are, and touch none
+#: ops that only lay out bytes, without reading or writing any
 _LAYS_OUT: Final = ("empty", "new_empty", "set_", "resize")
 #: calls of which a trial is remembered
 _MOST: Final = 4096
@@ -59,12 +58,12 @@ class Launcher:
 
     @property
     def stream(self) -> HostStream:
-        """Where ops of this thread go."""
+        """The stream of this thread's ops."""
         found: HostStream = self._of_thread.stream
         return found
 
     def set_stream(self, stream: HostStream) -> None:
-        """Have ops of this thread go there."""
+        """Set the stream of this thread's ops."""
         self._of_thread.stream = stream
 
     def launch(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -155,7 +154,7 @@ class Launcher:
     def _strides(self, call: HostCall) -> tuple[Strides | None, bool]:
         """Return the strides of the kernel's results, and whether the call is new and not tried.
 
-        None if the op must be waited for; () if strides are as the meta kernel says. Calls with
+        None if the op must be waited for; () if strides are those of the meta kernel. Calls with
         large tensors are not tried.
         """
         if _lays_out(call.op):
@@ -175,7 +174,7 @@ class Launcher:
     # -- at once -----------------------------------------------------------------------------
 
     def _wait_for(self, call: HostCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Compute when the stream has come here, and return what came of it."""
+        """Compute once the stream has run all earlier tasks, and return the result."""
         streams = self.streams
         streams.drain(self.stream)
         streams.have_one_core()
@@ -234,7 +233,7 @@ class Launching(TorchDispatchMode):
 
 
 def _generator(op: Op, leaves: Sequence[Any]) -> PhiloxGenerator | None:
-    """What a random op draws from."""
+    """Return the generator of a random op."""
     if op not in DRAWS:
         if torch.Tag.nondeterministic_seeded in op.tags and op not in KERNELS:
             raise NotImplementedError(f"{op} draws, and has no version for the host.")
@@ -248,7 +247,7 @@ def _generator(op: Op, leaves: Sequence[Any]) -> PhiloxGenerator | None:
 def _with_seeds(
     op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, draws: Philox | None
 ) -> Any:
-    """What an op returned; efficient attention says on the host where it drew from."""
+    """Return an op's result; efficient attention reports its seed and offset on the host."""
     if op is not _EFFICIENT or draws is None:
         return result
     drops = kwargs.get("dropout_p") or (args[5] if len(args) > 5 else 0.0)

@@ -1,8 +1,8 @@
 """Tensors of the device as the host holds them: a geometry over a storage without memory.
 
-A shadow is a meta tensor. Its storage stands for a block of device memory, which goes when the
-storage does; views, `set_` and the like are torch's own. A task on a stream knows blocks and
-geometries only, so that what the host drops meanwhile is dropped.
+A shadow is a meta tensor. Its storage represents a block of device memory, which is freed with the
+storage; views, `set_` and similar ops are torch's. A task on a stream refers to blocks and
+geometries only, so it keeps nothing alive that the host drops meanwhile.
 
 Invariant: a storage has one block at a time, of at least its bytes.
 """
@@ -63,7 +63,7 @@ class Seen:
 
 
 class Shadows:
-    """Which block a storage stands for."""
+    """Return the block of a storage."""
 
     def __init__(self, memory: HostMemory) -> None:
         self._memory = memory

@@ -2,7 +2,7 @@
 
 A trial answers two questions. What does the kernel return? Shapes and types must match those of
 the meta kernel, or the op is waited for; strides are the kernel's. Does the kernel refuse the call
-whatever the values are? CUDA checks sizes, types and numbers on the host, so the launch raises such
+for any values? CUDA checks sizes, types and numbers on the host, so the launch raises such
 an error. On a stream it would break the device, as a failed check of values does.
 """
 
@@ -68,7 +68,7 @@ def _on_meta(tree: Any, least: int) -> Any:
 
 
 def key_of(call: HostCall) -> Any:
-    """What a trial depends on."""
+    """Return the key of a trial's result: op, structure and geometries of the arguments."""
     blocks: dict[int, int] = {}
 
     def part(leaf: Any) -> Any:

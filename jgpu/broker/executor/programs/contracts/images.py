@@ -20,10 +20,10 @@ def _convolution(call: Call) -> None:
     output = call.forward("convolution", call["input"], call["weight"], None, *plain)
     call.same("grad_output", output)
     sizes = call["bias_sizes"]
-    # Autograd says [0] for a convolution without a bias, and masks its gradient out.
+    # For a convolution without a bias autograd passes [0] and masks the gradient out.
     without = not sizes or (list(sizes) == [0] and not call["output_mask"][2])
     fits = without or list(sizes) == [output.shape[1]]
-    if not output.numel():  # of no elements the output has no channels, whatever the weight has
+    if not output.numel():  # an output without elements may lack the weight's channels
         weight = call["weight"]
         fits = fits or list(sizes) == [weight.shape[1 if call["transposed"] else 0]]
     call.require(fits, "bias_sizes is wrong")
@@ -141,7 +141,7 @@ def _grid(call: Call) -> None:
 
 @contract("cudnn_grid_sampler")
 def _sampled(call: Call) -> None:
-    """cuDNN is told no sizes but these."""
+    """cuDNN gets these sizes only."""
     given, grid = call["self"], call["grid"]
     call.require(given.dim() == 4 and given.numel() > 0, "self is no batch of pictures")
     call.require(given.shape[1] <= _MOST_CHANNELS, "self has too many channels")

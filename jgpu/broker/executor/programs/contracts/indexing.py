@@ -1,6 +1,6 @@
-"""Embeddings, index ops, distances, unfolding and transforms: sizes that go with indices.
+"""Embeddings, index ops, distances, unfolding and transforms: sizes that belong to indices.
 
-Values of indices are looked at before each run (`programs.guards`); shapes here.
+Values of indices are checked before each run (`programs.guards`); shapes here.
 """
 
 import torch
@@ -49,7 +49,7 @@ def _embedding_bag_backward(call: Call) -> None:
     call.same("per_sample_weights", "indices")
     call.require(call["mode"] in (0, 1, 2), "its mode is unknown")
     if call["mode"] == 2:
-        maximum = call["maximum_indices"]  # of the wider type where offsets are of another one
+        maximum = call["maximum_indices"]  # has the wider of the types of indices and offsets
         call.require(maximum.dtype in _INDEX, "maximum_indices must be integers")
         call.saved("maximum_indices", grad, maximum.dtype)
 
@@ -69,7 +69,7 @@ def _embedding_bag_weights(call: Call) -> None:
 
 @contract("_embedding_bag_backward")
 def _embedding_bag_composed(call: Call) -> None:
-    """The same, before the mode is told apart; `offset2bag` may still have to be made."""
+    """The same, before the mode is known; `offset2bag` may still have to be made."""
     call.require(not call["sparse"], "sparse gradients cannot be had on the shared device")
     call.require(call["offsets"].dim() == 1, "offsets is a vector")
     call.contiguous("offsets")
@@ -99,7 +99,7 @@ def _index_put(call: Call) -> None:
 
 @contract("_reshape_alias")
 def _reshape_alias(call: Call) -> None:
-    """It makes a view of any geometry; torch asks for one of what the tensor spans."""
+    """A view of any geometry; torch requests one of the memory that the tensor spans."""
     whole, size, stride = geometry_of(call["self"]), call["size"], call["stride"]
     call.require(len(size) == len(stride), "size and stride differ in length")
     call.require(min([*size, *stride], default=0) >= 0, "a size or a stride is negative")

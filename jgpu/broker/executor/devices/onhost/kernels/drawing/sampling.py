@@ -42,7 +42,7 @@ def _multinomial(
 
 
 def _by_races(draw: Philox, weights: Tensor, count: int) -> Tensor:
-    """CUDA reads the weights' extremes here, so that what is wrong raises on the host."""
+    """CUDA reads the smallest and largest weight here and raises on the host if they are wrong."""
     if not bool((weights.max() < torch.inf) & (weights.min() >= 0)):
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if bool((weights.sum(-1) == 0).any()):
