@@ -84,7 +84,7 @@ def refusal(
 
     def stand_in(tensor: DeviceTensor) -> torch.Tensor:
         geometry = tensor._g
-        shape = [small.get(size, size) for size in geometry.shape]
+        shape = [0 if draws_from_host else small.get(size, size) for size in geometry.shape]
         dtype = types.get(geometry.dtype, geometry.dtype)
         measured = dtype.is_floating_point or dtype.is_complex
         # elementwise kernels may divide, some without a check; zeros are in the bounds of any index
@@ -92,12 +92,8 @@ def refusal(
         return fill(shape, dtype=dtype, device="cpu")
 
     given = tuple(map(resized, args, kinds))
-    state = torch.default_generator.get_state() if draws_from_host else None
     try:
         call_quietly(info, given, kwargs, stand_in)
     except (*REFUSING, ArithmeticError) as error:
         return error.with_traceback(None)  # whose frames would keep the call's tensors
-    finally:
-        if state is not None:
-            torch.default_generator.set_state(state)
     return None

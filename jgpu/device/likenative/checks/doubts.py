@@ -38,7 +38,7 @@ _BY_TRUE_SIZES: Final = frozenset({
     "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "_fft_c2c", "_fft_c2r", "_fft_r2c",
     "adaptive_max_pool2d", "adaptive_max_pool3d", "arange", "as_strided_scatter", "bernoulli",
     "bernoulli_", "full", "grid_sampler_2d", "grid_sampler_3d", "im2col", "kthvalue",
-    "linspace", "multinomial", "randint_like", "random", "randperm", "segment_reduce",
+    "linspace", "multinomial", "random", "randperm", "segment_reduce",
     "topk", "upsample_bilinear2d", "upsample_trilinear3d",
 })  # fmt: skip
 #: Ops that write into a view of a copy, with the op that makes the view.
@@ -66,6 +66,9 @@ def about_call(
         return len({each.dtype for each in geometries}) > 1
     if base in _SCATTERED:
         return _is_odd_scatter(base, *args, **kwargs)
+    if base == "randint_like":
+        dtype = kwargs.get("dtype") or geometries[0].dtype
+        return _has_odd_bounds(dtype, [each for each in args if type(each) is int])
     if base in _CHOOSING and _is_odd_choice(base, *args[:3]):
         return True
     if base in _BY_TRUE_SIZES:
@@ -109,6 +112,17 @@ def _is_odd_choice(base: str, given: Any, count: int, last: Any = None) -> bool:
     dim = -1 if last is None else last
     size = given.shape[dim] if given.dim() else 1
     return not (1 if base == "kthvalue" else 0) <= count <= size
+
+
+def _has_odd_bounds(dtype: torch.dtype, bounds: list[int]) -> bool:
+    """Whether a type does not hold the whole numbers from the first bound up to the last."""
+    low, high = (0, *bounds)[-2:]
+    if dtype.is_complex or low >= high:
+        return True
+    if dtype is torch.bool:
+        return low < 0 or high > 2
+    limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    return low < limits.min or high - 1 > limits.max
 
 
 def _is_odd_scatter(base: str, given: Any, source: Any, *args: Any, **kwargs: Any) -> bool:
