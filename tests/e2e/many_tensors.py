@@ -36,6 +36,15 @@ def rest(count):
     return len(kept)
 
 
+def busy(count):
+    """Python's own work, none of jgpu's, so many milliseconds long."""
+    ended = time.monotonic() + count / 1000
+    done = 0
+    while time.monotonic() < ended:
+        done += len([str(k) for k in range(1000)])
+    return done
+
+
 def free(count):
     """All of them at once; the next line is told."""
     kept.clear()
@@ -58,7 +67,7 @@ def draw(count):
     return torch.stack(made[:1000]).sum().item()
 
 
-PHASES = {each.__name__: each for each in (come_and_go, keep, rest, free, fill, draw)}
+PHASES = {each.__name__: each for each in (come_and_go, keep, rest, busy, free, fill, draw)}
 
 
 def say(line):
