@@ -1,8 +1,8 @@
 """Ten times what once ended a session: tensors freed, tensors kept, generators; and a neighbour.
 
 The executor has the host's last core, the two users share the first: two programs that meet on one
-core slow each other down whatever they do. What the neighbour is compared with is therefore the phase
-`busy`, in which the other user computes in plain Python.
+core slow each other down whatever they do. So the neighbour is compared with the phase `busy`, in
+which the other user computes in plain Python.
 """
 
 import json
