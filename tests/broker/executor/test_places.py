@@ -43,14 +43,14 @@ def test_a_buffer_is_restored_nowhere_else():
 
 def backward(kernel, seed_on, dropout):
     name = f"_scaled_dot_product_{kernel}_attention_backward"
-    rule, _, devices = PRECAUTIONS[name]
-    assert devices == {"cuda"}
+    found = PRECAUTIONS[name]
+    assert found.devices == ("cuda",)
     names = ("query", "philox_seed", "philox_offset", "dropout_p")
     arguments = [SimpleNamespace(name=n, default=None, kwarg_only=False) for n in names]
     info = SimpleNamespace(name=f"aten::{name}", arguments=arguments, call=lambda *given: "ran")
     seed = torch.zeros(2, dtype=torch.int64, device=seed_on)
     given = (torch.zeros(1, device=ELSEWHERE), seed, seed, dropout)
-    return rule(Attempt(info, given, {}))
+    return found.rule(Attempt(info, given, {}))
 
 
 @pytest.mark.parametrize(("kernel", "place"), [("efficient", "cpu"), ("flash", "meta")])

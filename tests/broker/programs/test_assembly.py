@@ -13,6 +13,7 @@ from sketch import Sketch, buffers, context, contiguous
 from jgpu.accelerator import loading
 from jgpu.broker.executor.programs.checking.guards import check_range
 from jgpu.broker.executor.programs.geometry import ViewSpec
+from jgpu.broker.executor.programs.kinds import KINDS
 from jgpu.broker.executor.programs.running import assembly
 from jgpu.broker.executor.programs.running import compile as compiling
 from jgpu.wire.program import (
@@ -110,6 +111,17 @@ def test_each_sort_of_argument_is_the_same(name):
     assert is_straight
     assert ours.failures == []
     assert ours == plain
+
+
+@pytest.mark.parametrize(("op", "is_assembled"), [("neg.default", True), ("histc.default", False)])
+def test_a_device_that_runs_ahead_has_instructions_unless_an_op_waits(op, is_assembled):
+    sketch = Sketch(inputs=1)
+    bins = () if is_assembled else (4, 0, 1)  # least and largest number are read
+    sketch.op(op, sketch.seen(0, LINE), *bins, outs=[LINE if is_assembled else contiguous(4)])
+    plan = sketch.define("cuda-on-host").plan
+    keep, clamps = [True, True], KINDS["cuda-on-host"].trusts_values
+    compiled = compiling.compile_plan(plan, keep, set(), clamps=clamps, ahead=True)
+    assert (compiled.straight is not None) == is_assembled
 
 
 def test_what_fails_fails_at_its_step_and_leaves_what_there_was():

@@ -13,11 +13,11 @@ GRAD = torch.arange(6.0).reshape(2, 3)
 
 
 def call(name, *given, **named):
-    rule, _, devices = PRECAUTIONS[name.partition(".")[0]]
-    assert devices == {"cuda"}
+    found = PRECAUTIONS[name.partition(".")[0]]
+    assert found.devices == ("cuda",)
     info = resolve(f"aten::{name}", "cpu")
     with below_autograd():
-        return rule(Attempt(info, given, named))
+        return found.rule(Attempt(info, given, named))
 
 
 def test_a_wrong_index_inside_is_an_index_error_and_a_right_one_is_computed():

@@ -47,8 +47,8 @@ def test_every_precaution_has_its_call_in_the_storm():
     """Of those that stand before an op which would not end, or end its process, on the CPU."""
     harmful = {
         base
-        for base, (rule, _, devices) in PRECAUTIONS.items()
-        if "cpu" in devices and rule.__module__ != unset.__name__
+        for base, found in PRECAUTIONS.items()
+        if "cpu" in found.devices and found.rule.__module__ != unset.__name__
     }
     assert sorted(harmful - {name.partition(" ")[0] for name in CALLS}) == []
 

@@ -360,8 +360,7 @@ class Definition:
         said = given, values, generators, context.notes, context.tell
         made: Sequence[torch.Tensor]
         running = context.running
-        plain = context.pauses is None and type(context.mark) is memoryview
-        if variant.straight is not None and plain:
+        if variant.straight is not None and type(context.mark) is memoryview:
             stop, mark = None, context.mark
             if running is not None:
                 stop, mark = running.stopped_by(), running.word

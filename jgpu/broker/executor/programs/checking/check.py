@@ -31,7 +31,7 @@ from jgpu.broker.executor.programs.flags import check_flags
 from jgpu.broker.executor.programs.geometry import ViewSpec, geometry_of, intern, is_dense
 from jgpu.broker.executor.programs.kinds import KINDS
 from jgpu.broker.executor.programs.plan import PlanStep, ProgramPlan
-from jgpu.broker.executor.programs.precautions import precaution_of
+from jgpu.broker.executor.programs.precautions import Precaution, precaution_of
 from jgpu.broker.executor.programs.precautions.sizes import size_rule
 from jgpu.errors import ProgramError
 from jgpu.wire.program import NO_SLOT, Geometry, Op, Out, Program
@@ -129,6 +129,10 @@ def check_guards(info: OpSchema, bound: Bound, look: Look, kind: str) -> tuple[G
     return tuple(guards)
 
 
+def _waits(precaution: Precaution | None) -> bool:
+    return precaution is not None and precaution.waits
+
+
 class _Walk:
     """One pass over a program's ops, slot by slot."""
 
@@ -218,7 +222,7 @@ class _Walk:
             precaution=precaution,
             size=size_rule(info.base) if dynamic else None,
             waits=KINDS[self.kind].runs_ahead
-            and (dynamic or precaution is not None or self._reads(info, refs)),
+            and (dynamic or _waits(precaution) or self._reads(info, refs)),
         )
 
     def _reads(self, info: OpSchema, refs: tuple[Ref, ...]) -> bool:

@@ -4,7 +4,8 @@ CUDA's kernels of these copy something back to the host before they go on: how l
 bound, whether a factorization came out, a number that stands in a tensor. Which they are is read
 off PyTorch's sources (`aten/src/ATen/native` and its folder `cuda`): wherever `item`, `cpu()`,
 `memcpy_and_sync`, a stream's `synchronize` or `_linalg_check_errors` lies on the way of an op that
-a program may call. One too many in here waits for an empty stream in vain, and no more.
+a program may call. One too many in here costs much: each run of a program with it waits for an
+empty stream, and the ops behind it are interpreted.
 """
 
 import re

@@ -44,11 +44,11 @@ __all__ = [
 
 def precaution_of(info: OpSchema, look: Look, device: str) -> Precaution | None:
     """What to call instead of the op on a device of this kind; None where the op is harmless."""
-    rule = None
+    rule, waits = None, False
     if found := PRECAUTIONS.get(info.base.removesuffix("_")):
-        wanted, when, devices = found
         family = "cuda" if KINDS[device].has_cuda_kernels else device
-        rule = wanted if family in devices and when(info, look) else None
+        if family in found.devices and found.when(info, look):
+            rule, waits = found.rule, found.waits
     if KINDS[device].computes and outs.is_scattered(info, look):
         rule = outs.apart(rule)
-    return Precaution(info, rule) if rule is not None else None
+    return Precaution(info, rule, waits) if rule is not None else None

@@ -13,7 +13,7 @@ from jgpu.broker.executor.programs.precautions.language import Attempt, precauti
 __all__: list[str] = []
 
 
-@precaution("binomial")
+@precaution("binomial", waits=False)
 def _binomial(attempt: Attempt) -> Any:
     """Draw with a count of 0 in the place of NaN; on no device does this wait."""
     count = attempt["count"]

@@ -69,7 +69,7 @@ def _seen(value: Any) -> Any:
     return value
 
 
-@precaution(*LOOKED_INTO, on=("cuda",))
+@precaution(*LOOKED_INTO, waits=True, on=("cuda",))
 def _looked_into(attempt: Attempt) -> Any:
     with _Looking():
         return attempt.go(below=_composed(attempt.name.removesuffix(".default")))

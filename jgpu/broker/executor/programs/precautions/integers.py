@@ -37,6 +37,7 @@ def _divides_integers(info: OpSchema, look: Look) -> bool:
 
 @precaution(
     *("div", "divide", "floor_divide", "remainder", "fmod"),
+    waits=True,
     when=_divides_integers,
     on=("cpu",),
 )

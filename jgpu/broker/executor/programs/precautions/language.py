@@ -6,14 +6,23 @@ with, and makes the call by `go`, or does not.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
 
 from jgpu.broker.executor.programs.checking.ops import OpSchema
 from jgpu.broker.executor.programs.checking.trusted import Look
 
-__all__ = ["PRECAUTIONS", "Attempt", "Precaution", "Rule", "always", "is_integral", "precaution"]
+__all__ = [
+    "PRECAUTIONS",
+    "Attempt",
+    "Precaution",
+    "RegisteredRule",
+    "Rule",
+    "always",
+    "is_integral",
+    "precaution",
+]
 
 #: Called instead of the op.
 Rule: TypeAlias = Callable[["Attempt"], Any]
@@ -95,6 +104,8 @@ class Precaution:
 
     info: OpSchema
     rule: Rule
+    #: it looks at values on the host, so on CUDA it waits for what is on the stream
+    waits: bool
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Make the call, unless the rule has something against it."""
@@ -106,20 +117,32 @@ def always(info: OpSchema, look: Look) -> bool:
     return True
 
 
-#: By base name, without the trailing underscore of in-place variants: rule, condition and the
-#: kinds of device whose kernels need it.
-PRECAUTIONS: Final[dict[str, tuple[Rule, Condition, frozenset[str]]]] = {}
+class RegisteredRule(NamedTuple):
+    """A rule, the calls and the kinds of device that need it, and whether it waits."""
+
+    rule: Rule
+    when: Condition
+    devices: tuple[str, ...]
+    waits: bool
+
+
+#: By base name, without the trailing underscore of in-place variants.
+PRECAUTIONS: Final[dict[str, RegisteredRule]] = {}
 
 
 def precaution(
-    *bases: str, when: Condition = always, on: tuple[str, ...] = ("cpu", "cuda")
+    *bases: str, waits: bool, when: Condition = always, on: tuple[str, ...] = ("cpu", "cuda")
 ) -> Callable[[Rule], Rule]:
-    """Registers a rule for ops of these base names."""
+    """Registers a rule for ops of these base names.
+
+    `waits` says whether it looks at values on the host. On CUDA that drains the stream, and what
+    follows in the run is interpreted, so a rule that only passes other tensors says False.
+    """
 
     def register(rule: Rule) -> Rule:
         for base in bases:
             assert base not in PRECAUTIONS, base
-            PRECAUTIONS[base] = (rule, when, frozenset(on))
+            PRECAUTIONS[base] = RegisteredRule(rule, when, on, waits)
         return rule
 
     return register

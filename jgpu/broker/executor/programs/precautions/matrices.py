@@ -7,7 +7,7 @@ from jgpu.broker.executor.programs.precautions.language import Attempt, precauti
 __all__: list[str] = []
 
 
-@precaution("linalg_eigvals", "_linalg_eigvals", on=("cpu",))
+@precaution("linalg_eigvals", "_linalg_eigvals", waits=True, on=("cpu",))
 def _eigenvalues(attempt: Attempt) -> Any:
     """As `linalg_eig` does, which looks for itself."""
     if not attempt["self"].isfinite().all():

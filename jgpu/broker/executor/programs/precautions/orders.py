@@ -77,7 +77,7 @@ def _refuse(attempt: Attempt, steps: torch.Tensor, most: int, why: str) -> None:
 
 
 def _recurring(steps_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], *bases: str) -> None:
-    @precaution(*(f"special_{base}" for base in bases))
+    @precaution(*(f"special_{base}" for base in bases), waits=True)
     def rule(attempt: Attempt) -> Any:
         given = attempt["x"], attempt["n"]
         x, n = _as_computed(*given), _as_computed(*reversed(given))
@@ -119,13 +119,13 @@ def _doubles(name: str) -> Callable[[OpSchema, Look], bool]:
     return condition
 
 
-@precaution("special_zeta", when=_doubles("other"))
+@precaution("special_zeta", waits=True, when=_doubles("other"))
 def _zeta(attempt: Attempt) -> Any:
     _upwards(attempt, attempt["other"], attempt["self"])
     return attempt.go()
 
 
-@precaution("polygamma", "special_polygamma", when=_doubles("self"))
+@precaution("polygamma", "special_polygamma", waits=True, when=_doubles("self"))
 def _polygamma(attempt: Attempt) -> Any:
     if attempt["n"] > 1:  # the first two are computed otherwise
         _upwards(attempt, attempt["self"], attempt["n"])
@@ -137,7 +137,7 @@ def _many_decimals(info: OpSchema, look: Look) -> bool:
     return not isinstance(decimals, int) or abs(decimals) > _FEW
 
 
-@precaution("round", "special_round", when=_many_decimals)
+@precaution("round", "special_round", waits=False, when=_many_decimals)
 def _rounded(attempt: Attempt) -> Any:
     """One product for each decimal; past the largest number they change nothing."""
     most = 1 << 10

@@ -19,7 +19,7 @@ def _clipped(info: OpSchema, look: Look) -> bool:
     return padded
 
 
-@precaution("grid_sampler_2d_backward", when=_clipped, on=("cpu",))
+@precaution("grid_sampler_2d_backward", waits=True, when=_clipped, on=("cpu",))
 def _sampled(attempt: Attempt) -> Any:
     """NaN is clipped to no place at all: it counts as the middle, and its own gradient is NaN.
 
@@ -36,7 +36,7 @@ def _sampled(attempt: Attempt) -> Any:
     return made
 
 
-@precaution("_scaled_dot_product_efficient_attention_backward", on=("cuda",))
+@precaution("_scaled_dot_product_efficient_attention_backward", waits=False, on=("cuda",))
 def _with_state_on_host(attempt: Attempt) -> Any:
     """Seed and offset of dropout, which the kernel's launch reads from host memory as they are.
 
@@ -47,7 +47,7 @@ def _with_state_on_host(attempt: Attempt) -> Any:
     return attempt.go()
 
 
-@precaution("_scaled_dot_product_flash_attention_backward", on=("cuda",))
+@precaution("_scaled_dot_product_flash_attention_backward", waits=False, on=("cuda",))
 def _with_state_on_device(attempt: Attempt) -> Any:
     """The same of a kernel that reads both, from one tensor, on the device."""
     _require(attempt, "philox_seed", attempt["query"].device)
@@ -67,7 +67,7 @@ def _by_tensor(info: OpSchema, look: Look) -> bool:
     return "repeats" in look.names and not isinstance(look["repeats"], int)
 
 
-@precaution("repeat_interleave", when=_by_tensor)
+@precaution("repeat_interleave", waits=True, when=_by_tensor)
 def _repeated(attempt: Attempt) -> Any:
     """Repetitions so many that their sum wraps around."""
     repeats = attempt["repeats"]

@@ -48,7 +48,7 @@ def _zeroed(attempt: Attempt, device: str, *, all_types: bool = False) -> Any:
         return attempt.go(below=_KEYS[device])
 
 
-@precaution("mkldnn_rnn_layer", on=("cpu",))
+@precaution("mkldnn_rnn_layer", waits=False, on=("cpu",))
 def _with_workspace(attempt: Attempt) -> Any:
     """The workspace has gaps for alignment that nobody writes.
 
@@ -59,13 +59,13 @@ def _with_workspace(attempt: Attempt) -> Any:
         return _zeroed(attempt, "cpu")
 
 
-@precaution("_cudnn_rnn", "_cudnn_init_dropout_state", on=("cuda",))
+@precaution("_cudnn_rnn", "_cudnn_init_dropout_state", waits=False, on=("cuda",))
 def _with_reserve(attempt: Attempt) -> Any:
     """What cuDNN keeps for the backward, or for dropout, is its own affair."""
     return _zeroed(attempt, "cuda")
 
 
-@precaution("_ctc_loss")
+@precaution("_ctc_loss", waits=False)
 def _with_likelihoods(attempt: Attempt) -> Any:
     """Likelihoods behind the end of a sequence or a target are not computed."""
     device = attempt["log_probs"].device.type
@@ -76,6 +76,7 @@ def _with_likelihoods(attempt: Attempt) -> Any:
 @precaution(
     *("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"),
     *("_scaled_dot_product_cudnn_attention",),
+    waits=False,
     on=("cuda",),
 )
 def _with_random_state(attempt: Attempt) -> Any:

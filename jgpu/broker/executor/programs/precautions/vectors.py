@@ -24,6 +24,7 @@ def _apart(info: OpSchema, look: Look) -> bool:
 @precaution(
     *("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional"),
     "_native_batch_norm_legit_no_training",
+    waits=False,
     when=_apart,
     on=("cuda",),
 )

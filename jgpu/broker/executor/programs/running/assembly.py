@@ -1,7 +1,7 @@
 """A plan as instructions for the accelerator, which does ops without Python between them.
 
 It is the same walk over a plan as `compile`'s, whose function stays what every other run calls: one
-that may be stopped, or halts by itself where an op would wait. What the accelerator does not do
+that halts by itself where an op would wait. What the accelerator does not do
 itself (a guard, a precaution, a draw by an op that takes no generator) it calls in Python, in its
 place.
 

@@ -99,14 +99,16 @@ def compile_plan(
 
     It tells what small slots among `wanted` (fresh ones, counted from 0) hold as soon as no step
     will write them any more. With `clamps` guarded values are replaced and noted, without it looked
-    at and refused. `ahead`: for a device where ops run ahead, whose runs call the function alone.
+    at and refused. `ahead`: for a device where ops run ahead; a run that waits there halts before
+    the op that does, which only the function can.
     """
     #: fresh slots to tell after each step
     tells: dict[int, list[int]] = {}
     for k in wanted:
         if 0 < plan.slot_bytes[k] <= WANTED_BYTES and keep[plan.inputs + k]:
             tells.setdefault(plan.last_write[k], []).append(k)
-    straight = None if ahead else assemble(plan, keep, restrides, tells, clamps=clamps)
+    halts = ahead and any(step.waits for step in plan.steps)
+    straight = None if halts else assemble(plan, keep, restrides, tells, clamps=clamps)
     kept = tuple(k for k in range(plan.fresh) if keep[plan.inputs + k])
     return Variant(kept, lambda: _Writer(plan, keep, restrides, clamps, tells).written(), straight)
 
