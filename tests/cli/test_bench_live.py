@@ -6,7 +6,7 @@ import pytest
 
 from jgpu.cli.bench import main
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 #: what each prints at least, by the beginning of the figures' names
 CASES = {
@@ -31,11 +31,19 @@ CASES = {
         ["mean time to 10 iterations", "all jobs over"],
     ),
 }
+#: those that take half a minute each
+LONGEST = {"fairness", "switch", "interactive", "throughput", "first-iterations"}
 #: what holds at any size: nobody fails, no byte is lost
 ALWAYS = ("sessions that", "sessions whose", "bytes of models")
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long if name in LONGEST else pytest.mark.slow)
+        for name in CASES
+    ],
+)
 def test_a_benchmark_measures_and_tells_whether_the_goal_is_met(name, tmp_path, capsys):
     options, wanted = CASES[name]
     file = tmp_path / "found.json"

@@ -56,15 +56,18 @@ def test_a_slice_of_the_tries():
 
 
 @needs_gcc
-@pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_many_tries_over_the_databases_calls():
-    """A fifth of a million; the program itself throws as many as one likes."""
-    halves = [started("--databases", "--tries", 100_000, "--seed", seed) for seed in (21, 22)]
+@pytest.mark.parametrize(
+    "tries",
+    [pytest.param(20_000, marks=pytest.mark.slow), pytest.param(100_000, marks=pytest.mark.long)],
+)
+def test_many_tries_over_the_databases_calls(tries):
+    """Twice as many; the program itself throws as many as one likes."""
+    halves = [started("--databases", "--tries", tries, "--seed", seed) for seed in (21, 22)]
     for half in halves:
         found = told(half, 2300)
         assert found["faults"] == []
-        assert sum(found["counts"].values()) == 100_000
+        assert sum(found["counts"].values()) == tries
         assert found["ways"]["with --databases"] == found["ways"]["not tried"] == []
         assert set(found["ways"]["guarded run"]) >= CONTRACTED - set(ON_CUDA)
 
