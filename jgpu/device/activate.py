@@ -158,10 +158,13 @@ def _install(connect: Callable[[], Transport]) -> None:
 
 def _connector(problem: errors.JgpuError | None) -> Any:
     def connect() -> Any:
+        from jgpu.device import current
         from jgpu.device.client.link import Link
+        from jgpu.device.client.notebook.runahead import run_ahead_s
 
         if problem is not None:
             raise problem
+        current.session.outbox.ahead.seconds = run_ahead_s(os.environ)
         try:
             return Link.open(_hello())
         except errors.BrokerUnreachable as error:

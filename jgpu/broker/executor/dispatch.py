@@ -78,6 +78,7 @@ class MessageHandler:
             messages.IterationEnded: self._iteration_ended,
             messages.CellEnded: self._cell_ended,
             messages.Loop: lambda s, m: self._turns.loop_told(s, m.left),
+            messages.ReportProgress: lambda s, m: s.progress.ask(m.ops),
             messages.Cancel: self._cancel,
             messages.Resynced: self._resynced,
             messages.Quit: self._quit,

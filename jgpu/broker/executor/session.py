@@ -35,7 +35,7 @@ from jgpu.broker.executor.works.cells import SessionCells
 from jgpu.broker.executor.works.course import Course
 from jgpu.broker.executor.works.faults import ValueFaults
 from jgpu.broker.executor.works.hostonly import MANY
-from jgpu.broker.executor.works.queue import WorkQueue
+from jgpu.broker.executor.works.queue import ProgressReports, WorkQueue
 from jgpu.broker.executor.works.states import LaneProgress
 from jgpu.errors import ProtocolError
 from jgpu.wire import limits, messages
@@ -104,6 +104,7 @@ class ExecutorSession:
         self.movement = MemoryMovement()
         self.generators: dict[int, torch.Generator] = {0: device.generator(_SEED)}
         self.programs = PendingPrograms()
+        self.progress = ProgressReports(self.send)
         self.cells = SessionCells()
         #: wrong values that only the device sees; None where guards look themselves
         self.faults: ValueFaults | None = None
@@ -211,6 +212,7 @@ class ExecutorSession:
         """A lane is through with a work, always the oldest one."""
         self.queue.complete(work)
         self.cells.times.count(work.number, work.measured_s)
+        self.progress.note(work.number, work.ops)
         self.standing.iterations += work.ends_iteration and work.progress is _BEGUN
 
     def abandon(self) -> None:

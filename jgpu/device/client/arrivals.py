@@ -54,6 +54,7 @@ class Arrivals:
             m.DefinitionUnknown: self._definition_unknown,
             m.Ready: connection.take_ready,
             m.Waiting: self._waiting,
+            m.WorksDone: self._progressed,
             m.Notice: self._notice,
             m.Resync: self._resync,
             m.Refused: self._refused,
@@ -95,6 +96,9 @@ class Arrivals:
     def _waiting(self, message: m.Waiting) -> None:
         """Said in the cell if it lasts; the wait itself goes on."""
         self._waits.begun(message.waits_for)
+
+    def _progressed(self, message: m.WorksDone) -> None:
+        self._outbox.ahead.done(message.work)
 
     def _notice(self, message: m.Notice) -> None:
         show_sentence(message.text)

@@ -76,6 +76,7 @@ class Asker:
     def request_rest(self, make: Callable[[int, int], m.ClientMessage]) -> Any:
         """As `request_ordered`, of a message that is answered when all before it is done."""
         reply = self.request_ordered(make)
+        self._outbox.ahead.clear()
         self._settled = self._outbox.position
         return reply
 
@@ -125,6 +126,12 @@ class Asker:
 
     # -- waiting -----------------------------------------------------------------------------
 
+    def wait_for_device(self) -> None:
+        """Wait while recording is too far ahead of the device."""
+        ahead = self._outbox.ahead
+        if ahead.is_too_far:
+            self.wait(lambda: not ahead.is_too_far, self._connection.generation)
+
     def wait(self, done: Callable[[], bool], generation: int) -> None:
         """Wait for an answer to what was queued in `generation`; a newer one never gives it.
 
@@ -159,6 +166,7 @@ class Asker:
         """Have this cell's works taken back; a second time, while it waits for others, all."""
         requests, outbox = self._requests, self._outbox
         outbox.buffers.reads.clear()
+        outbox.ahead.clear()
         link = self._connection.link
         if link is not None:
             with quiet():

@@ -15,6 +15,7 @@ from jgpu import errors
 from jgpu.device import flags
 from jgpu.device.client.buffers import ClientBuffers
 from jgpu.device.client.connection import BrokerConnection
+from jgpu.device.client.notebook.runahead import REPORTED_OPS, RunAhead
 from jgpu.device.client.oplog import OpLog, line_of
 from jgpu.device.client.transport import Transport
 from jgpu.device.hooks.guard import raise_kept
@@ -58,6 +59,8 @@ class Outbox:
         self.before_cell = 0
         #: the last runs, by number
         self.runs: deque[tuple[int, Cut]] = deque(maxlen=_KEPT_WORKS)
+        #: how much of what was sent is not done yet
+        self.ahead = RunAhead()
         #: runs were sent, and not that their iteration ended
         self._iteration_open = False
         #: resident buffers that the executor was not told of
@@ -237,6 +240,8 @@ class Outbox:
                 free, ends_iteration, report is not None, wanted,
             )
         )  # fmt: skip
+        if self.ahead.sent(work, len(cut.lines)):
+            link.queue(m.ReportProgress(REPORTED_OPS))
         return work, bool(wanted)
 
     def _cut_log(self, count: int) -> Cut:
@@ -342,5 +347,6 @@ class Outbox:
         """The device is gone; the next one numbers anew. Seeds stay, for whichever comes."""
         self.runs.clear()
         self._tags.clear()
+        self.ahead.forget()
         self.work = self.before_cell = 0
         self._iteration_open = False

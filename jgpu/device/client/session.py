@@ -1,8 +1,7 @@
 """One process's session on the shared device, as all others see it.
 
-A façade: what is recorded goes out by the `outbox`, is asked by the `asker`, copied by `transfers`;
-what arrives is handed on by `arrivals`. One lock is held by whoever speaks to the broker, and taken
-here alone; appending to the log needs none.
+A façade: `outbox` sends what is recorded, `asker` asks, `transfers` copies, `arrivals` hands on
+what arrives. Whoever speaks to the broker holds one lock, taken here alone; appending needs none.
 """
 
 import threading
@@ -82,13 +81,16 @@ class ClientSession:
     def cut(self, *, ends_iteration: bool = False) -> int:
         """Send what was recorded as one run; returns its work number, 0 if there was nothing."""
         with self._lock:
-            return self.outbox.cut(ends_iteration=ends_iteration)
+            work = self.outbox.cut(ends_iteration=ends_iteration)
+            self._asker.wait_for_device()
+            return work
 
     def cut_piece(self) -> None:
         """Send what makes a full piece, of what was recorded."""
         with self._lock:
             if not self.log.grow():
                 self.outbox.cut(but=self.log.joint())
+                self._asker.wait_for_device()
 
     def cut_around(self, change: Callable[[], Any]) -> Any:
         """What a call returns that may set one of torch's switches, as `Outbox.cut_around`."""

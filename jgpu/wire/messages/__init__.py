@@ -44,6 +44,7 @@ from jgpu.wire.messages.from_executor import (
     Synced,
     Value,
     Waiting,
+    WorksDone,
 )
 from jgpu.wire.messages.notices import (
     ExecutorFailed,
@@ -108,6 +109,7 @@ from jgpu.wire.messages.to_executor import (
     Memory,
     Probe,
     Quit,
+    ReportProgress,
     Resynced,
     Run,
     Seed,
@@ -177,6 +179,7 @@ __all__ = [
     "RefusedProgram",
     "RemoveSocket",
     "ReportIs",
+    "ReportProgress",
     "Resync",
     "Resynced",
     "RetireLane",
@@ -212,6 +215,7 @@ __all__ = [
     "Watch",
     "Welcome",
     "WentThrough",
+    "WorksDone",
 ]
 
 ControlMessage: TypeAlias = (
@@ -268,6 +272,7 @@ ClientMessage: TypeAlias = (
     | IterationEnded
     | CellEnded
     | Loop
+    | ReportProgress
     | Cancel
     | Resynced
     | Quit
@@ -286,6 +291,7 @@ ExecutorMessage: TypeAlias = (
     | MemoryIs
     | Failed
     | Waiting
+    | WorksDone
     | Notice
     | Resync
     | Refused

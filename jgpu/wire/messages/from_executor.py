@@ -30,6 +30,7 @@ __all__ = [
     "Synced",
     "Value",
     "Waiting",
+    "WorksDone",
 ]
 
 
@@ -147,6 +148,12 @@ class Failed(Message, frozen=True):
     text: Text
     buffers: Ids
     request: Natural | None = None
+
+
+class WorksDone(Message, frozen=True):
+    """Works up to this number are done; only where the client asked (`ReportProgress`)."""
+
+    work: Natural
 
 
 class Waiting(Message, frozen=True):

@@ -31,6 +31,7 @@ __all__ = [
     "Memory",
     "Probe",
     "Quit",
+    "ReportProgress",
     "Resynced",
     "Run",
     "Seed",
@@ -257,6 +258,15 @@ class Loop(Message, frozen=True):
     """How many iterations the running loops will still do, by the notebook's lines. No reply."""
 
     left: Natural
+
+
+class ReportProgress(Message, frozen=True):
+    """Say with `WorksDone` how far the session is: now, and whenever so many ops more are done.
+
+    No other reply. `ops`: at least 1.
+    """
+
+    ops: Annotated[int, msgspec.Meta(ge=1, le=limits.MAX_OPS)]
 
 
 class Cancel(Message, frozen=True):

@@ -44,11 +44,13 @@ class Generators:
 class Client:
     """A session whose broker is the test."""
 
-    def __init__(self, ready=CUDA):
+    def __init__(self, ready=CUDA, most_ahead=1 << 30):
+        """`most_ahead`: ops that may be sent while the test does not say that any is done."""
         self.ready = ready
         #: connections so far
         self.links = []
         self.session = ClientSession(self._connect, Generators())
+        self.session.outbox.ahead.most_ops = most_ahead
 
     def _connect(self):
         link = Transport()

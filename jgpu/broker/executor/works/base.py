@@ -86,6 +86,8 @@ class Work:
     is_numbered = True
     #: what it is, on the flight page
     kind = Kind.OTHER
+    #: ops of its program, once it was launched
+    ops = 0
     #: when the scheduler was told of it, by the host's monotonic clock; 0 without a trace
     ready_ns = 0
 

@@ -9,6 +9,7 @@ waits, and `outstanding` its count.
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from jgpu.broker.executor.works.states import WorkProgress
@@ -18,7 +19,7 @@ from jgpu.wire import messages
 if TYPE_CHECKING:
     from jgpu.broker.executor.works.base import Work
 
-__all__ = ["WorkQueue"]
+__all__ = ["ProgressReports", "WorkQueue"]
 
 _OFFERED: Final = WorkProgress.OFFERED
 _LAUNCHED: Final = WorkProgress.LAUNCHED
@@ -191,3 +192,33 @@ class WorkQueue:
         assert numbers == sorted(numbers)
         numbered = [work.number for work in works if work.is_numbered]
         assert len(numbered) == len(set(numbered))
+
+
+class ProgressReports:
+    """Tells a client that asked how far its works are, so that it need not record far ahead."""
+
+    __slots__ = ("_every", "_number", "_ops", "_send")
+
+    def __init__(self, send: Callable[[messages.WorksDone], None]) -> None:
+        self._send = send
+        #: ops between two reports; 0: none are wanted
+        self._every = 0
+        #: ops done since the last report, and the number of the last work that is done
+        self._ops = self._number = 0
+
+    def ask(self, every: int) -> None:
+        """Report now, and then each so many ops."""
+        self._every = every
+        self._report()
+
+    def note(self, number: int, ops: int) -> None:
+        """The work of this number is done, and all before it are."""
+        self._number = number
+        if self._every:
+            self._ops += ops
+            if self._ops >= self._every:
+                self._report()
+
+    def _report(self) -> None:
+        self._ops = 0
+        self._send(messages.WorksDone(self._number))

@@ -140,14 +140,13 @@ class RunWork(Work):
 
     def note(self, port: Port) -> None:
         """Put the program and the names of its ops on the flight page."""
+        definition, key, names = self.definition, self.message.program, b""
+        if isinstance(definition, Definition):
+            names, self.ops = definition.names, definition.ops
         if self.begun is not None:
             return  # the page has it already, and the current op
-        definition, key = self.definition, self.message.program
-        names, ops = b"", 0
-        if isinstance(definition, Definition):
-            names, ops = definition.names, definition.ops
         kind = Kind.TRIAL if self.alone else self.kind
-        port.flight.begin(self.session.number, self.number, kind, key, names, ops)
+        port.flight.begin(self.session.number, self.number, kind, key, names, self.ops)
 
     @property
     def went_well(self) -> bool:

@@ -98,6 +98,7 @@ class ShortWay:
             cells.note_made(first)
         cells.times.count(passed.number, took_s)
         session.course.passed(passed, definition, buffers)
+        session.progress.note(passed.number, definition.ops if definition is not None else 0)
         rest = session.rest
         rest.is_told, rest.asked, rest.since = False, None, self.clock()
         session.wait.users = ()
