@@ -65,7 +65,7 @@ def about_call(
     if base == "native_group_norm":
         return len({each.dtype for each in geometries}) > 1
     if base in _SCATTERED:
-        return _is_odd_scatter(base, *args, **kwargs)
+        return _is_odd_scatter(base, *args)
     if base == "randint_like":
         dtype = kwargs.get("dtype") or geometries[0].dtype
         return _has_odd_bounds(dtype, [each for each in args if type(each) is int])
@@ -125,10 +125,10 @@ def _has_odd_bounds(dtype: torch.dtype, bounds: list[int]) -> bool:
     return low < limits.min or high - 1 > limits.max
 
 
-def _is_odd_scatter(base: str, given: Any, source: Any, *args: Any, **kwargs: Any) -> bool:
+def _is_odd_scatter(base: str, given: Any, source: Any, *args: Any) -> bool:
     """Whether a source does not have the shape of the view that it is written into."""
     whole = torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device="meta")
-    return bool(_SCATTERED[base](whole, *args, **kwargs).shape != source.shape)
+    return bool(_SCATTERED[base](whole, *args).shape != source.shape)
 
 
 def _is_odd_convolution(

@@ -1,0 +1,59 @@
+"""Ops write into an `out` wherever native ones do."""
+
+import warnings
+
+import pytest
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_map
+
+#: an `out` beside a sparse tensor is refused
+REFUSED = {"sparse.sampled_addmm"}
+OPS = [op for op in op_db if op.supports_out and op.name not in REFUSED]
+
+
+def on_device(tree):
+    return tree_map(lambda each: each.cuda() if isinstance(each, torch.Tensor) else each, tree)
+
+
+def natively(op, dtype):
+    """The first sample that natively takes an `out`, with that."""
+    for sample in op.sample_inputs("cpu", dtype):
+        if not sample.kwargs.keys() & {"device", "out"}:
+            made = op(sample.input, *sample.args, **sample.kwargs)
+            tensors = isinstance(made, torch.Tensor) or (
+                isinstance(made, tuple) and all(isinstance(each, torch.Tensor) for each in made)
+            )
+            if not tensors:
+                return None
+            out = tree_map(torch.empty_like, made)
+            out = out if isinstance(out, torch.Tensor) else tuple(out)
+            try:
+                op(sample.input, *sample.args, **sample.kwargs, out=out)
+            except (RuntimeError, TypeError):
+                return None
+            return sample, out
+    return None
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64], ids=str)
+def test_every_op_takes_an_out_that_it_natively_takes(dtype):
+    taken, refused = 0, []
+    for op in OPS:
+        if dtype not in op.dtypes:
+            continue
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            found = natively(op, dtype)
+            if found is None:
+                continue
+            sample, out = found
+            given = on_device((sample.input, sample.args, sample.kwargs))
+            taken += 1
+            try:
+                op(given[0], *given[1], **given[2], out=on_device(out))
+            except Exception as error:
+                refused.append((op.name, op.variant_test_name, repr(error)))
+    assert refused == []
+    assert taken > (100 if dtype is torch.int64 else 200)
