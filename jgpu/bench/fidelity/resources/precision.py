@@ -45,14 +45,18 @@ def _is_halved(expected: Any, found: Any) -> bool:
 def excused(wider: Told, native: Told, told: Told, *, at_worst: bool = False) -> Told:
     """A run's results, with native's numbers where those are no nearer to double precision's.
 
-    With `at_worst`: where they are off by no more of their tensor's largest number than native is
-    anywhere, or, of halves, than one rounding is.
+    With `at_worst`: where they are off by no more of their tensor's largest number than twice what
+    native is anywhere, or, of halves, than one rounding is. Two orders of the same sums differ by
+    as much: gradients of a decoder layer of 4 features were 1.4e-3 off natively, 1.6e-3 by CUDA's
+    order, both with the largest number 86.
     """
     sides = (wider, native, told)
     if any(side.error or len(side.leaves) != len(told.leaves) for side in sides):
         return told
     leaves = [*zip(wider.leaves, native.leaves, told.leaves, strict=True)]
-    part = max((_off(exact, of) for exact, of, _ in leaves), default=0.0) if at_worst else None
+    part = None
+    if at_worst:
+        part = 2 * max((_off(exact, of) for exact, of, _ in leaves), default=0.0)
     return Told([_excused(*each, part) for each in leaves])
 
 
