@@ -167,9 +167,19 @@ def test_ends_long_ago_do_not_count():
 # -- environment and GPUs --------------------------------------------------------------------
 
 
+#: read by torch, or by a library below it
+LIBRARIES = """
+    ATEN_CPU_CAPABILITY CUBLASLT_WORKSPACE_SIZE CUBLAS_WORKSPACE_CONFIG CUBLAS_LOGINFO_DBG
+    CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING CUDNN_LOGLEVEL_DBG DISABLE_ADDMM_CUDA_LT
+    MKL_CBWR MKL_NUM_THREADS NVIDIA_TF32_OVERRIDE ONEDNN_MAX_CPU_ISA PYTORCH_CUDA_ALLOC_CONF
+    PYTORCH_NO_CUDA_MEMORY_CACHING PYTORCH_TUNABLEOP_ENABLED TORCH_ALLOW_TF32_CUBLAS_OVERRIDE
+    TORCH_BLAS_PREFER_CUBLASLT TORCH_CUDNN_V8_API_DISABLED TORCH_LINALG_PREFER_CUSOLVER
+    """.split()  # noqa: SIM905 - a name a line would fill a page
+
+
 def test_nothing_that_changes_results_or_makes_it_a_client_reaches_an_executor():
     shell = {"OMP_NUM_THREADS": "1", "JGPU_TICKET": "t", "HOME": "/h", "JGPU_ADDRESS": "unix:/x"}
-    shell |= {"NVIDIA_TF32_OVERRIDE": "0", "CUBLAS_WORKSPACE_CONFIG": ":16:8"}
+    shell |= dict.fromkeys(LIBRARIES, "1")
     made = executor_environment(shell, "cpu", {"EXTRA": "1"})
     assert made == {
         "HOME": "/h",

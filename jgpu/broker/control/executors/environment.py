@@ -9,34 +9,16 @@ from typing import Final
 
 __all__ = ["executor_environment"]
 
-#: Thread counts are settings of the broker; a ticket would turn the executor into a client.
-_REMOVED: Final = (
-    "JGPU_ADDRESS",
-    "JGPU_TICKET",
-    "KMP_AFFINITY",
-    "MKL_NUM_THREADS",
-    "NOTIFY_SOCKET",
-    "OMP_NUM_THREADS",
-    "OMP_PROC_BIND",
-    "OPENBLAS_NUM_THREADS",
-    "PYTHONSTARTUP",
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "PYTORCH_JIT",
-)
-#: Torch's and the libraries' own switches: a program says its notebook's, nobody else's count.
-_ARITHMETIC: Final = (
-    "CUBLASLT_WORKSPACE_SIZE",
-    "CUBLAS_WORKSPACE_CONFIG",
-    "DISABLE_ADDMM_CUDA_LT",
-    "NVIDIA_TF32_OVERRIDE",
-    "PYTORCH_NO_CUDA_MEMORY_CACHING",
-    "PYTORCH_TUNABLEOP_ENABLED",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
-    "TORCH_BLAS_PREFER_CUBLASLT",
-    "TORCH_CUBLASLT_UNIFIED_WORKSPACE",
-    "TORCH_DISABLE_NATIVE_AOT",
-    "TORCH_LINALG_PREFER_CUSOLVER",
-    "TORCH_LINEAR_FLATTEN_3D",
+#: A ticket would turn the executor into a client; the socket is the broker's, to tell systemd.
+_REMOVED: Final = frozenset({"JGPU_ADDRESS", "JGPU_TICKET", "NOTIFY_SOCKET", "PYTHONSTARTUP"})
+#: Settings of torch and of the libraries below it, by how their names begin. Some choose kernels,
+#: and so bits; some make each launch wait, or write a log of each; thread counts are the broker's.
+#: Programs say their notebooks' switches, an administrator the executor's variables by `extra`.
+_LIBRARIES: Final = (
+    *("ATEN_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "DISABLE_ADDMM_CUDA_LT"),
+    *("CUBLAS", "CUDNN_", "CUSOLVER", "CUSPARSE", "CUFFT", "NVIDIA_TF32_OVERRIDE", "NVRTC_"),
+    *("CUDA_LAUNCH_BLOCKING", "CUDA_FORCE_", "CUDA_DISABLE_", "CUDA_MODULE_", "CUDA_ENABLE_"),
+    *("GOMP_", "KMP_", "MKL_", "OMP_", "OPENBLAS_", "DNNL_", "ONEDNN_", "VECLIB_"),
 )
 _SET: Final = {
     # Other backends' entry points have no place in an executor, and ours would be a mistake.
@@ -49,7 +31,6 @@ _SET_CUDA: Final = {
     # The driver's order, so that an index means the same GPU to CUDA and to NVML.
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 }
-_UNSEEN: Final = frozenset(_REMOVED + _ARITHMETIC)
 _HIDE_GPUS: Final = {"CUDA_VISIBLE_DEVICES": ""}
 
 
@@ -60,7 +41,11 @@ def executor_environment(
 
     `gpu`: the one that a `cuda` executor sees, and calls 0.
     """
-    environment = {name: value for name, value in inherited.items() if name not in _UNSEEN}
+    environment = {
+        name: value
+        for name, value in inherited.items()
+        if name not in _REMOVED and not name.startswith(_LIBRARIES)
+    }
     environment |= _SET | (_SET_CUDA if device == "cuda" else _HIDE_GPUS)
     if device == "cuda" and gpu:
         environment["CUDA_VISIBLE_DEVICES"] = gpu

@@ -34,7 +34,8 @@ __all__ = ["CudaDevice"]
 
 #: part of the device's memory that stays free, for needs of the driver and libraries
 _MARGIN: Final = 0.03
-#: workspaces of cuBLAS and cuDNN per lane
+#: workspace of cuBLAS, which torch keeps for each thread and stream that has a handle: the pump's
+#: on each lane's stream, and that of each thread that answers questions. Hopper's is the largest.
 _WORKSPACE: Final = 32 << 20
 #: torch hands out so many streams; the next one is the first again
 _STREAMS: Final = 32
@@ -70,11 +71,11 @@ class CudaDevice:
                 "for copies. Set `lanes` lower."
             )
         free, total = self._calls.free_bytes()
-        usable = int(free - settings.lanes * _WORKSPACE - total * _MARGIN)
+        workspaces = (settings.lanes + HANDS) * _WORKSPACE
+        usable = int(free - workspaces - total * _MARGIN)
         usable -= HANDS * scratch_bytes(usable)
         capacity = min(settings.capacity or usable, usable)
-        reserve = settings.lanes * _WORKSPACE + HANDS * scratch_bytes(capacity)
-        self._calls.limit_bytes(capacity + reserve)
+        self._calls.limit_bytes(capacity + workspaces + HANDS * scratch_bytes(capacity))
         self.facts = self._calls.facts(capacity)
         self.allocate: Callable[[int, int], None] | None = None
         self.watch_peak: Callable[[], Callable[[int], int]] | None = self._calls.watch_peak
