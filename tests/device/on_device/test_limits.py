@@ -223,6 +223,7 @@ REACHED = {
     "Program.ops": records_many_ops_before_it_waits,
     "Program.params": _LISTS,
     "Program.views": _LISTS,
+    "ReportProgress.ops": "the client says one number",
     "Run.dead": _LISTS,
     "Run.free": frees_many,
     "Run.inputs": _LISTS,
