@@ -90,7 +90,8 @@ def test_a_neighbour_of_a_million_tensors_trains_on(tmp_path):
     ]
     busy = figures[1]["median_ms"]
     for figure in figures:
-        figure["times busy"] = round(figure["median_ms"] / busy, 2)
+        if figure["steps"]:
+            figure["times busy"] = round(figure["median_ms"] / busy, 2)
     write_result("many-tensors", {"phases": figures})
     results = [result for *_, result in spans[1:]]
     assert results[1:6] == [2.0, 2.0, 500_000, 2.0, 2.0]

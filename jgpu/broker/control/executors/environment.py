@@ -9,11 +9,11 @@ from typing import Final
 
 __all__ = ["executor_environment"]
 
-#: A ticket would turn the executor into a client; the socket is the broker's, to tell systemd.
+#: A ticket would turn the executor into a client. The broker alone notifies systemd.
 _REMOVED: Final = frozenset({"JGPU_ADDRESS", "JGPU_TICKET", "NOTIFY_SOCKET", "PYTHONSTARTUP"})
-#: Settings of torch and of the libraries below it, by how their names begin. Some choose kernels,
-#: and so bits; some make each launch wait, or write a log of each; thread counts are the broker's.
-#: Programs say their notebooks' switches, an administrator the executor's variables by `extra`.
+#: Prefixes of variables that torch and the libraries below it read. Some choose kernels, and so
+#: bits; some make each launch wait, or log it. Thread counts are settings of the broker, switches
+#: part of each program. Administrators set others in `extra`.
 _LIBRARIES: Final = (
     *("ATEN_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "DISABLE_ADDMM_CUDA_LT"),
     *("CUBLAS", "CUDNN_", "CUSOLVER", "CUSPARSE", "CUFFT", "NVIDIA_TF32_OVERRIDE", "NVRTC_"),

@@ -1,9 +1,8 @@
 """A plan as instructions for the accelerator, which does ops without Python between them.
 
-It is the same walk over a plan as `compile`'s, whose function stays what every other run calls: one
-that halts by itself where an op would wait. What the accelerator does not do
-itself (a guard, a precaution, a draw by an op that takes no generator) it calls in Python, in its
-place.
+The walk over a plan is the same as in `compile`, whose function serves runs that halt before an op
+that waits. The accelerator calls Python for a guard, a precaution, and a draw by an op that takes no
+generator.
 
 Invariant: `compile`'s function and these instructions return the same, fail at the same steps, and
 leave the same variables where they fail.
