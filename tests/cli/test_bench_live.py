@@ -1,4 +1,4 @@
-"""Each benchmark of sharing from end to end, at sizes at which its figures say nothing."""
+"""Each benchmark of sharing from end to end, at sizes too small for its figures to count."""
 
 import json
 
@@ -31,9 +31,9 @@ CASES = {
         ["mean time to 10 iterations", "all jobs over"],
     ),
 }
-#: those that take half a minute each
+#: benchmarks that take half a minute each
 LONGEST = {"fairness", "switch", "interactive", "throughput", "first-iterations"}
-#: what holds at any size: nobody fails, no byte is lost
+#: figures whose goals hold at any size: no session fails, no byte is lost
 ALWAYS = ("sessions that", "sessions whose", "bytes of models")
 
 

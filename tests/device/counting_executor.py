@@ -3,7 +3,7 @@
     python counting_executor.py FILE ...    (the rest as `jgpu.broker.executor` takes it)
 
 A run is interpreted until all ops of the program were seen once and its function is compiled, and
-behind each op before which it halts. At the sixth interpreted run of a program whose ops were seen,
+after each op before which it halts. At the sixth interpreted run of a program whose ops were seen,
 `FILE` gets the ops that the program waits at, one name a line; `no op` if it has none.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from jgpu.broker.executor import process
 from jgpu.broker.executor.programs.definition import Definition
 
-#: runs that come while a function is compiled
+#: runs during the compilation of a function
 _MEANWHILE = 5
 
 

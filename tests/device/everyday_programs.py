@@ -33,7 +33,7 @@ def texts():
 
 
 def train(model, batch, loss=None, optimizer=None, clip=False):
-    """`loss(model, *batch())`, cross entropy unless it is given, goes down for a few steps."""
+    """Minimise `loss(model, *batch())` for a few steps; the default is cross entropy."""
     model = model.cuda()
     loss = loss or (lambda model, x, y: F.cross_entropy(model(x), y))
     optimizer = (optimizer or (lambda p: torch.optim.Adam(p, 1e-3)))(model.parameters())

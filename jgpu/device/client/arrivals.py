@@ -1,4 +1,4 @@
-"""What each message of the executor, or of the broker, brings about.
+"""Dispatch messages of the executor and the broker to the parts of the session.
 
 Called one message at a time, with interrupts put off: what raises here ends the wait that took the
 message in, and nothing else.
@@ -94,7 +94,7 @@ class Arrivals:
         self._outbox.define_again(message.program)
 
     def _waiting(self, message: m.Waiting) -> None:
-        """Said in the cell if it lasts; the wait itself goes on."""
+        """Show a notice in the cell if the wait lasts."""
         self._waits.begun(message.waits_for)
 
     def _progressed(self, message: m.WorksDone) -> None:

@@ -1,7 +1,7 @@
-"""What is recorded goes out: runs, tags, frees, seeds, all in one order.
+"""Send recorded ops as runs, and tags, frees and seeds between them, all in one order.
 
 Cuts the log into runs at waits, at boundaries and when a piece is full, numbers works and buffers,
-and says with each run what Python has forgotten. Whoever calls has the session's lock.
+and names with each run the buffers that Python has freed. Callers hold the session's lock.
 
 Invariant: numbers are given and messages queued in one order, and never torn by an interrupt
 (`interrupts.quiet`).
@@ -29,7 +29,7 @@ from jgpu.wire.program import Flags
 
 __all__ = ["Outbox"]
 
-#: What the executor says unasked is taken in after so many works, if nobody waits before.
+#: Works between two reads of the executor's messages while the client does not wait.
 _LISTEN_EVERY = 8
 #: Buffers that one message frees: few, for the executor hears other sessions between two messages.
 _FREED_AT_ONCE = 2048
@@ -38,7 +38,7 @@ _KEPT_WORKS = 1024
 
 
 class Outbox:
-    """The order of works, and what waits to go out with the next one."""
+    """Numbers works in order, and queues what leaves with the next one."""
 
     def __init__(
         self,
@@ -59,17 +59,17 @@ class Outbox:
         self.before_cell = 0
         #: the last runs, by number
         self.runs: deque[tuple[int, Cut]] = deque(maxlen=_KEPT_WORKS)
-        #: how much of what was sent is not done yet
+        #: counts ops that were sent and are not done
         self.ahead = RunAhead()
         #: runs were sent, and not that their iteration ended
         self._iteration_open = False
-        #: resident buffers that the executor was not told of
+        #: resident buffers to report to the executor
         self._tags: list[int] = []
         #: seeds by generator, from before there was a connection
         self._seeds: dict[int, int] = {}
 
     def open(self) -> Transport:
-        """The link; seeds what was seeded before there was one."""
+        """Return the link; send seeds that were set before there was one."""
         link = self._connection.open()
         if self._seeds:
             with quiet():
@@ -98,12 +98,12 @@ class Outbox:
         but: Entry | None = None,
         report: Callable[[int], Any] | None = None,
     ) -> int:
-        """Send what was recorded as one run; returns its work number, 0 if there was nothing.
+        """Send the recorded ops as one run; return its work number, 0 if there were none.
 
         Without `send` it is queued, to leave together with the request that follows, unless it
-        tells values unasked: then there may be none. What was recorded from the entry `but` on
-        stays. The executor is asked for a report where `report`
-        is given, which is called with the number before anything is sent.
+        pushes values: then no request may follow. Ops from the entry `but` on stay in the log. With
+        `report` the run requests a report, and `report` is called with the number before anything
+        is sent.
         """
         entries = self.log.entries
         if not entries or entries[0] is but:
@@ -125,10 +125,10 @@ class Outbox:
         return work
 
     def cut_around(self, change: Callable[[], Any]) -> Any:
-        """What a call returns that may set a switch; what is recorded runs as they were before.
+        """Call `change`, which may set a switch; recorded ops run under the switches before it.
 
-        No handler of a signal comes between the two, so all that may wait comes before or behind.
-        The switch is set where there is no broker, too: whoever sets it back must not fail at that.
+        No signal handler runs between the two, so waits come before or after both. The switch is
+        set without a broker, too, because a `finally` that resets it must not fail.
         """
         if not self.log.entries:
             return change()
@@ -155,13 +155,13 @@ class Outbox:
             raise self._connection.lost(error) from None
         if not sent:
             self._connection.pump(link)
-        raise_kept()  # told on this line, once the switch is as the line says
+        raise_kept()  # on this line, after the switch is set
         return made
 
     def _change_unsent(self, change: Callable[[], Any], before: Flags) -> Any:
-        """What the call returns; what was recorded goes if it could only run under other switches.
+        """Call `change`; drop recorded ops if they could only run under the switches before it.
 
-        It never left, for there is nowhere to send it to.
+        There is no broker to send them to.
         """
         with quiet():
             made = change()
@@ -177,7 +177,7 @@ class Outbox:
         if link is None or not (self._iteration_open or self._tags):
             return
         with quiet():
-            self._queue_tags(link)  # whoever rests from here on must not count its state as kept
+            self._queue_tags(link)  # an idle session must not count its state as kept
             if self._iteration_open:
                 self._iteration_open = False
                 link.queue(m.IterationEnded())
@@ -191,7 +191,7 @@ class Outbox:
         but: Entry | None,
         report: Callable[[int], Any] | None,
     ) -> tuple[int, bool]:
-        """Queue what was recorded before `but`, in several runs if one would be too large."""
+        """Queue the ops recorded before `but`, in several runs if one would be too large."""
         count = len(self.log.entries) if but is None else self.log.place(but)
         told = False
         while True:
@@ -260,7 +260,7 @@ class Outbox:
         return self.buffers.living_bytes(waiting)
 
     def place_of(self, number: int, op: int) -> tuple[str, int] | None:
-        """File and line that asked for an op of a work; None if they are not known (any more)."""
+        """Return the file and line that recorded an op of a work; None if they are not known."""
         for work, cut in self.runs:
             if work == number and op < len(cut.lines):
                 code = next((code for at, code in reversed(cut.codes) if at <= op), None)
@@ -268,7 +268,7 @@ class Outbox:
                 return (code.co_filename, line) if code is not None and line else None
         return None
 
-    # -- what goes beside them ---------------------------------------------------------------
+    # -- tags, frees and seeds ---------------------------------------------------------------
 
     def tag_resident(self, handles: Sequence[BufferHandle]) -> None:
         """These buffers, which the executor knows, are the model's or its optimizer's."""
@@ -285,7 +285,7 @@ class Outbox:
                 link.queue(m.Tag(tags[at : at + limits.MAX_SLOTS], m.RESIDENT))
 
     def exchange(self, first: BufferHandle, second: BufferHandle) -> None:
-        """Two storages change places at the executor; what was recorded before is not concerned."""
+        """Exchange two storages at the executor, after all recorded ops."""
         self.cut()
         with quiet():
             first.exchange(second)
@@ -293,7 +293,7 @@ class Outbox:
                 self._tags.append(first.id)
 
     def release(self) -> None:
-        """Tell the broker at once what Python has forgotten."""
+        """Report buffers that Python has freed to the broker now."""
         link = self._connection.link
         if link is None or not self.buffers.graveyard:
             return
@@ -317,7 +317,7 @@ class Outbox:
         self._connection.pump(link)
 
     def notify(self, message: m.ClientMessage) -> None:
-        """Tell the broker something if there is a connection; never opens one."""
+        """Send a message if there is a connection; never open one."""
         link = self._connection.link
         if link is None:
             return
@@ -344,7 +344,7 @@ class Outbox:
         link.queue(m.Define(compiled.data))
 
     def forget(self) -> None:
-        """The device is gone; the next one numbers anew. Seeds stay, for whichever comes."""
+        """Reset after the device was lost. Numbers start again; seeds stay for the next device."""
         self.runs.clear()
         self._tags.clear()
         self.ahead.forget()

@@ -1,7 +1,7 @@
 """One process's session on the shared device, as all others see it.
 
-A façade: `outbox` sends what is recorded, `asker` asks, `transfers` copies, `arrivals` hands on
-what arrives. Whoever speaks to the broker holds one lock, taken here alone; appending needs none.
+A façade over `outbox` (runs), `asker` (requests), `transfers` (copies) and `arrivals` (messages).
+All use of the connection holds one lock, taken only here; appending an op needs none.
 """
 
 import threading
@@ -30,7 +30,7 @@ from jgpu.wire import messages as m
 
 __all__ = ["ClientSession"]
 
-#: for so long whoever only looks waits for a thread that computes
+#: seconds that a look at the state waits for a thread that computes
 _MOMENT_S = 0.2
 
 
@@ -43,7 +43,7 @@ class ClientSession:
         #: ops that are not sent yet, and storages: read by `recording` at each op
         self.log = OpLog()
         self.buffers = ClientBuffers()
-        #: whether the cell should be told for whom it waits
+        #: notices to show in a cell that waits for other users
         self.waits = Waits()
         #: geometry that the device put right, also for benchmarks
         self.learnt = LearntGeometry()
@@ -79,21 +79,21 @@ class ClientSession:
             self.cut_piece()
 
     def cut(self, *, ends_iteration: bool = False) -> int:
-        """Send what was recorded as one run; returns its work number, 0 if there was nothing."""
+        """Send the recorded ops as one run; return its work number, 0 if there were none."""
         with self._lock:
             work = self.outbox.cut(ends_iteration=ends_iteration)
             self._asker.wait_for_device()
             return work
 
     def cut_piece(self) -> None:
-        """Send what makes a full piece, of what was recorded."""
+        """Send the recorded ops that make a full piece."""
         with self._lock:
             if not self.log.grow():
                 self.outbox.cut(but=self.log.joint())
                 self._asker.wait_for_device()
 
     def cut_around(self, change: Callable[[], Any]) -> Any:
-        """What a call returns that may set one of torch's switches, as `Outbox.cut_around`."""
+        """Call a function that may set a switch of torch; see `Outbox.cut_around`."""
         with self._lock:
             return self.outbox.cut_around(change)
 
@@ -107,7 +107,7 @@ class ClientSession:
         self.outbox.tag_resident(fresh)
 
     def exchange(self, first: BufferHandle, second: BufferHandle) -> None:
-        """Two storages change places at the executor; what was recorded before is not concerned."""
+        """Exchange two storages at the executor, after all recorded ops."""
         with self._lock:
             self.outbox.exchange(first, second)
 
@@ -141,17 +141,17 @@ class ClientSession:
     def run_alone(
         self, plan: OpPlan, buffers: list[BufferHandle], offsets: list[int], params: list[Any]
     ) -> list[tuple[BufferHandle, InternedGeometry | None]]:
-        """Run one op whose output sizes only the data tells; waits for them."""
+        """Run one op whose output sizes depend on data, and wait for them."""
         with self._lock:
             return self._questions.run_alone(plan, buffers, offsets, params)
 
     def probe(self, plan: OpPlan, params: Sequence[Any]) -> list[InternedGeometry | None] | None:
-        """What the device's kernel returns, asked once a new key; None if only a run can tell."""
+        """Request the geometries that a kernel returns; None if they depend on data."""
         with self._lock:
             return self._questions.probe(plan, params)
 
     def choose(self, make: Callable[[int], Any]) -> tuple[int, ...]:
-        """What the device would do by itself; `make` makes the question. One round trip."""
+        """Request a choice of the device in one round trip; `make` makes the request."""
         with self._lock:
             return self._questions.choose(make)
 
@@ -190,29 +190,29 @@ class ClientSession:
         asked: Callable[[], None],
         answered: Callable[[Any], None],
     ) -> None:
-        """Send a request in the order of works and go on; see `Asker.ask`."""
+        """Send a request in the order of works without waiting; see `Asker.ask`."""
         with self._lock:
             self.outbox.cut()
             self._asker.ask(make, asked, answered)
 
     def release(self) -> None:
-        """Tell the broker at once what Python has forgotten."""
+        """Report buffers that Python has freed to the broker now."""
         with self._lock:
             self.outbox.release()
 
     def notify(self, message: Any) -> None:
-        """Tell the broker something if there is a connection; never opens one."""
+        """Send a message if there is a connection; never open one."""
         with self._lock:
             self.outbox.notify(message)
 
     def poll(self) -> None:
-        """Take in what has arrived, without waiting."""
+        """Process the messages that have arrived, without waiting."""
         with self._lock:
             if (link := self.connection.link) is not None:
                 self.connection.pump(link)
 
     def catch_up(self) -> bool:
-        """Send what was recorded and forgotten and take in what has arrived, without waiting.
+        """Send recorded ops and freed buffers, and process arrived messages, without waiting.
 
         False, and nothing was done, where another thread is at it for longer than a moment.
         """
@@ -250,7 +250,7 @@ class ClientSession:
         on_change: Callable[[], None],
         explain: Callable[[], str],
     ) -> None:
-        """Have these called: with what may be had, when storages come or go, for what they hold."""
+        """Set callbacks: limits of memory, changes of storages, a list of the largest tensors."""
         self.connection.on_ready = on_ready
         self.buffers.held.on_change = on_change
         self._arrivals.explain_memory = explain
@@ -260,7 +260,7 @@ class ClientSession:
         with self._lock:
             self.connection.close()
 
-    # -- where it stands ---------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------
 
     @property
     def is_connected(self) -> bool:
@@ -288,7 +288,7 @@ class ClientSession:
         return self._asker.round_trips
 
     def device_facts(self) -> m.DeviceFacts:
-        """What the executor said of the device; connects if need be."""
+        """Return the facts of the device; connect if necessary."""
         with self._lock:
             self.outbox.open()
             assert self.connection.ready is not None

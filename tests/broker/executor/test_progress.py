@@ -1,4 +1,4 @@
-"""A client that asks is told how far its session is, whichever way its runs went."""
+"""The executor reports progress to clients that request it, on every path of a run."""
 
 from client import add_in_place, chain
 
@@ -8,7 +8,7 @@ MANY = 40
 
 
 def told_until(client, work):
-    """What the client is told, until so far."""
+    """Return the numbers of the progress reports up to this work."""
     told = []
     while not told or told[-1] < work:
         told.append(client.receive(m.WorksDone).work)

@@ -17,7 +17,7 @@ from jgpu.wire import messages as m
 
 
 class Clock:
-    """Seconds as the test says."""
+    """A clock that the test sets."""
 
     now_s = 0.0
 
@@ -67,7 +67,7 @@ def test_of_a_fast_device_its_ops_of_a_while_may_be_ahead(ahead, clock):
     ahead.done(101)  # 10,000 ops in 0.1 s
     assert ahead.ops == 89_900
     assert ahead.is_too_far
-    ahead.done(1000 - most // 100)  # at the same moment: no rate can be told
+    ahead.done(1000 - most // 100)  # at the same moment: no new rate
     assert ahead.ops == most
     assert ahead.is_too_far is False
     ahead.sent(1001, 1)
@@ -121,7 +121,7 @@ def ops_ahead(client):
 
 
 def record_too_many(client):
-    """Ops that nobody reads, until the session would wait; never more than this."""
+    """Record ops without reading a value, until the session waits."""
     x = client.upload()
     for _ in range(4 * MOST_OPS):
         client.record(NEG, x)

@@ -5,7 +5,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_map
 
-#: an `out` beside a sparse tensor is refused
+#: jgpu refuses an `out` of ops on sparse tensors
 REFUSED = {"sparse.sampled_addmm"}
 OPS = [op for op in op_db if op.supports_out and op.name not in REFUSED]
 

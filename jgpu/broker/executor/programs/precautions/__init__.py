@@ -1,11 +1,11 @@
-"""Precautions: what is done before kernels that some values would kill, or keep for ever.
+"""Precautions: rules for kernels that some values crash, or keep running for ever.
 
-Natively such a value ends the program of whoever wrote it; here the process is everybody's. A rule
-stands before each kernel of which that is known. It changes nothing about values that natively
-give a result, but for two things that are said where they are done: a division that overflows wraps
-around, as on CUDA, and a call that would take longer than minutes because of a value is refused.
+In native PyTorch such a value ends the user's own process; here all users share the process. Each
+kernel known to do so has a rule. It keeps all results of native PyTorch, with two exceptions that
+are documented at their rules: a division that overflows wraps around, as on CUDA, and a call that
+would take longer than minutes because of a value is refused.
 
-Which kernels these are was found by trying hostile values on all ops; a test goes on doing so.
+A test that tries hostile values on all ops found these kernels, and runs regularly.
 """
 
 from jgpu.broker.executor.programs.checking.ops import OpSchema
@@ -43,7 +43,7 @@ __all__ = [
 
 
 def precaution_of(info: OpSchema, look: Look, device: str) -> Precaution | None:
-    """What to call instead of the op on a device of this kind; None where the op is harmless."""
+    """Return the callable that replaces the op on this kind of device; None for harmless ops."""
     rule, waits = None, False
     if found := PRECAUTIONS.get(info.base.removesuffix("_")):
         family = "cuda" if KINDS[device].has_cuda_kernels else device

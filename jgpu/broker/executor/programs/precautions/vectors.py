@@ -29,7 +29,7 @@ def _apart(info: OpSchema, look: Look) -> bool:
     on=("cuda",),
 )
 def _with_dense_vectors(attempt: Attempt) -> Any:
-    """Copies of them. What a training writes is dense by contract, and stays what it is."""
+    """Pass dense copies. Vectors that training writes are dense by contract and are not copied."""
     for name in _VECTORS:
         if name in attempt and attempt[name] is not None:
             attempt[name] = attempt[name].contiguous()

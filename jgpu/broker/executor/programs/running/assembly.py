@@ -1,8 +1,8 @@
 """A plan as instructions for the accelerator, which does ops without Python between them.
 
-The walk over a plan is the same as in `compile`, whose function serves runs that halt before an op
-that waits. The accelerator calls Python for a guard, a precaution, and a draw by an op that takes no
-generator.
+The walk over a plan is the same as in `compile`, whose function serves runs that halt before an
+op that waits. The accelerator calls Python for a guard, a precaution, and a draw by an op that
+takes no generator.
 
 Invariant: `compile`'s function and these instructions return the same, fail at the same steps, and
 leave the same variables where they fail.

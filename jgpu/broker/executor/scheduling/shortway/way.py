@@ -1,4 +1,4 @@
-"""What both short ways ask before, and put down afterwards."""
+"""Conditions of both fast paths, and the bookkeeping after them."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -23,7 +23,7 @@ _STILL: Final = MovementState.STILL  # plain: looking into an enumeration takes 
 
 
 class ShortWay:
-    """Says whether the way is clear for a session's next work, and what is known behind it."""
+    """Decides whether a session's next work may take a fast path, and records it afterwards."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class ShortWay:
         forecasts: "dict[int, Forecast]",
         measured: "Callable[[ExecutorSession], events.MemoryMeasured | None]",
     ) -> None:
-        """`forecasts` are the driver's; `measured` is what is new of memory."""
+        """`forecasts` are the driver's; `measured` returns changes of a session's memory."""
         self._is_open = not feed.is_traced  # a trace has works alone
         self.device = device
         self.clock = clock
@@ -88,7 +88,7 @@ class ShortWay:
         definition: "Definition | None" = None,
         buffers: "Sequence[Buffer]" = (),
     ) -> None:
-        """What its having been offered, launched and finished would have left in its session.
+        """Record in the session what a work that was offered, launched and finished records.
 
         `first` is the first buffer that it made; a run has a definition, and `buffers` it was of.
         """
