@@ -88,6 +88,22 @@ def test_time_in_which_the_device_had_nothing_to_do_says_nothing_of_its_rate(ahe
     assert not ahead.is_too_far
 
 
+def test_a_burst_too_short_to_measure_leaves_no_interval_open(ahead, clock):
+    for work in range(1, 101):
+        ahead.sent(work, 100)
+    ahead.done(1)
+    clock.now_s = 0.1
+    ahead.done(51)  # 50,000 ops a second
+    clock.now_s = 0.101
+    ahead.done(100)  # the device is idle from here on
+    clock.now_s = 1000.0
+    for work in range(101, 201):
+        ahead.sent(work, 100)
+    ahead.done(101)
+    assert ahead.ops == 9900
+    assert not ahead.is_too_far
+
+
 def test_what_is_done_or_taken_back_is_not_ahead(ahead):
     ahead.sent(1, 5000)
     ahead.clear()

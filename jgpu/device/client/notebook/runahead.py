@@ -1,13 +1,13 @@
-"""How far recording may run ahead of the device.
+"""Bound how far recording runs ahead of the device.
 
-A loop that reads no value records faster than the device computes. Native PyTorch is stopped by
-CUDA's launch queue, which holds about 1,024 launches. Here recording waits while more ops than
-that are not done, and more than the device does in a quarter of a second. So a progress bar, a
-loop that ends by the clock, and an interrupt are at most that far from the device.
-`JGPU_RUN_AHEAD` in the environment sets other seconds.
+A loop that reads no values records faster than the device computes. CUDA's launch queue stops
+native PyTorch after about 1,024 launches. Here recording waits while more ops than that, and more
+than the device executes in a quarter of a second, are not complete. Progress bars, timers and
+interrupts are at most that far from the device. `JGPU_RUN_AHEAD` in the environment sets other
+seconds.
 
-The executor tells how far it is (`WorksDone`) once it was asked. The rate is measured between what
-it tells, while it has ops to do.
+The executor reports progress (`WorksDone`) after one request. The rate is measured between
+reports while the device is busy.
 """
 
 import math
@@ -20,7 +20,7 @@ from jgpu.errors import ConfigError
 
 __all__ = ["MOST_OPS", "REPORTED_OPS", "RUN_AHEAD_S", "RunAhead", "run_ahead_s"]
 
-#: ops that may always be sent and not done
+#: ops that may always be ahead
 MOST_OPS: Final = 1024
 #: ops between two reports of the executor
 REPORTED_OPS: Final = MOST_OPS // 2
@@ -32,7 +32,7 @@ _LEAST_S: Final = 0.005
 
 
 def run_ahead_s(environ: Mapping[str, str]) -> float:
-    """Return the seconds that `JGPU_RUN_AHEAD` says; `ConfigError` for what is no such number."""
+    """Return the seconds in `JGPU_RUN_AHEAD`, or the default. Raises `ConfigError`."""
     text = environ.get(_VARIABLE, "")
     try:
         seconds = float(text) if text else RUN_AHEAD_S
@@ -44,25 +44,25 @@ def run_ahead_s(environ: Mapping[str, str]) -> float:
 
 
 class RunAhead:
-    """Counts what was sent and is not known to be done."""
+    """Counts ops of runs that were sent and are not known to be complete."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        #: what may always be ahead, in ops, and in seconds of the device's time
+        #: ops that may always be ahead, and seconds of the device's time
         self.most_ops, self.seconds = MOST_OPS, RUN_AHEAD_S
-        #: runs that are not known to be done, oldest first: their numbers and their ops
+        #: runs not known to be complete, oldest first: (number, count of ops)
         self._runs: deque[tuple[int, int]] = deque()
         #: sum of their ops
         self.ops = 0
-        #: the executor was asked for reports
+        #: reports were requested
         self._is_asked = False
         #: ops a second while the device was busy; 0 if not known
         self._rate = 0.0
-        #: since when the rate is measured, and the ops done since; negative: the device was idle
+        #: start of the interval that is measured, -1 while the device is idle, and ops since then
         self._since, self._done = -1.0, 0
 
     def sent(self, work: int, ops: int) -> bool:
-        """A run was sent; whether the executor should be asked for reports now."""
+        """Count a run that was sent; return whether to request reports now."""
         self._runs.append((work, ops))
         self.ops += ops
         if self._is_asked or self.ops <= REPORTED_OPS:
@@ -71,28 +71,26 @@ class RunAhead:
         return True
 
     def done(self, work: int) -> None:
-        """All works up to this number are done."""
+        """Count all works up to this number as complete."""
         runs, done = self._runs, 0
         while runs and runs[0][0] <= work:
             done += runs.popleft()[1]
         self.ops -= done
+        self._done += done
         now = self._clock()
-        if self._since < 0:
-            self._done = 0
-        else:
-            self._done += done
-            if now - self._since < _LEAST_S:
-                return
+        if self._since >= 0 and now - self._since >= _LEAST_S:
             self._rate = self._done / (now - self._since)
+        elif self._since >= 0 and runs:
+            return
         self._since, self._done = now if runs else -1.0, 0
 
     def clear(self) -> None:
-        """All that was sent is done, or taken back."""
+        """Reset after all runs were completed or cancelled."""
         self._runs.clear()
         self.ops, self._since = 0, -1.0
 
     def forget(self) -> None:
-        """Another executor serves the next run."""
+        """Reset for another executor."""
         self.clear()
         self._is_asked, self._rate = False, 0.0
 
